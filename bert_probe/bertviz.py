@@ -183,7 +183,10 @@ class _ConvertedAttention:
 def _describe_subset(noun: str, indices: Sequence[int], count: int) -> Iterator[str]:
     """Yield a description of the selected layers or heads (from 1); yield nothing if all are selected."""
     if list(indices) != list(range(count)):
-        yield f"{noun}s {', '.join(str(index + 1) for index in indices)} of {count} as 1 to {len(indices)}"
+        yield (
+            f"{noun}s {', '.join(str(index + 1) for index in indices)} of {count}, numbered 1 to "
+            f"{len(indices)}"
+        )
 
 
 def _pictures(
@@ -230,7 +233,7 @@ def _encoder_decoder_pictures(
     }
     for name, (tokens, is_needed) in needed.items():
         if is_needed and tokens is None:
-            raise ShapeError(f"There are no {name}. Pass one token for each query.")
+            raise ShapeError(f"{name} is missing. Pass one token for each query.")
     decoder_names, encoder_names = convert(decoder_tokens or []), convert(encoder_tokens or [])
     kinds = {
         name: layers_of(attention)
@@ -270,7 +273,8 @@ def _blocks(
         combined,
         [*decoder_names, *encoder_names],
         len(decoder_names),
-        f"A is the decoder's tokens, B the encoder's. Attention: {legend}.",
+        "Sentence A consists of the decoder's tokens, sentence B of the encoder's tokens. Attention: "
+        f"{legend}.",
     )
 
 

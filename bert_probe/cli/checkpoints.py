@@ -63,7 +63,7 @@ and an adapter."""
     "--seconds",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
-    help="Time limit.  [default: 2 minutes and 1 second for every 10 MB]",
+    help="Time limit, in seconds.  [default: 2 minutes, plus 1 second for every 10 MB]",
 )
 @click.option("--force", is_flag=True, help="Overwrite a model that BERT Probe saved in the output folder.")
 def convert(model: str, out: Path, revision: str | None, seconds: float | None, force: bool) -> None:
@@ -96,11 +96,11 @@ def convert(model: str, out: Path, revision: str | None, seconds: float | None, 
 @click.option("--revision", metavar="REV", help=REVISION_HELP)
 @dtype_option
 @click.option(
-    "--config-only", is_flag=True, help="Read only the config; weights are neither downloaded nor opened."
+    "--config-only", is_flag=True, help="Read only the config; the weights are neither downloaded nor opened."
 )
 @output_options
 def check(model: str, revision: str | None, dtype: str, config_only: bool) -> object:
-    """Features that work with a MODEL, and those that do not, with the reason.
+    """List which features work with a MODEL, and why the other features do not.
 
     MODEL is a Hub ID or a local folder. The config is read first; if it describes a supported model, the
     checkpoint is opened. Prints one row for each capability: yes, no, or unknown if it was not checked.
@@ -161,7 +161,10 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Fraction of DATA to hold out for evaluation, or a file of held-out examples.  [default: 0.2]",
 )
 @click.option(
-    "--log", type=OutputPath(), metavar="FILE", help="Log file, with a line of JSON for each evaluation."
+    "--log",
+    type=OutputPath(),
+    metavar="FILE",
+    help="Log file; a line of JSON is written for each evaluation.",
 )
 @_checkpoint_options
 @question_options(Train)

@@ -199,7 +199,7 @@ def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]
                 multiple=True,
                 required=True,
                 metavar="TEXT",
-                help="A text; pass the option two or more times.",
+                help="One of the texts; pass this option two or more times.",
             )
         ]
     if max_texts == 1:
@@ -223,7 +223,7 @@ def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]
     if inputs.has_sentences or inputs.files:
         parameters.append(as_named_option)
     if inputs.can_skip or inputs.has_folder:
-        help_line = "Skip rows that cannot be read, and list them, instead of rejecting the file."
+        help_line = "Skip and list the rows that cannot be read, instead of rejecting the file."
         parameters.append(click.option("--skip-broken", is_flag=True, help=help_line))
     return parameters
 
@@ -246,7 +246,7 @@ def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Comm
         click.argument("file", type=path, required=not getattr(inputs, "labeled_option", ""))
     ]
     if not isinstance(inputs, Documents):
-        help_line = "Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]"
+        help_line = "Column of a .csv or .tsv file that contains the sentences.  [default: sentence or text]"
         parameters.append(click.option("--column", metavar="NAME", help=help_line))
     return parameters
 
@@ -303,8 +303,8 @@ def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
         raise TextError(f"{file} cannot be opened: {error.strerror}. Check the path.") from None
     if question.scorers != (BI_ENCODER,):
         raise SelectionError(
-            f"{file.name} contains vectors, with which only the scorer {BI_ENCODER} works. Leave out "
-            "--scorers, or give a file without vectors."
+            f"{file.name} contains vectors, which only the scorer {BI_ENCODER} supports. Omit --scorers, "
+            "or pass a file without vectors."
         )
     names = ("query", "count", "prompt", "document_prompt", "dimensions")
     return VectorSearch(**{name: getattr(question, name) for name in names})

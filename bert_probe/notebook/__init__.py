@@ -90,7 +90,7 @@ def head_view(
     size = trace.layers * len(head_views.payload(data, selection.layer - 1, key="page", both=True))
     if size > MAX_BYTES:
         raise TooLongError(
-            f"The page of {trace.layers} layers and {len(trace.tokens):,} tokens would have "
+            f"The page with {trace.layers} layers and {len(trace.tokens):,} tokens would have "
             f"{size / 1e6:,.0f} MB, but the limit is {MAX_BYTES / 1e6:.0f} MB. Shorten the text, or use the "
             "app, which loads one layer at a time."
         )

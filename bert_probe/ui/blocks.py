@@ -81,7 +81,10 @@ def error_box(error: ProbeError, remedy: str = "") -> None:
         if len(models) == 1:
             remedy = f"Press Run to use {models[0]}."
     elif isinstance(error, TextError):
-        title, remedy = "This text cannot be read", "Change it under Your text, or choose an example there."
+        title, remedy = (
+            "This text cannot be read",
+            "Change the text under Your text, or choose an example there.",
+        )
     else:
         title, remedy = "This result cannot be shown", "Your texts and settings are kept."
     with st.container(border=True, key="refusal"):
@@ -97,7 +100,7 @@ def truncation_notice(trace: Trace) -> None:
     if dropped:
         st.warning(
             f"The text was truncated by {dropped:,} tokens, because this model reads at most "
-            f"{trace.encoding.max_tokens:,}. The results are for the truncated text.",
+            f"{trace.encoding.max_tokens:,} tokens. The results are for the truncated text.",
             icon=":material/content_cut:",
         )
 

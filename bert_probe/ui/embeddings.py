@@ -27,8 +27,9 @@ def render() -> None:
     """Draw the Embeddings page."""
     blocks.heading(
         "Embeddings",
-        "A model turns each token into a vector, a list of numbers. See how the input vector is the sum of "
-        "a word, a position and a segment vector, and how each layer changes it.",
+        "A model represents each token as a vector, a list of numbers. See how the input vector is "
+        "computed as the sum of a word, a position and a segment embedding, and how each layer changes "
+        "the vector.",
     )
     traced = workbench.trace_request()
     with st.container(horizontal=True, gap="medium"):
@@ -82,15 +83,17 @@ def _input_embedding(trace: Trace) -> Export:
         )
     _check(
         embedding.difference,
-        f"recomputed embeddings of all {len(trace.tokens)} tokens compared with the model's embedding module",
+        f"the recomputed embeddings of all {len(trace.tokens)} tokens were compared with the output of "
+        "the model's embedding module",
     )
     for sentence in embedding.absent:
         st.caption(state.escape(sentence))
     result = embedding.showing(token=position)
     numbers(result.frame())
     blocks.caveat(
-        "Each row is one vector, with a color per dimension. In BERT, all three embedding tables are "
-        "learned. LayerNorm shifts and rescales each vector, so it has its own color range."
+        "Each row is one vector, and each cell is one dimension. In BERT, all three embedding tables "
+        "are learned. LayerNorm shifts and rescales each vector, so the vector after LayerNorm has its "
+        "own color range."
     )
     return result, f"embedding-token{position}"
 
@@ -112,9 +115,9 @@ def _token_vectors(trace: Trace) -> Export:
     )
     numbers(result.frame())
     blocks.caveat(
-        "One row per token, one column per dimension. The color range is the same for all layers of this "
-        "text. Individual dimensions rarely have a meaning. Vertical lines are dimensions that are large "
-        "for every token."
+        "The heatmap has one row per token and one column per dimension. The color range is the same "
+        "for all layers of this text. Individual dimensions rarely have a meaning. A vertical line is a "
+        "dimension that is large for every token."
     )
     return result, f"embeddings-layer{layer}"
 
@@ -146,13 +149,13 @@ def _pooler(trace: Trace) -> Export:
             "pooler",
             "The pooler's output: recomputed here and as returned by the model",
         )
-        _check(pooler.difference, "tanh(W · CLS + b) compared with the model's pooler output")
+        _check(pooler.difference, "tanh(W · CLS + b) was compared with the model's pooler output")
         result = pooler
     numbers(result.frame())
     blocks.caveat(
-        "The pooler was trained for BERT's next-sentence prediction (Devlin et al. 2019). Neither its output "
-        "nor [CLS] is a good sentence embedding unless the model was trained for that (Reimers and Gurevych "
-        "2019)."
+        "The pooler was trained for BERT's next-sentence prediction (Devlin et al. 2019). Neither the "
+        "pooler's output nor the vector of [CLS] is a good sentence embedding unless the model was "
+        "trained for this purpose (Reimers and Gurevych 2019)."
     )
     return result, "cls-pooler"
 

@@ -424,7 +424,7 @@ def threshold_histograms(
         y=[0, 1.08 * peak],
         mode="lines",
         line={"color": GRAY, "width": 3, "dash": "dash"},
-        name="threshold, with its 95% interval",
+        name="threshold with 95% interval",
         hovertemplate=f"{threshold:.4f}<extra></extra>",
     )
     return apply_layout(
@@ -434,7 +434,7 @@ def threshold_histograms(
         barmode="overlay",
         bargap=0,
         xaxis={"title": name, "zeroline": False},
-        yaxis={"title": "% of the pairs of each kind", "zeroline": False},
+        yaxis={"title": "% of the pairs of each class", "zeroline": False},
     )
 
 

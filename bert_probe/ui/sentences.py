@@ -63,12 +63,12 @@ _POOLINGS = {
 _METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _UNITS = {"pca": "", "tsne": "", "umap": "epochs"}
 _UMAP_NOTE = (
-    "This takes a few seconds. The first run takes about half a minute longer, because UMAP compiles its "
-    "code."
+    "UMAP takes a few seconds. The first run takes about half a minute longer, because UMAP compiles "
+    "its code."
 )
 _CAVEATS = {
-    "pca": "The axes are the two directions with the largest variance. Points that are far apart are "
-    "different; points that are close may still differ in a direction that is not shown.",
+    "pca": "The axes are the two directions with the largest variance. Points that are far apart have "
+    "different vectors; points that are close may still differ in a direction that is not shown.",
     "tsne": "t-SNE preserves neighborhoods (van der Maaten and Hinton 2008). Distances between groups, their "
     "sizes and the axes have no meaning. The map is computed from normalized vectors with a fixed seed.",
     "umap": "UMAP preserves neighborhoods (McInnes, Healy and Melville 2018). Distances between groups, "
@@ -149,7 +149,7 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
     options = {str(size): f"{size:,}" for size in sizes}
     help_text = (
         "Vectors are truncated to their first dimensions. Models that were trained for truncation "
-        "(Matryoshka) lose little."
+        "(Matryoshka) lose little accuracy."
     )
     name = state.segmented_control(key, "Dimensions", options, default, help_text)
     return None if name == default else int(name)
@@ -195,9 +195,9 @@ def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, sc
         f"Histogram of the {name} of random pairs of reference sentences, with this pair marked",
     )
     blocks.caveat(
-        "The reference sentences are about six everyday topics. Other texts have other percentiles: long "
-        "documents of one field are more similar to each other. For your own documents, see the page "
-        "Search or the command bert-probe calibrate."
+        "The reference sentences are about six everyday topics. Other texts have different percentiles: "
+        "for example, long documents on one subject are more similar to one another. For your own "
+        "documents, see the page Search or the command bert-probe calibrate."
     )
 
 
@@ -400,7 +400,7 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names:
     if plane.clusters is not None:
         blocks.caveat(
             "HDBSCAN finds the clusters among the vectors with all their dimensions, so a cluster may look "
-            "scattered on the map. Its name consists of words that are typical of it."
+            "scattered on the map. The name of a cluster consists of words that are typical of the cluster."
         )
     selected = sorted({point for point in event.selection.point_indices if point < len(table)})
     blocks.table(
@@ -443,11 +443,11 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
     trained = ", ".join(f"{size:,}" for size in curve.trained)
     source = f"This model lists {trained} dimensions in its config.json. " if trained else ""
     blocks.caveat(
-        f"{source}A correlation of 1 means that the scores of all pairs have the same order, and a share of "
-        "1 that every sentence keeps its nearest neighbor. The curve compares truncated vectors with full "
-        "vectors, not with human judgments, and applies only to these sentences. For judged data, see the "
-        "page Evaluate. Models that were not "
-        "trained for truncation (Matryoshka, Kusupati et al. 2022) typically lose more."
+        f"{source}A correlation of 1 means that the scores of all pairs have the same order, and a share "
+        "of 1 means that every sentence keeps its nearest neighbor. The curve compares truncated "
+        "vectors with full vectors, not with human judgments, and applies only to these sentences. For "
+        "judged data, see the page Evaluate. Models that were not trained for truncation (Matryoshka, "
+        "Kusupati et al. 2022) typically lose more accuracy."
     )
     blocks.table(
         curve.frame(),
@@ -482,7 +482,7 @@ def choose_colors(
             "Smallest cluster",
             {str(size): str(size) for size in sizes},
             str(default),
-            "Smallest number of sentences in a cluster.",
+            "Minimum number of sentences in a cluster.",
         )
     clustered = jobs.run(
         "sentence clusters",
@@ -494,7 +494,7 @@ def choose_colors(
     if clustered is None or clustered.clusters is None:
         return None, None
     if clustered.clusters.max() < 0:
-        st.info("HDBSCAN found no cluster of this size. Choose a smaller one.")
+        st.info("HDBSCAN found no cluster of this size. Choose a smaller size.")
     names = [f"{number}: {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
     return clustered, [names[index] if index >= 0 else "" for index in clustered.clusters]
 

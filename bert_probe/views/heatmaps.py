@@ -390,7 +390,7 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption="Accuracy of the most attended other word as the prediction, from "
+            caption="Accuracy of predicting the other word with the largest weight, from "
             f"{DIRECTIONS[direction]}",
             square=False,
             file_name="relations",

@@ -259,7 +259,7 @@ def histogram_payload(
         "measures": list(numbers),
         "caption": caption,
         "source": f"{source}. Horizontal axis: {low:.3g} to {high:.3g}; vertical axis: share of rows",
-        "valueName": "Height and color: share of the rows in a bin",
+        "valueName": "Height and color show the share of the rows in a bin",
         "fileName": "corpus-heads",
         "scale": scale.to_json(),
         "selected": [] if chosen is None else [{"layer": chosen[0], "head": chosen[1]}],

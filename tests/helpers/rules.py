@@ -26,7 +26,7 @@ class Rule:
     """A training task with a known rule.
 
     Attributes:
-        task: task of the output head.
+        task: task of the task head.
         sample: function from a random generator to a text, its pair or None, and the answer: a class, a label
             per word, the position of the answer among the words of the pair, or the word at the mask.
         labels: labels of the head.

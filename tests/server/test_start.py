@@ -140,7 +140,7 @@ def test_wildcard_address_prints_the_allowed_hosts(
     start.start(free_port(), "0.0.0.0", ["lab.example.org"])
     names = "127.0.0.1, localhost, ::1, desk.example.org, lab.example.org"
     assert capsys.readouterr().out.splitlines()[1:] == [
-        f"It listens on all addresses of this machine, but answers only to {names}. "
+        f"The server listens on all addresses of this machine, but answers only requests to {names}. "
         "Add other host names with --allow or BERT_PROBE_HOSTS."
     ]
     assert AppStub.config["server.allowedHosts"] == names.split(", ")
@@ -218,7 +218,7 @@ def test_port_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         message = refusal(capsys, "--port", str(port))
-    assert f"Port {port} of 127.0.0.1 is already in use. Choose another with --port." in message
+    assert f"Port {port} of 127.0.0.1 is already in use. Choose another port with --port." in message
 
 
 @pytest.mark.usefixtures("opened_urls")

@@ -200,7 +200,8 @@ def linear_cka(x: Array, y: Array) -> float:
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise ShapeError(
-            f"x and y have shapes {x.shape} and {y.shape}, but must be matrices with the same number of rows."
+            f"x and y must be matrices with the same number of rows, not arrays of shapes {x.shape} and "
+            f"{y.shape}."
         )
     centered_x = _center(x)
     centered_y = centered_x if y is x else _center(y)
@@ -273,7 +274,10 @@ class HeadMatches(Question):
     inputs = TwoModelTraces()
 
     show: str = param(
-        Choice(TABLES), default="best", about="The best match of each head, or all pairs.", display_only=True
+        Choice(TABLES),
+        default="best",
+        about="Table: the best match of each head, or all pairs of heads.",
+        display_only=True,
     )
 
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> HeadMatchesResult:

@@ -151,7 +151,7 @@ class VectorComparison:
             defined = values[~np.isnan(values)]
             bounds = interval(bootstrap_means(defined)) if len(defined) else (np.nan, np.nan)
             rows.append((name, defined.mean() if len(defined) else np.nan, *bounds, ""))
-        note = "no interval: a repeated text changes the CKA itself"
+        note = "CKA has no bootstrap interval, because repeated texts change it"
         rows.append(("CKA", self.cka, np.nan, np.nan, note))
         return pd.DataFrame(rows, columns=["measure", "value", "low", "high", "note"])
 
@@ -274,7 +274,8 @@ class DimensionCurve(Question):
             )
         if len(sentences) < MIN_SENTENCES:
             raise UnavailableError(
-                f"{len(sentences)} sentences have too few pairs. Use at least {MIN_SENTENCES} sentences."
+                f"{len(sentences)} sentences are too few for a correlation over pairs. Use at least "
+                f"{MIN_SENTENCES} sentences."
             )
         full = None if model is None else model.size
         encoded = Sentences(self.pooling, prompt=self.prompt, dimensions=full).of(
@@ -338,7 +339,10 @@ class DimensionCurveResult(Result):
     def __post_init__(self) -> None:
         for values in (self.pearson, self.spearman, self.same_neighbor):
             if values.shape != (len(self.sizes),):
-                raise ShapeError(f"{len(self.sizes)} sizes do not fit values of shape {values.shape}.")
+                raise ShapeError(
+                    f"Each measure must have shape ({len(self.sizes)},), one value per size, not "
+                    f"{values.shape}."
+                )
 
     @property
     def finding(self) -> str:

@@ -55,7 +55,9 @@ class FillMask(Prediction):
 
     task: ClassVar[str] = FILL_MASK
 
-    top: int = param(Number(1), default=5, about="Number of predictions.  [default: 5; for classes, all]")
+    top: int = param(
+        Number(1), default=5, about="Number of predictions.  [default: 5; all classes for classification]"
+    )
     targets: tuple[str, ...] = param(
         WordList(), default=(), about="Restrict predictions at masks to these words."
     )
@@ -83,7 +85,7 @@ class FillMask(Prediction):
             token for token in masked_trace.tokens if token.id == checkpoint.tokenizer.mask_token_id
         )
         if not masks:
-            raise TextError(f"The text has no {mask}. Replace a word by {mask}, or choose a word to mask.")
+            raise TextError(f"The text has no {mask}. Replace a word with {mask}, or choose a word to mask.")
         targets = target_tokens(checkpoint, self.targets)
         logits = output.logits(masked_trace, [token.position for token in masks])
         probabilities = softmax(logits)
@@ -248,7 +250,7 @@ class FillMaskResult(PredictionResult):
     def __post_init__(self) -> None:
         shapes = {array.shape for array in (self.ids, self.logits, self.probabilities, self.ranks)}
         if len(shapes) > 1 or self.ids.shape[0] != len(self.masks):
-            raise ShapeError(f"The arrays have shapes {shapes}; [{len(self.masks)} masks, word] is needed.")
+            raise ShapeError(f"All arrays must have shape [{len(self.masks)} masks, word], not {shapes}.")
 
     @property
     def hidden(self) -> str:

@@ -37,11 +37,14 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document, DocumentList, as_documents
 
 METHODS: Mapping[str, str] = {
-    "whole": "Score of the vector of the document, truncated to what the model reads.",
-    "chunk": "Largest score of the vectors of its chunks, each read separately.",
-    "chunk_mean": "Mean score of the vectors of its chunks.",
-    "late": "Largest score of its chunks by late chunking: the tokens of a chunk, read within the document.",
-    "late_mean": "Mean score of its chunks by late chunking.",
+    "whole": "Score of the whole document, truncated to the model's maximum length.",
+    "chunk": "Maximum score of the document's chunks, each of which is encoded separately.",
+    "chunk_mean": "Mean score of the document's chunks, each of which is encoded separately.",
+    "late": (
+        "Maximum score of the document's chunks with late chunking: the document is encoded as a whole, then "
+        "each chunk is pooled."
+    ),
+    "late_mean": "Mean score of the document's chunks with late chunking.",
 }
 """Name of a score of a document → its description."""
 MAX_CHUNKS = 100_000
@@ -78,13 +81,13 @@ class ChunkedSearch(PromptedSearch):
     inputs = Documents()
 
     query: str = param(Text(), positional=True, about="The query.")
-    size: int = param(Number(1, MAX_TOKENS), default=64, about="Maximum number of tokens of a chunk.")
+    size: int = param(Number(1, MAX_TOKENS), default=64, about="Maximum number of tokens per chunk.")
     by: str = param(
         Choice(METHODS),
         default="chunk",
         display_only=True,
         key="chunks_by",
-        about="Score that orders the documents.",
+        about="Score by which the documents are ranked.",
     )
     count: int = param(
         Number(1),
@@ -166,7 +169,7 @@ class ChunkedSearch(PromptedSearch):
             if count > MAX_CHUNKS:
                 raise SelectionError(
                     f"The first {number:,} of {len(texts):,} documents have {count:,} chunks, but at most "
-                    f"{MAX_CHUNKS:,} are compared. Use a larger size, or fewer documents."
+                    f"{MAX_CHUNKS:,} are compared. Use larger chunks, or fewer documents."
                 )
         return tuple(spans)
 
@@ -277,7 +280,9 @@ class ChunkedSearchResult(Result):
     def __post_init__(self) -> None:
         count = sum(map(len, self.spans))
         if self.chunks.shape != (count,) or len(self.whole) != len(self.documents):
-            raise ShapeError(f"{count} chunks do not match scores of shape {self.chunks.shape}.")
+            raise ShapeError(
+                f"chunks must have shape ({count},), one score per chunk, not {self.chunks.shape}."
+            )
 
     @cached_property
     def scores(self) -> Mapping[str, Array]:
