@@ -135,7 +135,7 @@ def app(
 
 
 def _read_checked(view: Path) -> bytes:
-    """Return the content of a view file or report; check it first, before a browser opens."""
+    """Return the content of a view file or report, after checking the file before a browser opens."""
     from bert_probe.reports.drafts import read_any
     from bert_probe.reports.json_reader import MAX_BYTES, read_bytes
 
@@ -174,7 +174,7 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     except* OSError as group:
         failure = str(_first(group).strerror)
     if failure:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # so that the flush at exit succeeds
+        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # the flush at exit must succeed
         raise ExportError(f"Standard output cannot be written: {failure}. The client may have ended.")
     sys.exit(0)
 

@@ -154,7 +154,7 @@ def _run(arguments: list[str] | None) -> int:
     except NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
-    return status if isinstance(status, int) else 0  # a command may set its own exit status
+    return status if isinstance(status, int) else 0  # a command returns an integer to set its exit status
 
 
 def _no_such_option(error: click.NoSuchOption) -> str:

@@ -158,7 +158,7 @@ def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Ch
     The file may be untrusted, so models other than the built-in model are opened only after confirmation.
 
     Args:
-        replacement: the model of --model, which replaces the model that the file names; None without --model.
+        replacement: the model that --model names, used in place of the file's model; None without --model.
         yes: whether to open models without confirmation.
     """
 

@@ -144,7 +144,7 @@ class Inputs:
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → `FileInput` that provides its value."""
+        """The `FileInput` of each argument of `Question.of` that is read from a file, by argument name."""
         return {}
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
@@ -409,7 +409,8 @@ class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 
     Attributes:
-        files_by_name: argument of `Question.of` → `FileInput` that provides its value.
+        files_by_name: the `FileInput` of each argument of `Question.of` that is read from a file, by argument
+            name.
     """
 
     files_by_name: Mapping[str, FileInput]
@@ -418,7 +419,7 @@ class Files(Inputs):
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → `FileInput` that provides its value."""
+        """The `FileInput` of each argument of `Question.of` that is read from a file, by argument name."""
         return self.files_by_name
 
     def __hash__(self) -> int:

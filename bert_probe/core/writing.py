@@ -71,7 +71,7 @@ def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> 
     """
     reserved_before, requested = _reserved.get(), frozenset(places)
     with ExitStack() as stack:
-        for place in sorted(requested - reserved_before):  # sorted, so that two writers cannot deadlock
+        for place in sorted(requested - reserved_before):  # a fixed order prevents deadlocks
             stack.enter_context(_lock(place, wait))
         token = _reserved.set(reserved_before | requested if reserve else reserved_before - requested)
         try:
@@ -156,7 +156,7 @@ def _publish(part: Path, place: Path, overwrite: bool) -> None:
         part.replace(place)
         return
     try:
-        os.link(part, place)  # unlike a rename, this fails if the file exists
+        os.link(part, place)  # a hard link fails if the file exists, while a rename would replace the file
     except FileExistsError:
         raise _exists(place) from None
     except OSError:  # the file system has no hard links
@@ -218,14 +218,14 @@ def _target(file: Path) -> Path:
     """
     place = Path(os.path.realpath(file))
     with suppress(FileNotFoundError):
-        os.lstat(place)  # raises if the name is too long or a parent is a file
+        os.lstat(place)  # raises an error if the name is too long or a parent is a file
     if place.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not place.parent.is_dir():  # filelock would create the folder
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     if place.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if place.exists() and not os.access(place, os.W_OK):  # a rename would not check the permissions
+    if place.exists() and not os.access(place, os.W_OK):  # a rename ignores permissions
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     return place
 

@@ -218,7 +218,7 @@ class _Predictions:
     def __init__(self, output: OutputHead) -> None:
         self._output = output
         self._labels_tokens = output.task == TOKEN_CLASSIFICATION
-        self._logits: dict[int, Array] = {}  # logits by sentence
+        self._logits: dict[int, Array] = {}  # logits of each sentence
 
     def add_batch(
         self,
@@ -248,7 +248,7 @@ class _Predictions:
                     f"The {self._output.task} head returns logits that are not finite for line "
                     f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or keep no answers."
                 )
-            self._logits[index] = logits.copy()  # a copy, because a view would keep the whole batch in memory
+            self._logits[index] = logits.copy()  # copy, because a view would keep the whole batch in memory
 
     def columns(self, sentences: Sequence[ReadRecord]) -> dict[str, list[Any]]:
         """Return the columns of the table that contains the predictions."""
@@ -267,7 +267,7 @@ class _Predictions:
         row = sentence.record.row
         probabilities = PROBABILITIES[problem_type(self._output)](logits)
         classes = zip(self._output.labels, logits.tolist(), probabilities.tolist(), strict=True)
-        return [  # regression has no probabilities, so they are null
+        return [  # the probabilities are null, because a regression has none
             (row, None, label, logit, None if np.isnan(probability) else probability)
             for label, logit, probability in classes
         ]
@@ -450,7 +450,7 @@ def _tagged_words(sentence: ReadRecord) -> dict[int, int]:
     if sentence.words is None:
         return {}
     units = sentence.words.lens.units
-    # In reverse order, so that a token shared by several words is assigned to the first of them.
+    # Iterate in reverse order, so that a token shared by several words is assigned to the first of these.
     return {
         position: word
         for word, unit in reversed(list(enumerate(sentence.words.units.tolist())))
@@ -470,4 +470,4 @@ def _tags(sentence: ReadRecord, word: int | None) -> tuple[object, ...]:
         return None, None, None
     if not tagged.heads:
         return tagged.tags[word], None, None
-    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # a root has the head -1
+    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # the head of a root is -1

@@ -228,7 +228,9 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
 def _check_format(file: MatchedFile, column: str | None) -> None:
     """Check that the first lines of a file match the format that its extension indicates."""
     read_as = format_of(f"file{ending_of(file.path)}")
-    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has found the column
+    if (
+        read_as in (TABLE, JSON_LINES) and column is not None
+    ):  # the column exists, as `_check_header` has checked
         return
     with open_lines(file.path) as lines:
         check_format((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
@@ -326,7 +328,7 @@ def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
     try:
         with open_rows(file.path, file.name, column) as rows:
             yield from rows
-    except ProbeError as error:  # the file changed after `find_inputs` had checked it
+    except ProbeError as error:  # raised if the file has changed since `find_inputs` checked it
         yield refused_row(1, str(error))
 
 
@@ -367,7 +369,7 @@ DTYPES = ("float32", "float16")
 
 @question("corpus ingest", command="corpus run", is_analysis=False)
 class IngestConfig(Question):
-    """The configuration of a corpus run: what it extracts from each sentence, and stores.
+    """The configuration of a corpus run: the data to extract from each sentence and to store.
 
     Attributes:
         layers: layers whose vectors are stored; 0 is the output of the embeddings. If None, all layers.

@@ -60,7 +60,7 @@ class StoreTables:
 
     def __init__(self, store: Store, setup: ConnectionSetup) -> None:
         self.store, self._setup = store, setup
-        self._child = _start(setup)  # returns before the child is ready
+        self._child = _start(setup)  # does not wait until the child is ready
 
     def select(self, sql: str, seconds: float | None = None, progress: Progress = no_progress) -> pa.Table:
         """Run a query that is a single SELECT, and return the rows that it selects.
@@ -90,7 +90,7 @@ class StoreTables:
         """Kill the child process that runs the queries."""
         self._child.kill()
         for stream in (self._child.stdin, self._child.stdout):
-            with suppress(OSError):  # Closing fails if the child has not read all of its input.
+            with suppress(OSError):  # closing the pipe fails if the child has not read all of its input
                 assert stream is not None
                 stream.close()
         self._child.wait()
@@ -119,7 +119,7 @@ class StoreTables:
         """Wait for a query in a thread, so that Ctrl+C, the time limit or ``progress`` can end the query."""
         answers: list[pa.Table] = []
         errors: list[BaseException] = []
-        # An event is used because a thread counts as finished after Ctrl+C interrupts Thread.join.
+        # Use an event, because after Ctrl+C interrupts Thread.join, the thread wrongly counts as finished.
         finished = threading.Event()
 
         def run() -> None:
@@ -159,7 +159,7 @@ def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
         [sys.executable, "-P", "-m", "bert_probe.corpus.sql_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # DuckDB writes to stderr when it runs out of memory
+        stderr=subprocess.DEVNULL,  # suppress what DuckDB prints when it runs out of memory
         env=os.environ
         | {
             "PYTHONPATH": os.pathsep.join(paths),
@@ -243,7 +243,7 @@ class SqlQuery(Question):
                 does not exist, takes too long, needs too much memory, or its result is too large; or the time
                 limit is not above 0.
         """
-        if not seconds > 0:  # also refuses NaN, which would be no limit
+        if not seconds > 0:  # also rejects NaN, with which no limit would apply
             raise SelectionError(f"The time limit must be above 0 seconds, not {seconds:g}.")
         with open_tables(store) as tables:
             return SqlQueryResult(self, store.inputs, tables.select(self.sql, seconds, progress))

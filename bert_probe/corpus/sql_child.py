@@ -207,7 +207,7 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     import duckdb
 
     end = len(sql)
-    for _ in range(4):  # a comment at the end may contain semicolons, so try several
+    for _ in range(4):  # try several semicolons, because a comment at the end may contain some
         end = sql.rfind(";", 0, end)
         with suppress(duckdb.ParserException):
             if end >= 0 and not connection.extract_statements(sql[end:]):
@@ -228,7 +228,7 @@ def _expression(number: int, data_type: DuckDBPyType) -> str:
 
 
 def _is_exact(data_type: DuckDBPyType) -> bool:
-    if data_type.id in _NESTED_TYPES:  # skips the second child of an array type, its size
+    if data_type.id in _NESTED_TYPES:  # skip the second child of an array type, which is its size
         children = (child for _, child in data_type.children if isinstance(child, type(data_type)))
         return all(map(_is_exact, children))
     return data_type.id in _EXACT_TYPES

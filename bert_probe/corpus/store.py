@@ -96,7 +96,7 @@ class Store:
 
     Attributes:
         folder: path of the store.
-        manifest: what was extracted, with which model and from which files.
+        manifest: the configuration of the run, its model and its input files.
         shards: the complete shards, in order.
     """
 
@@ -111,7 +111,7 @@ class Store:
 
     @property
     def sizes(self) -> StoreDimensions:
-        """Number of layers of the model, and of heads in each layer."""
+        """Number of layers of the model, and number of attention heads in each layer."""
         return StoreDimensions(self.manifest["sizes"]["layers"], self.manifest["sizes"]["heads"])
 
     @property
@@ -157,7 +157,7 @@ class Store:
 
     @cached_property
     def shard_of(self) -> Callable[[int], int]:
-        """A function that maps a row number to the index of its shard in `shards` and `files`.
+        """A function that maps a row number to the index of the row's shard in `shards` and `files`.
 
         The function holds no reference to the store, so a cache can keep it without keeping the store alive.
         """

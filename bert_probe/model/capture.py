@@ -76,7 +76,7 @@ _open_change: ContextVar[tuple[OutputChange, Iterator[int]] | None] = ContextVar
 
 @contextmanager
 def changed_outputs(change: OutputChange) -> Iterator[None]:
-    """Replace the outputs of attention heads in one forward pass of this thread, not of other threads."""
+    """Replace the outputs of attention heads in one forward pass of this thread, but not of other threads."""
     token = _open_change.set((change, count()))
     try:
         yield

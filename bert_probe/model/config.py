@@ -148,7 +148,7 @@ def _translated(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         return native_settings(settings, name)
     except ArchitectureError:
         raise
-    except Exception as error:  # a setting is missing, or has another type
+    except Exception as error:  # a setting is missing or has an unexpected type
         raise CheckpointError(
             f"config.json is not valid for {settings.get('model_type')}: {reason(error)}. {REMEDY}"
         ) from None
@@ -296,7 +296,7 @@ _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
 
 def _bert(layers: int, hidden: int) -> dict[str, Any]:
-    """Return the settings of an English uncased BERT: head dimension 64, intermediate size 4 × `hidden`."""
+    """Return the settings of an English uncased BERT: head dimension 64, feed-forward size 4 × `hidden`."""
     return {
         "model_type": "bert",
         "num_hidden_layers": layers,

@@ -32,7 +32,7 @@ def panics_as_errors() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # pyo3 does not export the class
+        if type(error).__name__ != "PanicException":  # pyo3 does not export this class
             raise
         message = " ".join(str(error).split())[:300].rstrip(".")
         raise TokenizerError(

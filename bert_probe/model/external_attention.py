@@ -1,4 +1,4 @@
-"""Create traces of external attention, such as that of a decoder, an image model or a file."""
+"""Create traces from external attention weights, for example from a decoder, an image model or a file."""
 
 from __future__ import annotations
 

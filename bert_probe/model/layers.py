@@ -47,7 +47,7 @@ class ModuleCall:
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
     def on(self, states: torch.Tensor) -> Any:
-        """Run the module on other vectors of shape [row, token, hidden], with the recorded arguments."""
+        """Run the module on new vectors of shape [row, token, hidden], with the recorded other arguments."""
         kwargs = _rows(dict(self.kwargs), len(states))
         if not self.args:
             return _vectors(self.module(**{**kwargs, "hidden_states": states}))

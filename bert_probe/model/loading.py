@@ -191,7 +191,7 @@ def load(
 
 @dataclass(frozen=True, eq=False)
 class _OpenedFiles:
-    """What the files of an encoder contain, before a text is read.
+    """The contents of an encoder's files, before the model runs on a text.
 
     Attributes:
         network: the encoder, on its device.
@@ -274,7 +274,7 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.zeros(1, device=target).item()  # raises an error on the device "meta", which stores no values
+        torch.zeros(1, device=target).item()  # the device "meta" stores no values, so this raises an error
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise CheckpointError(f"{device!r} is unavailable on this machine. Use auto or cpu.") from None
     return target
@@ -320,7 +320,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
     check_expansion(tokenizer)
     check_positions(tokenizer)
     limit = tokenizer.model_max_length
-    if not isinstance(limit, int | float) or not limit >= 1:  # also rejects NaN
+    if not isinstance(limit, int | float) or not limit >= 1:  # this comparison also rejects NaN
         raise TokenizerError(
             f"model_max_length in tokenizer_config.json is {limit!r}, but must be a number of tokens. "
             "Correct or remove model_max_length, and save the file."
@@ -416,7 +416,7 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
     notes = []
     for part, note in _REMOVABLE.items():
         names = {name for name, _ in network.named_parameters() if name.startswith(f"{part}.")}
-        if names and names <= set(missing):  # a module that lacks only some weights is an error
+        if names and names <= set(missing):  # it is an error if a module lacks only some of its weights
             setattr(network, part, None)
             notes.append(note)
             missing = [name for name in missing if name not in names]

@@ -1,4 +1,4 @@
-"""Trained output heads: loading them, and their logits, computed from a trace.
+"""Load trained task heads, and compute their logits from a trace.
 
 The transformers class for the task computes the logits. A stub that returns the recorded encoder output
 replaces the encoder. This needs neither a second forward pass nor a reimplementation of the head.
@@ -250,7 +250,7 @@ class _EncoderStub(torch.nn.Module):
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
-        self.__dict__["encoder"] = encoder  # not a submodule: its weights are not part of the head
+        self.__dict__["encoder"] = encoder  # not registered as a submodule: its weights are not the head's
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
         """Return the recorded encoder output of the current `_encoder_output` block."""

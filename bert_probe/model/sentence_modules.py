@@ -1,4 +1,4 @@
-"""Read the modules with which sentence-transformers turns a text into one vector from a checkpoint's files.
+"""Read a checkpoint's sentence-transformers modules, which map a text to one vector, from its files.
 
 sentence-transformers itself does not read the files, because analyses must trace a vector to its tokens: they
 need each module separately, in float64, with gradients and without a second forward pass of the encoder.
@@ -68,7 +68,7 @@ _NOT_SUPPORTED = {
 
 @dataclass(frozen=True)
 class SentenceModel:
-    """How a sentence-transformers checkpoint turns a text into one vector.
+    """The pooling, modules and prompts with which a checkpoint maps a text to one vector.
 
     Attributes:
         modes: pooling modes, from `POOLING_MODES`; their results are concatenated in this order. For a sparse
@@ -82,8 +82,8 @@ class SentenceModel:
         similarity: the similarity function for two vectors, from `SIMILARITIES`.
         prompts: names and texts of the prompts.
         default_prompt: the name of the default prompt, or None.
-        max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
-            limit.
+        max_tokens: maximum number of tokens, including special tokens; longer texts are truncated. None for
+            no limit.
         lower_case: whether texts are lowercased first.
         trained_dimensions: numbers of dimensions for which the model was trained (Matryoshka), from its
             config.json; () if it does not list any.
@@ -143,7 +143,7 @@ class SentenceModel:
 def open_sentence_model(
     folder: Path, description: Description, tokenizer_limit: int | None
 ) -> tuple[SentenceModel | None, ProbeError | None]:
-    """Call `read_sentence_model`; return its result and None, or None and the error."""
+    """Return (model, None) with the result of `read_sentence_model`, or (None, error) if it raises one."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is available."):
             sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
@@ -152,7 +152,7 @@ def open_sentence_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
         return None, CheckpointError(
             f"The files of sentence-transformers are broken: {reason(error)}. {AGAIN}"
         )
@@ -165,7 +165,7 @@ def read_sentence_model(
     max_tokens: int | None,
     tokenizer_limit: int | None,
 ) -> SentenceModel | None:
-    """Read how a checkpoint turns a text into one vector.
+    """Read the pooling, modules and prompts with which a checkpoint maps a text to one vector.
 
     Args:
         hidden_size: size of the encoder's last hidden states.
@@ -387,7 +387,7 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
     config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
     source = config.get("module_input_name") or VECTOR
     if source == TOKENS and expected == VECTOR:
-        return size  # no effect: the module changes token vectors after pooling
+        return size  # ignored, because this module changes token vectors after pooling
     if source != expected or (config.get("module_output_name") or source) != source:
         raise UnavailableError(
             f"The module {kind} reads {str(source)[:100]} and writes "

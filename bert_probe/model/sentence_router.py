@@ -35,9 +35,9 @@ class Router:
     """The routes of a Router module.
 
     Attributes:
-        routes: route name → modules.
+        routes: modules of each route, by route name.
         default: the route for a text without a task; None if a task is required.
-        mappings: (task, modality) → route name; None matches any task or modality.
+        mappings: route name by (task, modality); None matches any task or modality.
     """
 
     routes: Mapping[str, tuple[ModuleEntry, ...]]

@@ -1,4 +1,4 @@
-"""Find character positions for slow tokenizers, which do not report them (ESM-2, BERTweet, PhoBERT, XLM).
+"""Compute the character positions that slow tokenizers do not report (ESM-2, BERTweet, PhoBERT, XLM).
 
 The positions follow from the tokens: concatenated without vocabulary marks, the tokens of a text must spell
 the text without spaces, in the original or in lower case. Other texts are rejected.

@@ -372,7 +372,7 @@ class _Writeable:
     def __init__(self, array: Array) -> None:
         address, _ = array.__array_interface__["data"]
         self.__array_interface__ = array.__array_interface__ | {"data": (address, False)}
-        self.array = array  # keeps the array's memory allocated
+        self.array = array  # this reference keeps the array's memory allocated
 
 
 def tensor_view(array: Array) -> torch.Tensor:

@@ -247,8 +247,8 @@ def manifest_of(title: str, made_with: Mapping[str, str], sha256: Mapping[str, s
 
     Args:
         title: the title of the report.
-        made_with: library → version.
-        sha256: file name → digest, for all other files.
+        made_with: version of each library, by name.
+        sha256: digests of all other files, by file name.
     """
     return canonical({KIND: FORMAT, "title": title, "made_with": dict(made_with), "files": dict(sha256)})
 
@@ -259,7 +259,7 @@ def folder_of(number: int, view: ViewFile) -> str:
 
 
 def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return name → content for the text files of a view in a ZIP, which derive from the report's data.
+    """Return the text files of a view in a ZIP, by name; they are derived from the report's data.
 
     Args:
         view: the view of the report.
@@ -283,7 +283,7 @@ def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
 
 
 def picture_file(picture: Page | None) -> dict[str, bytes]:
-    """Return file name → content for a picture: SVG, or text with an error message; {} without a picture.
+    """Return the file of a picture, by name: SVG, or text with an error message; {} without a picture.
 
     The last digits of numbers in the SVG depend on the processor.
     """

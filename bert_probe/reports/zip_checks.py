@@ -55,7 +55,7 @@ def file_differences(
 
     Args:
         check: the check of the view; this function adds the expected digests to `check.sha256`.
-        files: file name → content, for all files of the ZIP except the page.
+        files: contents of all files of the ZIP except the page, by file name.
         actual: the recomputed numbers of the view.
     """
     stated, folder = check.stated, folder_of(check.number, check.stated.view)
@@ -130,8 +130,8 @@ def manifest_differences(
 
     Args:
         read: the report.
-        files: file name → content, for all files of the ZIP except the page.
-        sha256: expected file name → digest, without the page.
+        files: contents of all files of the ZIP except the page, by file name.
+        sha256: expected digests of all files except the page, by file name.
         is_right: whether no other differences were found.
     """
     for name in sorted({*files, MANIFEST} ^ {*sha256, MANIFEST}):
@@ -275,7 +275,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except OSError as error:
         if error.errno is not None:
-            raise  # an error of this machine: for damaged files, pyarrow sets no errno
+            raise  # an error of this machine, because pyarrow sets no errno for damaged files
         return None
     except (
         TextError,

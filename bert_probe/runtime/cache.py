@@ -178,6 +178,6 @@ def _input_key(value: Any) -> Hashable:
     if isinstance(value, Checkpoint | Document | DocumentList) or hasattr(type(value), "cache_key"):
         key: Hashable = value.cache_key
         return key
-    if isinstance(value, Sentence):  # equality of sentences ignores the name
+    if isinstance(value, Sentence):  # the comparison of sentences ignores their name
         return (str(value), value.name)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

@@ -242,12 +242,12 @@ def cached_checkpoint(model: str, revision: str, dtype: str = "float32") -> Chec
 
 
 def _key(model: str, revision: str, dtype: str) -> _Key:
-    """Return the cache key of a checkpoint; a model in memory keeps the dtype of its training."""
+    """Return the cache key of a checkpoint; a model that exists only in memory has a fixed dtype."""
     return (model, revision, "" if is_in_memory(model) else dtype)
 
 
 def loaded_stamp(model: str, revision: str, dtype: str = "float32") -> Stamp | None:
-    """Return the stamp of a checkpoint's files at loading time; None for files outside a local folder."""
+    """Return the file stamp that a checkpoint had when it was loaded; None if it is not in a local folder."""
     return _stamps.get(_key(model, revision, dtype))
 
 
@@ -318,7 +318,7 @@ def open_checkpoint(
                 "This model was trained here but not saved, and has been removed from memory. Train it again "
                 "and save it."
             )
-        from bert_probe.model.loading import load  # `preload` has already imported it in the background
+        from bert_probe.model.loading import load  # already imported by `preload`
 
         state = _openings[key] = OpeningProgress()
         file_stamp = stamp(model)

@@ -95,7 +95,7 @@ _INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
 
 
 class _MissingPath(Convertor[str]):
-    """A path converter for paths that are neither files nor Streamlit routes.
+    """A path converter that matches paths that are neither files nor Streamlit routes.
 
     Streamlit would answer such a path with the front page.
     """
@@ -176,7 +176,7 @@ class SecurityHeaders:
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "websocket.close" and not started and can_deny(scope):
-                # This response replaces that of uvicorn, which would lack the headers.
+                # Send this response in place of uvicorn's, which would lack the headers.
                 await _NO_WEBSOCKET(scope, receive, send_with_headers)
                 return
             started = True
@@ -337,7 +337,7 @@ def app_arguments(
 
 
 def apply_settings() -> None:
-    """Apply the app's settings, whichever server runs the app and in whichever folder.
+    """Apply the app's settings, regardless of the server and of the current folder.
 
     Streamlit reads settings only from the current folder and the folder of the main script. Settings on the
     command line and in environment variables take precedence.

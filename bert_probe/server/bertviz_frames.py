@@ -83,7 +83,7 @@ class BertVizFrame:
     url: str  # path on this server; valid while the frame is stored
     height: int  # height of the complete drawing in CSS pixels, so that only the page scrolls
     title: str  # text alternative for screen readers
-    caption: str  # how to read the view, and its limits
+    caption: str  # explanation of the view and of its limits
 
 
 class FrameStore:
@@ -159,7 +159,7 @@ def head_view(
     weights = _weights(trace)
 
     def render() -> bytes:
-        from bertviz import head_view as draw  # imports torch, which would delay the start of the app
+        from bertviz import head_view as draw  # imported on first use, because it imports torch
 
         drawing = draw(
             **_arguments(trace, weights), layer=layer, heads=head_indices, html_action="return"

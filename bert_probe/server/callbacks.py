@@ -54,13 +54,13 @@ def uninterrupted() -> Iterator[None]:
         return
     with _ignore_requests(context.session_state):
         yield
-    context.session_state._yield_callback()  # let a newer request or a page change take over
+    context.session_state._yield_callback()  # handle requests that arrived during the block
 
 
 @contextmanager
 def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
     runner = getattr(state._yield_callback, "__self__", None)
-    if not isinstance(runner, ScriptRunner) or not runner._execing:  # in a test without a browser
+    if not isinstance(runner, ScriptRunner) or not runner._execing:  # true in tests without a browser
         yield
         return
     runner._execing = False  # disables Streamlit's check for newer requests

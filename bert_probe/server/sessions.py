@@ -69,7 +69,7 @@ class LayerLink:
     @property
     def data(self) -> HeadViewData | None:
         """The head view, or None if the link has expired."""
-        from bert_probe.views.head_view import HeadViewData  # the caller has already imported it
+        from bert_probe.views.head_view import HeadViewData  # already imported by the caller
 
         trace = self._trace()
         return (
@@ -109,8 +109,7 @@ def _serve_layer(request: Request) -> Response:
     names = [] if data is None else [str(layer + 1) for layer in range(data.trace.layers)]
     headers = {"Cache-Control": "no-store"}
     if data is None and name == LABELS:
-        # Not an error response: the browser requests labels after the first paint, and the user may have
-        # left the page by then.
+        # Not an error, because the user may have left the page before the browser requests labels.
         return Response(status_code=204, headers=headers)
     if data is None or name not in (*names, LABELS):
         return PlainTextResponse(
@@ -118,7 +117,7 @@ def _serve_layer(request: Request) -> Response:
             status_code=404,
             headers=headers,
         )
-    from bert_probe.views import head_view  # `LayerLink.data` has already imported it
+    from bert_probe.views import head_view  # fast, because `LayerLink.data` has already imported this module
 
     try:
         if name == LABELS:

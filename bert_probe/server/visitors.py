@@ -38,7 +38,7 @@ class ClientAddress:
     """ASGI middleware that sets the client of a request to the address in X-Forwarded-For.
 
     Each proxy appends the address of its client. With `proxies` proxies, the user's address is therefore the
-    entry with this number from the end. Earlier entries come from the user and are not trusted.
+    entry at index `-proxies`. Earlier entries come from the user and are not trusted.
 
     Args:
         proxies: number of proxies between the users and this server, 1 or more.

@@ -325,7 +325,7 @@ class _Reader:
         self.name, self.unit, self._max_rows = name, unit, max_rows
         self.errors = ValidationErrors(name, unit, SKIP_REMEDY)
         self._documents: list[Document] = []
-        self._numbers: dict[str, int] = {}  # ID → number of its row
+        self._numbers: dict[str, int] = {}  # row number of each document, by ID
         self._rows = 0
 
     def refuse(self, number: int, problem: str) -> None:

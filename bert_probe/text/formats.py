@@ -170,7 +170,7 @@ def _is_table(filled: Sequence[str], separators: str) -> bool:
     for separator in separators:
         try:
             rows = list(csv_reader((f"{line}\n" for line in filled), separator))
-        except csv.Error:  # for example, a quoted cell continues after the sample
+        except csv.Error:  # for example, because a quoted cell continues after the sample
             continue
         header = [cell.casefold() for cell in rows[0]]
         widths = {len(row) for row in rows}
@@ -496,7 +496,7 @@ def parse_fasta(lines: Iterable[str], name: str, max_records: int | None = None)
     for record in islice(read_records(enumerate(lines, 1)), max_records):
         errors.extend(record.errors)
         if errors.count:
-            records.clear()  # they are not returned
+            records.clear()  # records with errors are not returned
         else:
             records.append(record)
     errors.check()

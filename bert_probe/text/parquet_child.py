@@ -45,7 +45,7 @@ def _limit_memory() -> None:
         import resource
 
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    except (ImportError, OSError):  # not available on this system
+    except (ImportError, OSError):  # the resource module is not available on this system
         return
     resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, used + MAX_BYTES))
 

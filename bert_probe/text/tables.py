@@ -67,7 +67,7 @@ def _conll_block(sentence: TaggedSentence | str) -> str:
 
 def _conllu_block(sentence: TaggedSentence | str) -> str:
     """Return a sentence in CoNLL-U format. A contracted token precedes its words, which share one span."""
-    assert isinstance(sentence, TaggedSentence)  # only tagged sentences have trees
+    assert isinstance(sentence, TaggedSentence)  # only tagged sentences can have trees
     metadata = {"text": sentence.text, **sentence.metadata}
     lines = [f"# {name} = {value}" for name, value in metadata.items()]
     span_counts = Counter(sentence.spans)

@@ -240,7 +240,7 @@ class _ConlluReader:
                 _read_comment(text, parsed.metadata)
             else:
                 self._word(line, text, parsed, faults)
-            if faults.count > previous_count:  # after an error, all word numbers would be wrong
+            if faults.count > previous_count:  # after an error, all further word numbers are wrong
                 return None
         words = parsed.words
         self._check_tree(words, faults)

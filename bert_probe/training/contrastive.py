@@ -230,7 +230,7 @@ def recall_at_1(anchors: Array, positives: Array) -> float:
 
 
 class DistinctBatches:
-    """Random batches that avoid the same text in two examples, as far as possible.
+    """Random batches in which, as far as possible, no text occurs in two examples.
 
     With in-batch negatives, a text that occurs twice in a batch would be its own negative.
     """

@@ -1,6 +1,4 @@
-"""Models for training: build them from a checkpoint and a task, select and count the parameters that training
-updates, estimate the memory, add low-rank adapters (LoRA), and turn trained models into checkpoints.
-"""
+"""Models for training: creation, trainable parameters, memory estimate, LoRA, and conversion to checkpoints."""
 
 from __future__ import annotations
 
@@ -380,7 +378,7 @@ class LoraAdapter:
 
     Attributes:
         config: the peft configuration.
-        parts: peft's tensor names → tensors of the adapter.
+        parts: tensors of the adapter, by peft's tensor names.
     """
 
     config: Any

@@ -84,7 +84,7 @@ def _target(target_folder: Path) -> Path:
     """Return the path of a folder with all symbolic links resolved."""
     real = Path(os.path.realpath(target_folder))
     with suppress(FileNotFoundError):
-        os.lstat(real)  # raises if the name is too long or a parent is a file
+        os.lstat(real)  # raises an error if the name is too long or a parent is a file
     if real.is_symlink():
         raise ExportError(f"{target_folder} is a link in a loop. Remove it, or choose another name.")
     try:
@@ -164,7 +164,7 @@ def _raise(error: OSError) -> None:
 
 
 def _sealed(folder: Path) -> dict[str, str]:
-    """Return file name → SHA-256 as listed in a folder's `HISTORY_FILE`; {} if the list is invalid."""
+    """Return the SHA-256 digests in a folder's `HISTORY_FILE`, by file name; {} if the list is invalid."""
     try:
         files = read_json(folder / HISTORY_FILE)["files"]
     except (CheckpointError, OSError, KeyError, TypeError):
@@ -308,7 +308,7 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
                 for path in sorted(folder.rglob("*")):
                     packed.write(path, path.relative_to(above))
                     if path.is_file():
-                        path.unlink()  # frees disk space for the rest of the zip
+                        path.unlink()  # free disk space for the remaining files
     except (OSError, ValueError, SafetensorError) as error:
         raise ExportError(
             f"The ZIP file cannot be written: {_reason(error)}. Save the model in a folder."

@@ -54,7 +54,7 @@ _MAX_ITERATIONS = 1_000
 
 
 def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
-    """Return why no head on the sentence vector can be trained on these data, as a clause; "" if one can."""
+    """Return why these data cannot train a head on the sentence vector, as a clause; "" if they can."""
     if not isinstance(data, LabeledTexts):
         return "it classifies texts, not words or masks"
     if any(row.pair is not None for row in data.rows):
@@ -74,8 +74,8 @@ class SentenceHead:
     """A fitted head on the sentence vector, with the evaluations for all values of C.
 
     Attributes:
-        weights: [label, size].
-        bias: [label].
+        weights: weights of the head, [label, size].
+        bias: bias of the head, [label].
         history: one evaluation for each value of C.
         best: the evaluation of this head.
         ended: `STOPPED` if the user stopped the training; "" otherwise.
@@ -165,7 +165,7 @@ def select_penalty(penalties: Sequence[float], scores: Array) -> int:
     """
     if not scores.shape[1]:
         return 0
-    differences = scores[scores.mean(axis=1).argmax()] - scores  # from the best mean, [C, text]
+    differences = scores[scores.mean(axis=1).argmax()] - scores  # from the best C, [C, text]
     errors = differences.std(axis=1) / math.sqrt(scores.shape[1])
     candidates = np.flatnonzero(differences.mean(axis=1) <= errors)
     return min(candidates.tolist(), key=lambda index: abs(math.log(penalties[index] / DEFAULT_PENALTY)))

@@ -397,7 +397,7 @@ class TrainingPlan:
                     else to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, fine-tuned", history)
                 )
         sentence_model = checkpoint.sentence_model or self.checkpoint.sentence_model
-        assert run.best is not None  # before the first evaluation, `Cancelled` propagates
+        assert run.best is not None  # `Cancelled` propagates before the first evaluation
         return TrainingResult(
             self.question,
             InputRecord(self.checkpoint.provenance(), (), self.material.about),

@@ -198,7 +198,7 @@ def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Itera
     """Draw the row below a view. The `with` body draws the export menu, and the caveats follow it.
 
     Args:
-        why: whether to explain why the initial head was selected; the head view has its own explanation.
+        why: whether to state why the initial attention head was selected; the head view explains this itself.
     """
     with st.container(horizontal=True, gap="medium"):
         yield
@@ -478,7 +478,7 @@ def model_view(trace: Trace) -> None:
         chosen=(selection.layer, selection.series),
     )
     if model_view_component(data, (trace.layers, trace.heads), key=MODEL_VIEW, on_open=_open_head):
-        st.rerun()  # reruns the page, not only this fragment, because the view has changed
+        st.rerun()  # rerun the page, not only this fragment, because the view has changed
 
     with footer(
         model,

@@ -356,7 +356,7 @@ def _links(texts: Mapping[str, str]) -> None:
 
 
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
-    """Draw the agreement of two models' vectors, and the curve of shorter vectors, if there are any."""
+    """Draw the agreement of two models' vectors, and the curve by number of dimensions, where available."""
     if result.comparison is not None:
         st.header("Do both models find the same nearest neighbors?", anchor=False)
         vectors = result.showing(show="vectors")

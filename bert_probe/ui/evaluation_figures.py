@@ -19,7 +19,7 @@ _SYMBOLS = {FLOAT32: "circle", INT8: "square", BINARY: "diamond"}
 
 
 def score_scatter(result: SimilarityEvaluationResult) -> Any:
-    """Return a scatter plot of the scores of the model, or of two models, by the judged scores."""
+    """Return a scatter plot of the scores of one or two models against the judged scores."""
     rows = np.arange(len(result.labels))
     if len(rows) > _MAX_POINTS:
         rows = np.sort(np.random.default_rng(0).choice(len(rows), _MAX_POINTS, replace=False))
@@ -83,7 +83,7 @@ def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
 
 
 def reliability(bins: pd.DataFrame) -> Any:
-    """Return the accuracy by the mean confidence of each bin, next to the diagonal of equal values."""
+    """Return a reliability diagram: the accuracy of each bin by its mean confidence, with the diagonal."""
     filled = bins[bins["texts"] > 0]
     figure = go.Figure()
     figure.add_scatter(

@@ -204,7 +204,7 @@ def sentence_map(
     for name, (
         color,
         symbol,
-    ) in legend.items():  # a selection has indices of one trace
+    ) in legend.items():  # a single trace, because selections contain indices into one trace
         marker = {"color": color, "symbol": symbol, "size": 9}
         figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=as_text(name))
     axes = [{"title": "", "showticklabels": False}] * 2
@@ -446,7 +446,7 @@ class PairCurve:
 
 
 def dimension_curve(result: DimensionCurveResult) -> Any:
-    """Return a figure of the agreement with the full vectors by the number of dimensions."""
+    """Return a figure of the agreement between truncated and full vectors by number of dimensions."""
     figure = go.Figure()
     curves = (
         ("Spearman", result.spearman, ACCENT),
@@ -518,7 +518,7 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     _set_layout(
         figure, layer, len(curves), low, "cosine − mean of unrelated tokens" if is_corrected else "cosine"
     )
-    # The legend is below the curves, because next to them, it would leave no space for them on a phone.
+    # The legend is below the curves, because it would leave too little space next to them on a phone.
     rows = math.ceil(len(figure.data) / 2)
     return figure.update_layout(height=360 + 20 * rows, legend={**_LEGENDS["below"], "tracegroupgap": 0})
 

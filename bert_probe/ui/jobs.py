@@ -94,7 +94,7 @@ def run(
         return None
     if not is_offered and _can_restart(job, start):  # the job ended during this run
         if is_clicked:
-            st.rerun()  # draw the button again, which the click removed
+            st.rerun()  # draw the start button again, because the click removed it
         # Do not rerun: the browser may not have received the text field values of the first run yet.
         _start_button(container, key, label, _cancelled_note(job, unit))
     return None if job.state == "cancelled" else job.value()

@@ -1,4 +1,4 @@
-"""Sections of the Search page: a threshold of the score, words that swap two documents, long documents."""
+"""Sections of the Search page: score threshold, words that swap two documents' ranks, long documents."""
 
 from __future__ import annotations
 

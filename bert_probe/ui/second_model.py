@@ -112,7 +112,7 @@ def _current() -> SecondModel | None:
 
 
 def _on_change() -> None:
-    """Record that the user agreed to open the model that is typed into the fields."""
+    """Record that the user agreed to open the model whose name was typed into the fields."""
     second = _current()
     if second is not None:
         consent.choose(second, st.session_state.get(_LAST) or SecondModel("", ""))

@@ -77,7 +77,7 @@ def show_head(layer: int, series: Series, query: int | None = None) -> None:
 
 
 def first_look(trace: Trace) -> FirstLook:
-    """Return the layer and head that are initially selected."""
+    """Return the layer and the head that are initially selected."""
     return shared_cache.answers.of(find_first_look, trace)
 
 

@@ -137,7 +137,7 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
     """Draw a selector for the number of dimensions; return None for that of the checkpoint."""
     model = sentence_model(checkpoint)
     if model.is_sparse:
-        return None  # the dimensions are the words of the vocabulary
+        return None  # the dimensions of sparse vectors are vocabulary words, so they cannot be truncated
     default = str(model.dimensions or model.size)
     sizes = offered_dimensions(model.size, model.dimensions, model.trained_dimensions)
     options = {str(size): f"{size:,}" for size in sizes}
@@ -173,7 +173,7 @@ def reference_calibration(
 
 
 def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
-    """Draw the position of a score among random pairs of reference sentences, which a job encodes."""
+    """Draw a score next to the scores of random pairs of reference sentences, which a job encodes."""
     result = reference_calibration(checkpoint, question)
     if result is None:
         return

@@ -69,7 +69,7 @@ def render() -> None:
 
 
 def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
-    """Draw the score of the sentence vectors of both texts among those of reference sentences."""
+    """Draw the score of both texts' sentence vectors next to the scores of reference sentences."""
     st.header("Similarity of the two texts", anchor=False)
     question = Sentences(available_poolings(checkpoint)[0])
     texts = (a.encoding.text, b.encoding.text)

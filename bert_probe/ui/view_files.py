@@ -79,7 +79,7 @@ def menu(
 
 
 def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
-    """Return the view file of a result, which is cached because creating it writes and reads files."""
+    """Return the view file of a result from a cache, because creating a view file writes and reads files."""
     if result not in _VIEWS:
         _VIEWS[result] = ViewFile.of(result, data)
     return _VIEWS[result]
@@ -196,7 +196,7 @@ def open_pending() -> None:
 
 
 def _take_from_url() -> None:
-    """Read the view file that was passed to ``bert-probe app --view``, which is in the URL."""
+    """Read the view file that was passed to ``bert-probe app --view``, whose content is in the URL."""
     text, missing = url_texts.recall(_PARAMETER), url_texts.missing(_PARAMETER)
     url_texts.remember(_PARAMETER, None)
     if text is not None:

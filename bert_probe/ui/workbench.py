@@ -134,7 +134,7 @@ def request() -> Request:
     if "request" not in st.session_state:
         missing = url_texts.missing(*_TEXT_FIELDS)
         submit(_request_from_url())
-        for name, value in missing.items():  # keep these parameters until another request is submitted
+        for name, value in missing.items():  # keep the URL's parameters until another request is submitted
             state.remember(name, value)
     return cast(Request, st.session_state["request"])
 
@@ -304,7 +304,7 @@ def draw_sidebar() -> None:
     The fields also have the submitted values as defaults. The browser loads the code of a widget on first
     use, and a value that is sent before that is lost if another run ends in the meantime.
     """
-    if _NEXT_MODEL in st.session_state:  # set by the last run, when the form was already drawn
+    if _NEXT_MODEL in st.session_state:  # the last run set these values after it had drawn the form
         model, revision = st.session_state.pop(_NEXT_MODEL)
         submit(replace(request(), model=model, revision=revision))
     now = request()

@@ -1,4 +1,4 @@
-"""Figures of numbers for pairs: contributions to a score, also as a shaded text, and contacts of residues."""
+"""Heatmaps of contributions of token pairs and of contacts of residue pairs, and texts shaded by numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STRONGEST: Final = 0.75
 
 @dataclass(frozen=True)
 class ShadedSpan:
-    """A span of characters and the number that determines its color."""
+    """A span of characters, and the number that determines the color of the span."""
 
     start: int
     end: int

@@ -102,6 +102,6 @@ def _font(bold: bool) -> ImageFont.FreeTypeFont:
 def _font_file(bold: bool) -> Path:
     spec = find_spec("matplotlib")
     assert spec is not None
-    assert spec.origin is not None  # It is None only for namespace packages.
+    assert spec.origin is not None  # `__file__` is None only for namespace packages.
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return Path(spec.origin).with_name("mpl-data") / "fonts" / "ttf" / name

@@ -64,7 +64,7 @@ class _ColorRamp(NamedTuple):
 
     paper: str
     lightness: float  # lightness at value 1
-    pull: float  # control point of the chroma curve, which determines how colorful the middle is
+    pull: float  # control point of the chroma curve, which determines the chroma at medium values
     chroma: float  # chroma at value 1, before it is reduced to fit into sRGB
     hue_near: float  # hue in degrees near value 0
     hue_far: float  # hue in degrees at value 1

@@ -48,9 +48,9 @@ class Picture:
     """How the results of one type are drawn."""
 
     heatmaps: Callable[[Any], list[Heatmap]] | None = None  # returns the heatmaps from top to bottom
-    page: Callable[[Any, str], Page] | None = None  # for another figure: takes the result and the title
-    has_picture: Callable[[Any], bool] = lambda _: True  # whether this result can be drawn
-    caveat: str = ""  # note below the figure
+    page: Callable[[Any, str], Page] | None = None  # draws any other figure, with a title
+    has_picture: Callable[[Any], bool] = lambda _: True  # returns whether a result can be drawn
+    caveat: str = ""  # returns the note below the figure
 
 
 PICTURES: Final[dict[type[Result], Picture]] = {

@@ -75,7 +75,7 @@ class Selection:
     """
 
     layer: int  # from 1
-    series: Series  # visible heads
+    series: Series  # indices of the visible heads
     options: Options = field(default_factory=Options)
     pins: Pins = field(default_factory=Pins)
     measure: str = "weights"  # for this and the following fields see `Attention`
@@ -218,7 +218,7 @@ class UnknownChoice(NamedTuple):
 
     what: str  # such as "layer"
     given: str  # the value in the URL
-    shown: str  # the value that is used instead
+    shown: str  # the value used in its place
 
 
 LayerAndHeads: TypeAlias = tuple[int, Series]

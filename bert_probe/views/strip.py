@@ -22,7 +22,7 @@ class StripToken:
     joined: bool  # whether the token continues the word of the previous token
     detail: str  # tooltip
     mark: Mark = ""
-    number: str = ""  # small number after the text, such as that of a residue
+    number: str = ""  # small number after the text, such as a residue number
 
 
 def strip_data(

@@ -73,7 +73,7 @@ def positions(units: Sequence[Token | Unit]) -> Sequence[int | None]:
 
 
 def ruler_number(unit: Token | Unit) -> str:
-    """Return the number of the first and of each tenth residue of a sequence; "" for all other units."""
+    """Return the residue number of the first and each tenth residue of a sequence; "" for other positions."""
     residue = unit.residue
     return str(residue) if residue is not None and (residue == 1 or residue % 10 == 0) else ""
 

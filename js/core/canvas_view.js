@@ -63,7 +63,7 @@ export class CanvasView {
     parts.svg.onclick = () => this.save("svg");
   }
 
-  // To be overridden by each view
+  // Methods that each view overrides
 
   /** Stores the callbacks to the page. @param {import("./mount.js").Component<Uint8Array>} _component */
   attach(_component) {}
@@ -125,7 +125,7 @@ export class CanvasView {
   }
 
   /**
-   * The picture for a file, or null if there is none.
+   * The picture to save as a file, or null if there is none.
    *
    * @param {"png" | "svg"} _kind
    * @returns {import("./export.js").FilePicture | null}
@@ -134,7 +134,7 @@ export class CanvasView {
     return null;
   }
 
-  // Common to all views
+  // Methods that all views share
 
   get hasModel() {
     return this.#model !== null;
@@ -211,7 +211,7 @@ export class CanvasView {
 
   fitToWidth(force = false) {
     const width = this.root.clientWidth;
-    if (!width || (!force && width === this.width)) return; // The view is hidden, for example in a closed tab.
+    if (!width || (!force && width === this.width)) return; // Do not paint while the view is hidden, for example in a closed tab.
     this.width = width;
     this.layOut();
   }
@@ -239,7 +239,7 @@ export class CanvasView {
     this.parts.live.textContent = text;
   }
 
-  /** The place under the pointer, or else the keyboard cursor if the view has the focus. */
+  /** The place under the pointer; without one, the keyboard cursor if the view has the focus. */
   get active() {
     return this.hovered ?? (this.focused ? this.cursor : null);
   }

@@ -74,7 +74,7 @@ class Attention(Question):
 
         Args:
             trace: the model's forward pass over the text.
-            progress: receives the progress of a slow measure.
+            progress: called with the progress of a slow measure.
 
         Raises:
             SelectionError: the layer or head does not exist, or the measure is not defined for individual
@@ -124,7 +124,7 @@ class AttentionLong(Question):
 
         Args:
             trace: the model's forward pass over the text.
-            progress: receives the progress of a slow measure.
+            progress: called with the progress of a slow measure.
 
         Raises:
             SelectionError, UnavailableError, EmptyTextError: see `Attention.of`.

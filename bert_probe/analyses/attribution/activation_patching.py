@@ -336,7 +336,7 @@ class _PatchedText:
         )
 
     def _cosine(self, pooling: PoolingConfig) -> tuple[AnswerFn, float]:
-        """Return a function that computes the cosine with A's sentence vector, and the cosine for A."""
+        """Return a function that computes the cosine with A's sentence vector, and its value for A."""
         target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
 
         def cosines(states: torch.Tensor) -> Array:
@@ -346,7 +346,7 @@ class _PatchedText:
         return cosines, 1.0
 
     def _number(self, number: TargetOutput, aligned: Mapping[int, int]) -> tuple[AnswerFn, float]:
-        """Return a function that computes the target value for B, and the target value for A."""
+        """Return a function that computes the target value for the patched text B, and A's target value."""
         unaligned = [place for place in number.places if place not in aligned]
         if unaligned:
             token = self.a.trace.tokens[unaligned[0]]

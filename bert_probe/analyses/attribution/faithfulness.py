@@ -137,7 +137,7 @@ class AttributionFaithfulness(TargetQuestion):
 def _effects(
     target: AttributionTarget, value: float, orders: Mapping[str, Array], progress: Progress
 ) -> Mapping[str, tuple[float, float]]:
-    """Return the comprehensiveness and sufficiency of each order of the words.
+    """Return the comprehensiveness and the sufficiency for each order in which words are removed.
 
     A set of words that occurs in several orders is removed only once.
     """

@@ -126,7 +126,7 @@ class HeadMatchesResult(Result):
 
     @property
     def mutual(self) -> Array:
-        """Whether each head of A is also the best match of its best match in B, bool of shape [head of A]."""
+        """Whether each head of A and its best match in B match mutually, bool of shape [head of A]."""
         is_mutual: Array = self.matrix.argmax(axis=0)[self.best] == np.arange(len(self.matrix))
         return is_mutual
 

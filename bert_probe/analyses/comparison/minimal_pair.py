@@ -197,7 +197,7 @@ class MinimalPairResult(Result):
         Indices are counted from 0. In a tie, the first head is returned.
 
         Raises:
-            SelectionError: the place does not exist.
+            SelectionError: there is no aligned unit with this index.
         """
         shift = self.shift[:, :, resolve_index(place, self.shift.shape[2], "place")]
         layer, head = np.unravel_index(int(shift.argmax()), shift.shape)
@@ -210,7 +210,7 @@ class MinimalPairResult(Result):
         key to another. If several layers or heads share the maximum, the sentence lists or counts them all.
 
         Raises:
-            SelectionError: the place does not exist.
+            SelectionError: there is no aligned unit with this index.
         """
         return describe(self, place)
 
@@ -434,7 +434,7 @@ def _describe_shift(pair: MinimalPairResult, place: int) -> str:
     a, b = pair.strongest_a[place], pair.strongest_b[place]
     keys = int((b - a).argmin()), int((b - a).argmax())
     source, target = (f"{_key_name(pair, key)} ({a[key]:.2f} → {b[key]:.2f})" for key in keys)
-    # The smaller of the decrease and the increase; the target may also gain attention from other keys.
+    # Report the smaller of the decrease and the increase, because the target may also gain from other keys.
     amount_text = _format_amount(amount) if amount < 0.005 else f"at least {_format_amount(amount)}"
     return f"head {_head_name(layer, head)} shifts {amount_text} of its attention from {source} to {target}"
 

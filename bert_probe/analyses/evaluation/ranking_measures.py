@@ -45,7 +45,7 @@ def evaluate_rankings(
     import ir_measures
 
     names = {name: ir_measures.parse_measure(measure) for name, measure in MEASURES.items()}
-    values = np.zeros((len(rankings), len(names)))  # all measures of an empty ranking are 0
+    values = np.zeros((len(rankings), len(names)))  # all measures are 0 for an empty ranking
     columns = {measure: column for column, measure in enumerate(names.values())}
     for start in range(0, len(rankings), BLOCK):
         progress(start, len(rankings))

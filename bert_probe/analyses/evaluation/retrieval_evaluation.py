@@ -60,7 +60,7 @@ class RetrievalEvaluation(PromptedSearch):
         scorers: names in `SCORERS`. The other scorers are compared with the first one.
         candidates: see `Search`.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
-        curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 and binary vectors.
+        curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 vectors and binary vectors.
         show: the table to return: the "summary" with intervals; the measures of each of the "queries"; the
             "failures", relevant documents that the first scorer ranks low; with a second model, how much the
             neighbors of the documents' "vectors" agree; or the "curve".
@@ -99,8 +99,9 @@ class RetrievalEvaluation(PromptedSearch):
 
         Args:
             checkpoint: the model.
-            documents, queries: what `read_documents` returns.
-            judgments: what `read_judgments` returns. Queries without a relevant document are left out.
+            documents, queries: documents and queries, as returned by `read_documents`.
+            judgments: relevance judgments from `read_judgments`. Queries without a relevant document are left
+                out.
             truncate: truncate texts that are too long instead of raising an error.
             other: a model to compare with.
             progress: called with the amount of work done and the total; during the curve and the comparison
@@ -266,7 +267,7 @@ class _EvaluatedRankings:
         positions = np.zeros(len(self._data.documents), np.int64)
         positions[order] = np.arange(1, len(order) + 1)
         self._ranks.append(positions[self._data.relevant[len(self._ranks)]])
-        self._first.append(order[:10].copy())  # a view would keep the whole ranking in memory
+        self._first.append(order[:10].copy())  # copy, because a view would keep the whole ranking in memory
         self._pending.append(order[:DEPTH].copy())
         if len(self._pending) == BLOCK:
             self._evaluate()
@@ -322,7 +323,7 @@ class System:
 
 
 def _query_vectors(search: Search, checkpoint: Checkpoint, data: _JudgedData, truncate: bool) -> Array:
-    """Return the vectors of the queries, [query, dimension], of one run."""
+    """Return the query vectors from a run, [query, dimension]."""
     recipe = search.query_pooling(checkpoint)
     ids = [query.id for query in data.queries]
     encoded = encode_texts(
@@ -365,7 +366,7 @@ def _rank(
     for number, (query, own) in enumerate(zip(data.queries, blocks, strict=True)):
         progress(number, len(data.queries))
         values, _ = replace(search, query=str(query)).scores(checkpoint, indexed, truncate, no_progress, own)
-        if BM25_SCORER in values:  # a search engine does not return documents without a word of the query
+        if BM25_SCORER in values:  # like search engines, leave out documents without a word of the query
             matches = values[BM25_SCORER]
             values[BM25_SCORER] = np.where(matches > 0, matches, np.nan)
         for name, rankings in evaluated.items():
@@ -404,7 +405,7 @@ def _curve(
 
 
 def _compare_documents(indexes: Sequence[IndexedDocuments], progress: Progress) -> VectorComparison | None:
-    """Compare the vectors of the documents by two models; None without vectors."""
+    """Compare two models' vectors of the documents; return None without vectors."""
     first, second = indexes
     if first.encoded is None or second.encoded is None or first.recipe is None or second.recipe is None:
         return None

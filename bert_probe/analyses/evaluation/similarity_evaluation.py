@@ -61,7 +61,7 @@ class SimilarityEvaluation(Question):
         prompt, pair_prompt: name of the checkpoint's prompt before the first and the second text of a pair,
             or "none"; see `resolve_pooling` for the default.
         dimensions: number of dimensions to which the vectors are truncated.
-        curve: whether to evaluate fewer dimensions, and int8 and binary vectors, too.
+        curve: whether to evaluate also fewer dimensions, int8 vectors and binary vectors.
         show: the table to return: the "summary" with intervals, also for each group if the table has a
             column group; the "pairs" by descending error; with a second model, the pairs that "moved" most,
             how much the neighbors of the "vectors" agree, or the "neighbors" that changed; or the "curve".
@@ -203,11 +203,11 @@ class SimilarityEvaluation(Question):
 
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
-    """The similarity scores of the pairs by one model.
+    """One model's similarity scores of the text pairs.
 
     Attributes:
         recipe, pair_recipe: the pooling configurations of the first and of the second texts.
-        first, second: their vectors, [pair, dimension].
+        first, second: vectors of the first and of the second texts, [pair, dimension].
         values: the cosine and the model's own similarity of each pair, float64 [2, pair].
         dropped: number of truncated tokens.
     """
@@ -227,7 +227,7 @@ class ScoredPairs:
 
     @property
     def percentiles(self) -> Array:
-        """Percentile rank of the model's own score of each pair among all pairs, [pair], 0 to 1."""
+        """Percentile rank of each pair by the model's own similarity score, [pair], 0 to 1."""
         return _percentiles(self.values[1])
 
 
@@ -286,7 +286,7 @@ def _pair_values(first: Array, second: Array, similarity: str) -> Array:
 
 
 def _summarize(labels: Array, values: list[Array], progress: Progress) -> CorrelationSummary:
-    """Return the correlations of labels, [pair], with the scores of each model, each [score, pair]."""
+    """Return the correlations of the labels, [pair], with the scores of each model, [score, pair]."""
     scores = np.concatenate(values)
     shape = (len(values), 2 * len(values[0]))
     if len(labels) < MIN_PAIRS or np.ptp(labels) == 0:
@@ -358,13 +358,13 @@ class SimilarityEvaluationResult(Result):
 
     @cached_property
     def errors(self) -> tuple[Array, ...]:
-        """For each model, the percentile of each pair by its score minus that by the label, −1 to 1."""
+        """For each model and pair, percentile rank by score minus percentile rank by label, −1 to 1."""
         truth = _percentiles(self.labels)
         return tuple(model.percentiles - truth for model in self.models)
 
     @property
     def wins(self) -> tuple[int, int, int]:
-        """Numbers of pairs whose error is smaller, equal, and larger with the other model.
+        """Numbers of pairs for which the other model's error is smaller, equal, and larger.
 
         Raises:
             UnavailableError: there is only one model.
@@ -401,7 +401,7 @@ class SimilarityEvaluationResult(Result):
 
     @property
     def total_name(self) -> str:
-        """Name of the rows of all pairs in the summary, which differs from the names of the groups."""
+        """Group name of the summary rows for all pairs, which differs from the names of the groups."""
         name = ALL
         while name in self.groups:
             name += " pairs"

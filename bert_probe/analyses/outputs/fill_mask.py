@@ -169,7 +169,7 @@ def mask_position(trace: Trace, position: int) -> int | None:
 
 
 def target_tokens(checkpoint: Checkpoint, words: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """Return for each word the vocabulary id that represents it, and the token with that id.
+    """Return, for each word, the vocabulary id that represents the word, and the token with this id.
 
     Raises:
         SelectionError: the tokenizer drops every character of a word.

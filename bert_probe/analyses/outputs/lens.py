@@ -1,4 +1,4 @@
-"""The logit lens: what the model's output head predicts from the vectors of each layer."""
+"""The logit lens: the predictions that the model's task head makes from the vectors of each layer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CAVEAT = (
 
 @question("lens")
 class Lens(Question):
-    """The logit lens: what the model's own output head predicts from the vectors of each layer.
+    """The logit lens: the predictions that the model's own task head makes from the vectors of each layer.
 
     nostalgebraist 2020. For the last layer this is exactly the model's prediction. If the model applies a
     norm after its last layer, that norm is applied to every layer.

@@ -38,11 +38,11 @@ OnStep = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class MaskTargets:
-    """Hidden states and model inputs at masks.
+    """Hidden states and model inputs at the masked positions.
 
     Attributes:
         states: hidden states, [layer + 1, mask, hidden].
-        inputs: name of each model input → its values at the masks, of shape [mask].
+        inputs: values of each model input at the masks, of shape [mask], by name.
         lines: line index of each mask, [mask].
     """
 

@@ -301,7 +301,7 @@ class LabeledSpan:
 
 @dataclass(frozen=True, eq=False)
 class _LabeledToken:
-    """Character offsets of a token, the probabilities of its labels, and whether it continues a word."""
+    """A token's character offsets and label probabilities, and whether the token continues a word."""
 
     start: int
     end: int

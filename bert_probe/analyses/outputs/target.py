@@ -175,7 +175,7 @@ def select_output(
     Args:
         other: the second text, for sentence similarity.
         task: one of the checkpoint's tasks; the first by default.
-        target: a class, label or word, or the rank of an answer span; the most probable by default.
+        target: a class, a label, a word, or the rank of an answer span; by default, the most probable.
         token_position: position of the word to mask, or of the token whose label is explained.
         similarity: the prompts and the number of dimensions, for sentence similarity.
 

@@ -1,4 +1,4 @@
-"""Syntactic relations in attention: which heads attend from a word to its syntactic head or vice versa."""
+"""Syntactic relations in attention: heads that attend from a word to its syntactic head, or vice versa."""
 
 from __future__ import annotations
 

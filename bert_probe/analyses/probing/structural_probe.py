@@ -155,7 +155,7 @@ class _Trees:
 
     @property
     def edges(self) -> int:
-        """Number of edges between words other than punctuation."""
+        """Number of edges between words that are not punctuation."""
         return sum(len(tree.edges) for tree in self.trees)
 
     @property
@@ -438,7 +438,7 @@ def train_map(
         on_epoch: called after each epoch.
     """
     space, hidden = _StandardizedSpace(vectors), vectors.shape[1]
-    # This standard deviation gives two words with standardized vectors an expected squared distance of 4.
+    # With this standard deviation, the expected squared distance of two standardized vectors is 4.
     width = np.sqrt(2 / (rank * hidden))
     initial = torch.from_numpy(rng.normal(scale=width, size=(rank, hidden))).to(vectors.dtype)
     weights = initial.requires_grad_()

@@ -1,4 +1,4 @@
-"""Search in chunks of documents, compared with the vectors of whole documents."""
+"""Search by the vectors of document chunks, compared with search by whole-document vectors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ChunkedSearch(PromptedSearch):
     """Rankings of documents by the vectors of their chunks and by the vectors of whole documents.
 
     Chunks are consecutive sentences. Late chunking (Günther et al. 2024) pools the tokens of a chunk from a
-    forward pass over the whole document, so that its vector contains the context of the chunk.
+    forward pass over the whole document, so that the chunk's vector depends on its context.
 
     Attributes:
         query: the query.
@@ -238,7 +238,7 @@ def _late_vectors(
 
 
 def _token_ranges(encoding: Encoding, recipe: PoolingConfig, spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Return the first token of each chunk and the token after its last; equal if the chunk is not read."""
+    """Return each chunk's range of tokens, end excluded; empty if the model does not read the chunk."""
     prompt = len(replace(recipe, prefix="").text(recipe.prefix))
     tokens = [token for token in encoding.tokens if token.start is not None]
     starts = [(token.start or 0) - prompt for token in tokens]

@@ -181,7 +181,7 @@ class TextTokens:
     """One text with the vectors of its tokens.
 
     Attributes:
-        encoding: the text as the model reads it, with its prompt and the tokens that are appended to queries.
+        encoding: the text as the model reads it, with the prompt and the expansion tokens of queries.
         positions: positions of the tokens that have a vector.
         vectors: the vectors, of shape [position, size].
     """

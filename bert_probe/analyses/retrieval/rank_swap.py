@@ -1,4 +1,4 @@
-"""The words that decide which of two documents ranks above the other."""
+"""The words whose removal or addition swaps the ranks of two documents."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class RankSwap(PromptedSearch):
 
         removal = remove()
         done = self.max_words * count[0]
-        addition = add()  # This is always the second half of the progress.
+        addition = add()  # the second half of the progress, even if the first half ends early
         progress(total, total)
         return RankSwapResult(
             self,
@@ -279,7 +279,7 @@ def _greedy(
     Args:
         words: all words.
         allowed: indices of the words that may be chosen.
-        limit: largest number of words.
+        limit: maximum number of words.
         text_of: returns the text for the indices of chosen words.
         score: returns the scores of A and B for texts, [text, 2].
         verify: returns the scores of A and B for one text, [2], as `Search` computes them.
@@ -338,9 +338,7 @@ class SwapSteps:
 
     @property
     def is_smallest(self) -> bool:
-        """Whether this is known to be the smallest set: a single word, or two words if every word was tested
-        alone.
-        """
+        """Whether the set is known to be the smallest: one word, or two if every word was tested alone."""
         return self.is_swapped and (len(self.words) == 1 or (len(self.words) == 2 and self.is_complete))
 
     @property

@@ -107,7 +107,7 @@ class Search(PromptedSearch):
 
         Args:
             checkpoint: the model.
-            documents: the documents, or what `index` returned for them with this model and the same prompt,
+            documents: the documents, or the result of `index` for them with this model and the same prompt,
                 dimensions and truncation of documents.
             truncate: truncate texts that are too long instead of raising an error. A checkpoint with a
                 maximum length of its own always truncates.
@@ -152,11 +152,11 @@ class Search(PromptedSearch):
         The other arguments and errors are those of `of`.
 
         Args:
-            documents: what `index` returned.
+            documents: the result of `index`.
             bi_encoder_scores: scores of the bi-encoder, [document], if they are known.
 
         Returns:
-            Scorer → scores of the documents, [document]; NaN for documents that are not scored.
+            The scores of the documents, [document], by scorer; NaN for documents that are not scored.
         """
         values: dict[str, Array] = {}
         dropped = documents.dropped
@@ -208,7 +208,7 @@ class Search(PromptedSearch):
         """Return the score of each document, NaN if it is not scored, and its number of truncated tokens.
 
         Args:
-            values: scorer → score of each document, of the other scorers.
+            values: scores of the documents by the other scorers, by name of the scorer.
         """
         rows = np.arange(len(documents.documents))
         if len(rows) > self.candidates:
@@ -271,9 +271,9 @@ class IndexedDocuments:
 
     Attributes:
         documents: the documents.
-        encoded: their vectors; None if no scorer needs them.
+        encoded: vectors of the documents; None if no scorer needs them.
         recipe: the pooling configuration of the vectors.
-        tokens: the vectors of their tokens; None if no scorer needs them.
+        tokens: vectors of the documents' tokens; None if no scorer needs them.
         token_config: the configuration that maps documents to one vector per token.
     """
 
@@ -329,7 +329,8 @@ class SearchResult(Result):
         document_recipe: the pooling configuration of the documents.
         token_config: the configuration that maps the query to one vector per token; None without late
             interaction.
-        document_token_config: the same for the documents.
+        document_token_config: the configuration that maps documents to one vector per token; None without
+            late interaction.
         dropped: number of tokens truncated from each document.
     """
 
@@ -353,9 +354,7 @@ class SearchResult(Result):
 
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
-        """Scorer → rank of each document from 1, of shape [document]. Equal scores keep the order of the
-        documents; undefined scores come last.
-        """
+        """Rank of each document from 1, [document], by scorer. Ties keep their order; NaN scores rank last."""
         return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property
@@ -449,7 +448,7 @@ class SearchResult(Result):
         return defined
 
     def percentile(self, document: int) -> float:
-        """Return the percentage of random pairs of documents with a lower score than a document has.
+        """Return the percentage of random pairs of documents whose score is lower than a document's score.
 
         Args:
             document: index of the document, from 0.

@@ -87,7 +87,7 @@ class SearchExplanation(PromptedSearch):
 
         Args:
             checkpoint: the model.
-            documents: all documents of the search, or what `Search.index` returned for them. BM25 needs the
+            documents: all documents of the search, or the result of `Search.index` for them. BM25 needs the
                 word frequencies of all documents; the bi-encoder reads only the explained documents.
             truncate: truncate texts that are too long instead of raising an error.
 

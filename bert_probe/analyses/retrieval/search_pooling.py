@@ -1,4 +1,4 @@
-"""The pooling of queries and of documents, with the prompts that belong to them."""
+"""The pooling of queries and of documents, with their prompts."""
 
 from __future__ import annotations
 

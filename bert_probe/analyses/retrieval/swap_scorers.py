@@ -1,4 +1,4 @@
-"""Scores of two documents after a change of one of them or of the query, for each scorer of a search."""
+"""Scores of two documents after a change of the query or of one document, for each scorer of a search."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SwapScorer(Protocol):
         ...
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return the contributions of the words of A (0) or B (1); None if the score is not a sum of them."""
+        """Return the contributions of the words of A (0) or B (1); None if the score is not their sum."""
         ...
 
 
@@ -217,7 +217,7 @@ class WordScorer:
         self._query, self._pair = query, (documents[a], documents[b])
         self._a, self._b = bags[a], bags[b]
         self._others = len(bags) - 1
-        self._length = sum(bag.total() for bag in bags) - self._a.total()  # without A
+        self._length = sum(bag.total() for bag in bags) - self._a.total()  # excludes document A
         self._frequencies = Counter(word for index, bag in enumerate(bags) if index != a for word in bag)
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:

@@ -1,4 +1,4 @@
-"""Truncation audit: which documents a model does not read completely."""
+"""Truncation audit: the documents that a model does not read completely."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
     """Return the most typical words of each cluster, which occur more often in it than in other texts.
 
     Words are ranked by the z-score of their log-odds ratio between the cluster and all other texts, with the
-    counts in all texts as the prior (Monroe, Colaresi and Quinn 2008). Frequent words of all texts have no
-    high score.
+    counts in all texts as the prior (Monroe, Colaresi and Quinn 2008). Words that are frequent in all texts
+    do not have a high score.
 
     Args:
         texts: the texts, also those in no cluster.
@@ -63,10 +63,10 @@ def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
 
 
 def _log_odds(count: int, size: int, total_count: int, total_size: int) -> float:
-    """Return the z-score of the log-odds ratio of a word between a part of the texts and the others.
+    """Return the z-score of the log-odds ratio of a word between some of the texts and all other texts.
 
     Args:
-        count: occurrences in the part, which has `size` words.
+        count: occurrences in these texts, which have `size` words.
         total_count: occurrences in all texts, which have `total_size` words.
     """
     own, other = count + total_count, 2 * total_count - count

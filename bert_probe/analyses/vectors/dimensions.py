@@ -94,7 +94,7 @@ def _costs(vectors: Array, similarity: str, sizes: Sequence[int]) -> tuple[Array
         values = pair_scores(part, similarity, first, second)
         is_defined = ~(np.isnan(full) | np.isnan(values))
         a, b = full[is_defined], values[is_defined]
-        # The correlation with a constant is undefined.
+        # The correlation with constant scores is undefined.
         is_varied = len(a) > 1 and np.ptp(a) > 0 and np.ptp(b) > 0
         pearson = np.corrcoef(a, b)[0, 1] if is_varied else np.nan
         spearman = spearmanr(a, b).statistic if is_varied else np.nan

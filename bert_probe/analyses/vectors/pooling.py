@@ -309,7 +309,7 @@ class _WordLogits(torch.nn.Module):
 
     def __init__(self, head: OutputHead) -> None:
         super().__init__()
-        self.__dict__["head"] = head  # It is not a submodule, because its weights belong to the checkpoint.
+        self.__dict__["head"] = head  # not registered as a submodule, because the checkpoint owns the weights
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the logits of all words, in the dtype of the head."""
@@ -433,7 +433,7 @@ def nonlinear_part(recipe: PoolingConfig) -> str:
 
 
 def why_not_a_sum(recipe: PoolingConfig) -> str:
-    """Return a sentence that states why the score is not a sum over token pairs; "" if it is."""
+    """Return a sentence that states why the score is not a sum over token pairs; "" if no reason applies."""
     if recipe.similarity not in ("cosine", "dot"):
         return f"The {recipe.score_name} is not a sum over token pairs."
     part, name = nonlinear_part(recipe), recipe.score_name
@@ -441,7 +441,7 @@ def why_not_a_sum(recipe: PoolingConfig) -> str:
 
 
 def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
-    """Return the contribution of each pair of parts to the score of the two sums of parts, [part, part].
+    """Split the score of two vectors, which are sums of parts, into contributions of pairs, [part, part].
 
     With the vectors A = Σ_i a_i and B = Σ_j b_j: A · B = Σ_ij a_i · b_j, exactly; for the cosine, each
     summand is divided by |A| |B|.

@@ -183,7 +183,7 @@ class PairwiseScores:
             OutOfMemoryError: the matrix needs more memory than is available.
         """
         count = len(self.vectors)
-        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # a float64 matrix and its copy
+        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # for a float64 matrix and a copy
         message = (
             f"The scores of {count:,} sentences need {gigabytes:,.1f} GB, more memory than is available. "
             "Use fewer sentences."
@@ -250,7 +250,7 @@ class SentencesResult(Result):
         tokens: number of tokens of each sentence after truncation, including special tokens.
         dropped: number of tokens truncated from each sentence.
         calibration: scores of random pairs of reference sentences; None unless `calibrate_result` has added
-            them.
+            these scores.
     """
 
     question: Sentences
@@ -365,7 +365,7 @@ def encode_texts(
     distinct: dict[bytes, ModelInputs] = {}  # Equal texts are encoded only once.
     keys: list[bytes] = []
     dropped: list[int] = []
-    characters = 0  # since the last report of progress
+    characters = 0  # number of texts since the last progress report
     for number, text in enumerate(texts, 1):
         inputs = encode_inputs(
             checkpoint,
@@ -404,7 +404,8 @@ def pool_inputs(
         output, mask = forward(checkpoint, [inputs[i] for i in batch])
         pooled = pool(output, mask, config).cpu().numpy()
         if not done:
-            # The memory for the vectors, a copy in the order of the texts, and a float64 copy for the scores.
+            # Reserve memory for the vectors, a copy in the order of the texts, and a float64 copy for the
+            # scores.
             size = len(inputs) * pooled.shape[1] * (2 * pooled.itemsize + 8)
             with reserved_memory(size, f"Comparing {len(inputs):,} texts", "Use fewer texts."):
                 vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)

@@ -1,4 +1,4 @@
-"""Cosine similarity between vectors and between tokens, and between unrelated tokens as a baseline."""
+"""Cosine similarity of vectors and of tokens, with unrelated tokens as a baseline."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cosine(a: Array, b: Array) -> Array:
             f"a and b must be matrices with the same number of columns, but have shapes {a.shape} and "
             f"{b.shape}."
         )
-    # Double precision, so that a vector's cosine similarity to itself is 1 and not 0.99999994.
+    # Use double precision, so that a vector's cosine similarity to itself is 1 and not 0.99999994.
     product = unit_rows(a) @ unit_rows(b).T
     bounded: Array = np.clip(product, -1.0, 1.0).astype(np.result_type(a, b, np.float32))
     return bounded
@@ -220,7 +220,7 @@ class SimilarityBaseline(Question):
             _distribution(row, group[0].size) if row else None
             for row, group in zip(rows, groups, strict=True)
         )
-        assert unrelated is not None  # checked above
+        assert unrelated is not None  # not None, as checked above
         # Take the model's state from the traces, because a model in memory may have been trained since.
         inputs = InputRecord(InputRecord.of(*traces).model)
         return SimilarityBaselineResult(self, inputs, unrelated, same_word, len(traces))

@@ -84,7 +84,7 @@ class FertilityResult(Result):
 
     @property
     def pieces(self) -> int:
-        """Number of tokens of all words, without special tokens."""
+        """Total number of tokens in words, which excludes special tokens."""
         return sum(len(word.pieces) for word in self.words)
 
     @property

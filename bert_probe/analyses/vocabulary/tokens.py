@@ -86,13 +86,14 @@ def token_table(encoding: Encoding) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class UnknownTokens:
-    """Most tokens of a text are unknown to the model.
+    """A notice that most tokens of a text are unknown to the model.
 
     Attributes:
         count: number of unknown tokens.
         total: number of tokens, without special tokens.
         name: name of the unknown token, such as [UNK].
-        change: what makes more tokens known, such as "a space between the letters"; "" if no change does.
+        change: change of the text that makes more tokens known, such as "a space between the letters"; "" if
+            there is none.
         text: the text with this change; "" if there is none.
     """
 
