@@ -1,7 +1,7 @@
 """The data of a WordPiece tokenizer for the browser.
 
-The classes of characters are measured with the tokenizer itself, character by character, because its version
-of Unicode differs from those of browsers.
+The classes of characters are determined with the tokenizer itself, character by character, because its
+Unicode version differs from those of browsers.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ _MAX_FAILURES = 30
 """Maximum number of failures of a theme in the report."""
 
 _PROOF = Path(__file__).parents[1] / "PROOF.md"
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_SUBREAPER = 36  # value of PR_SET_CHILD_SUBREAPER in prctl(2)
 
 
 @dataclass

@@ -251,7 +251,7 @@ def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
             refused = "is being written by another command|already exists"
             statuses = sorted(status for status, _ in endings)
             if name == "corpus run" and statuses == [0, 0]:
-                continue  # the second command has found the complete store of the first
+                continue  # success, because the second command found the complete store of the first
             if statuses != [0, 2] or not any(re.search(refused, error) for _, error in endings):
                 run.failed(f"two of {name}: {endings}")
     if left := [path.name for path in out.iterdir() if path.name.startswith(".")]:
@@ -287,10 +287,10 @@ def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
         for _ in range(2)
     ]
     for process in processes:
-        assert process.stderr is not None  # subprocess.PIPE
+        assert process.stderr is not None  # the value of subprocess.PIPE
         process.stderr.readline()
     for process in processes:
-        assert process.stdin is not None  # subprocess.PIPE
+        assert process.stdin is not None  # the value of subprocess.PIPE
         process.stdin.write("\n")
         process.stdin.flush()
     ended = [process.communicate(timeout=_SECONDS)[1] for process in processes]

@@ -48,7 +48,7 @@ class Crowd:
     """The results of all simulated users.
 
     Attributes:
-        took: Page -> response times in seconds.
+        took: Response times in seconds, by page.
         wrong: Descriptions of wrong results.
     """
 

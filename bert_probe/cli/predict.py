@@ -78,7 +78,7 @@ def predict(
     pair: str | None,
     truncate: bool,
 ) -> PredictionResult:
-    """What the model's trained output head predicts for TEXT.
+    """What the model's trained task head predicts for TEXT.
 
     Depending on the task: words for each mask, classes, a label for each token, the span of --pair that
     answers TEXT, whether --pair follows TEXT, or the cosine similarity of both.
@@ -136,7 +136,7 @@ def traces_for(
 @question_options(Lens)
 @text_options
 def lens(trace: Trace, arguments: dict[str, Any]) -> LensResult:
-    """What the trained output head predicts from each layer's vectors, at masks or at all tokens of TEXT.
+    """What the trained task head predicts from each layer's vectors, at masks or at all tokens of TEXT.
 
     Layer 0 is the output of the embeddings; the last layer gives the model's prediction. The head was trained
     on the last layer only. A tuned lens first maps the vectors of each other layer to those of the last
@@ -263,7 +263,7 @@ def evaluate(
     as_named: bool,
     truncate: bool,
 ) -> EvaluateResult | EvaluateMasksResult:
-    """How well the trained output head of a model predicts the labels of DATA.
+    """How well the trained task head of a model predicts the labels of DATA.
 
     FOLDER is the folder of a model or a Hub ID, and can also be passed with --model. The format of DATA
     depends on the head: for text classification a .csv, .tsv or .jsonl table with the columns text and label,

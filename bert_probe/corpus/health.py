@@ -302,9 +302,7 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
     from scipy.sparse.csgraph import connected_components
 
     count = len(neighbors)
-    tolerance = (
-        4 * np.finfo(scores.dtype).eps
-    )  # Rounding may make the cosine of equal vectors smaller than 1.
+    tolerance = 4 * np.finfo(scores.dtype).eps  # Equal vectors may have a rounded cosine below 1.
     first, column = np.nonzero(scores >= threshold - tolerance)
     graph = coo_array((np.ones(len(first)), (first, neighbors[first, column])), shape=(count, count))
     _, labels = connected_components(graph, directed=False)

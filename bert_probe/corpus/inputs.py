@@ -228,9 +228,7 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
 def _check_format(file: MatchedFile, column: str | None) -> None:
     """Check that the first lines of a file match the format that its extension indicates."""
     read_as = format_of(f"file{ending_of(file.path)}")
-    if (
-        read_as in (TABLE, JSON_LINES) and column is not None
-    ):  # the column exists, as `_check_header` has checked
+    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has checked the column
         return
     with open_lines(file.path) as lines:
         check_format((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)

@@ -303,7 +303,7 @@ class VectorSearchResult(Result):
 
     @property
     def is_same_model(self) -> bool | None:
-        """Whether the model's vector of the best document's text equals the stored vector; None without text."""
+        """Whether the model gives the stored vector for the best document's text; None without a text."""
         return None if self.agreement is None else self.agreement >= SAME_VECTOR
 
     @property

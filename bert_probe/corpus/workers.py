@@ -389,9 +389,7 @@ def run_actors(
             done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
             free = [running.pop(task)[0] for task in done]
             for _, number in [] if done else running.values():
-                job.progress_of(number)(
-                    0, 0
-                )  # report the same counts again, so that the callback can cancel the run
+                job.progress_of(number)(0, 0)  # lets the callback cancel the run
             yield from map(ray.get, done)
     except RayTaskError as error:
         raise error.cause from None  # raise an unexpected error as it would be raised without Ray

@@ -195,13 +195,13 @@ class _OpenedFiles:
 
     Attributes:
         network: the encoder, on its device.
-        heads: the output heads whose weights are complete.
+        heads: the task heads whose weights are complete.
         sha256: digest of the weight files.
         no_qkv: why queries, keys and values are unavailable; "" if they are available.
         is_eager: whether the model computes attention with its own code.
         unused: names of weights that the encoder does not use.
         notes: notes about the encoder.
-        head_notes: notes about the output heads that are not opened.
+        head_notes: notes about the task heads that are not opened.
     """
 
     network: Any
@@ -251,7 +251,7 @@ def _open_files(
 
 
 def _unused_notes(opened: _OpenedFiles, outputs: Sequence[OutputHead]) -> tuple[str, ...]:
-    """Return a note about the weights that neither the encoder nor an output head uses, if there are any."""
+    """Return a note about the weights that neither the encoder nor an task head uses, if there are any."""
     used = (*opened.network.state_dict(), *(name for output in outputs for name in output.weights))
     unused = [name for name in opened.unused if not any(modern_name(name).endswith(end) for end in used)]
     return (unused_note(unused),) if unused else ()

@@ -1,4 +1,4 @@
-"""Models for training: creation, trainable parameters, memory estimate, LoRA, and conversion to checkpoints."""
+"""Models for training: creation, trainable parameters, memory, LoRA, and conversion to checkpoints."""
 
 from __future__ import annotations
 

@@ -85,12 +85,12 @@ export class CanvasView {
     return null;
   }
 
-  /** The initial keyboard cursor. @returns {Place} */
+  /** Returns the initial keyboard cursor. @returns {Place} */
   getInitialPlace() {
     throw new Error("Not implemented: the initial keyboard cursor.");
   }
 
-  /** The place to which a key moves the cursor. @param {string} _key @param {Place} _from @returns {Place | null} */
+  /** Returns where a key moves the cursor. @param {string} _key @param {Place} _from @returns {Place | null} */
   findDestination(_key, _from) {
     return null;
   }
@@ -111,7 +111,7 @@ export class CanvasView {
   /** Scrolls a place into view. @param {Place} _place */
   reveal(_place) {}
 
-  /** The description of a place for screen readers. @param {Place} _place */
+  /** Returns the description of a place for screen readers. @param {Place} _place */
   describePlace(_place) {
     return "";
   }
@@ -125,7 +125,7 @@ export class CanvasView {
   }
 
   /**
-   * The picture to save as a file, or null if there is none.
+   * Returns the picture to save as a file, or null if there is none.
    *
    * @param {"png" | "svg"} _kind
    * @returns {import("./export.js").FilePicture | null}
@@ -211,7 +211,7 @@ export class CanvasView {
 
   fitToWidth(force = false) {
     const width = this.root.clientWidth;
-    if (!width || (!force && width === this.width)) return; // Do not paint while the view is hidden, for example in a closed tab.
+    if (!width || (!force && width === this.width)) return; // The view may be hidden, for example in a closed tab.
     this.width = width;
     this.layOut();
   }
@@ -334,7 +334,7 @@ export function lookUp(table, key) {
 }
 
 /**
- * An index clamped to 0 … count − 1.
+ * Returns an index clamped to 0 … count − 1.
  *
  * @param {number} index
  * @param {number} count
@@ -344,7 +344,7 @@ export function clampIndex(index, count) {
 }
 
 /**
- * The cell to which a key moves the cursor in a grid, or null for other keys.
+ * Returns the cell to which a key moves the cursor in a grid, or null for other keys.
  *
  * @param {string} key
  * @param {{row: number, column: number}} from

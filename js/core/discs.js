@@ -51,7 +51,7 @@ export function createPixels(area, ratio, background) {
  * @param {number} ratio
  */
 export function drawDiscs({ width, height, rgba }, groups, area, ratio) {
-  const pixels = new Int32Array(rgba.buffer); // a signed array, because JavaScript engines compute with signed 32-bit integers
+  const pixels = new Int32Array(rgba.buffer); // signed, because engines compute with signed 32-bit integers
   for (const { positions, radius, fill, alpha } of groups) {
     const { stamps, before, side } = getStamps(radius * ratio, alpha, width);
     const color = packColor(parseColor(fill)) | 0;
@@ -144,7 +144,7 @@ function clipStamp({ offsets, coverages, columns }, left, top, width, height) {
 }
 
 const OUTER = 0xff00ff; // red and blue of a pixel, which are blended in one operation
-const HALF = 0x800080; // rounds instead of truncating
+const HALF = 0x800080; // added before the shift, so that the result is rounded
 const OPAQUE = 0xff << 24;
 
 /** @param {Int32Array} pixels @param {number} corner @param {Stamp} stamp @param {number} color */

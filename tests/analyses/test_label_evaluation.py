@@ -126,7 +126,7 @@ def test_every_fold_and_format_can_be_canceled(minilm: Checkpoint) -> None:
     )
     formats = len(result.showing(show="curve").table())
     total = 2 * len(data.rows)
-    # 3 folds and the bootstrap of each format, and at last the bootstrap of the measures
+    # Progress is reported for 3 folds and a bootstrap per format, then for the bootstrap of the measures.
     assert calls.count((total, total)) >= formats * (3 + 1) + 1
     assert len({done for done, total in calls if total == 2 * 3}) >= 3  # folds of the full vectors
 

@@ -272,7 +272,7 @@ def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.Mon
         SelectionError, match=r"The first 1 of 3 documents have . chunks, but at most 3 are compared"
     ):
         ChunkedSearch("word", size=9).of(minilm, [LONG, f"{LONG} ", SHORT])
-    assert split == [LONG]  # The remaining documents are not split.
+    assert split == [LONG]  # the remaining documents, which are not split
 
 
 def test_late_chunking_pools_only_the_tokens_of_a_chunk(

@@ -108,7 +108,7 @@ def test_groups_and_errors(minilm: Checkpoint) -> None:
     assert result.notes == ("No correlation for few, flat: fewer than 3 pairs, or equal scores.",)
     worst = result.showing(show="pairs").table()
     assert (np.diff(worst["error"].abs()) <= 1e-12).all()
-    assert worst["error"].sum() == pytest.approx(0, abs=1e-9)  # Both kinds of percentiles have the same mean.
+    assert worst["error"].sum() == pytest.approx(0, abs=1e-9)  # all percentiles have one mean
 
 
 def test_a_group_named_all_leaves_the_total_alone(minilm: Checkpoint) -> None:
@@ -134,7 +134,8 @@ def test_groups_are_bounded_and_can_be_canceled(minilm: Checkpoint) -> None:
     result = SimilarityEvaluation(curve=True).of(
         minilm, pairs(ROWS, few), other=minilm, progress=lambda done, total: calls.append((done, total))
     )
-    # At least one call for all pairs, for each of 5 groups, for each of 9 formats, and for each model.
+    # There is at least one call for all pairs, for each of 5 groups, for each of 9 formats, and for each
+    # model.
     assert calls.count((60, 60)) >= 1 + 5 + 9 + 2
     assert result.nbytes < 100_000 + sum(m.first.nbytes + m.second.nbytes for m in result.models)
 

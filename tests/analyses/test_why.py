@@ -469,7 +469,7 @@ def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) 
 
 
 def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
-    """Runs another thread's forward pass while the model is linearized, and checks that hooks are removed."""
+    """Another thread runs a forward pass while the model is linearized; afterwards, all hooks are removed."""
     trace, other = minilm.trace(A), minilm.trace(B)
     hooks = [len(module._forward_hooks) for module in minilm.model.modules()]
     result: list[Any] = []

@@ -25,7 +25,7 @@ from bert_probe.views.strip import StripToken
 from tests.helpers.traces import random_trace
 
 COUNT = 9
-HEAD_VIEW = "head view"  # Not the name of a URL parameter, because `view_state` deletes their session keys.
+HEAD_VIEW = "head view"  # not a URL parameter, whose session key `view_state` would delete
 NAMES = [f"token{position}" for position in range(COUNT)]
 
 

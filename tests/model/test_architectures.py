@@ -196,7 +196,7 @@ def test_numbers_equal_the_native_model(layout: str, tmp_path: Path) -> None:
 
 
 def test_ntk_frequencies_equal_the_formula() -> None:
-    # This skips the test if transformers does not have the family.
+    # `config_class` skips the test if transformers does not have the family.
     _ = families.family_of("gte").config_class
     config = build_config(GTE | {"vocab_size": 100}, "gte")
     rope = config.rope_parameters

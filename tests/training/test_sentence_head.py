@@ -155,8 +155,8 @@ def test_selection_by_hand() -> None:
     strong, default, weak = np.zeros(10), np.array([1.0] * 6 + [0.0] * 4), np.array([1.0] * 8 + [0.0] * 2)
     assert select_penalty((0.1, 1.0, 10.0), np.stack([strong, default, weak])) == 2  # 0.2 > 0.126
     close = np.array([1.0] * 7 + [0.0] * 2 + [1.0])
-    assert select_penalty((0.1, 1.0, 10.0), np.stack([weak, close, weak])) == 1  # nearest to 1
-    swapped = np.array([0.0, 0.0, *[1.0] * 7, 0.0])  # 7 correct, but other texts: a difference of 0.1 ± 0.17
+    assert select_penalty((0.1, 1.0, 10.0), np.stack([weak, close, weak])) == 1  # C = 1 is nearest to 1
+    swapped = np.array([0.0, 0.0, *[1.0] * 7, 0.0])  # 7 other texts are correct: a difference of 0.1 ± 0.17
     assert select_penalty((1.0, 10.0), np.stack([swapped, weak])) == 0
     assert select_penalty((1.0,), np.zeros((1, 0))) == 0
 

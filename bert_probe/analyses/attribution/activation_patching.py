@@ -68,8 +68,8 @@ class ActivationPatching(Question):
 
     Vig et al. 2020, Meng et al. 2022.
 
-    The target value is one output value of the model's output head, by default that of A's most probable
-    prediction, or, without an output head, the cosine with A's sentence vector. Without patching, the target
+    The target value is one output value of the model's task head, by default that of A's most probable
+    prediction, or, without an task head, the cosine with A's sentence vector. Without patching, the target
     value is B's; with all components patched, it is A's. The result is the share of this difference that
     patching one component at a time restores. Unlike attention, this is a causal effect, measured by running
     the model. Question answering and next-sentence prediction need two text pairs.
@@ -77,7 +77,7 @@ class ActivationPatching(Question):
     Attributes:
         component: "tokens" to patch the vector of one token after one layer, or "heads" to patch the output
             of one attention head at all aligned tokens.
-        task: task of the output head. If None, the first task that can be used with these texts, or the
+        task: task of the task head. If None, the first task that can be used with these texts, or the
             cosine if there is no such task.
         target: the class, label, word, or rank of an answer span whose value is predicted. If None, A's most
             probable prediction.
@@ -126,7 +126,7 @@ class ActivationPatching(Question):
                 same prediction, or the predicted token has no counterpart in B.
             TextError: the task needs text pairs, but an input is a single text.
             UnavailableError: the architecture does not expose its layers, a trace has no model, or the
-                checkpoint has no output head for the task.
+                checkpoint has no task head for the task.
             OutOfMemoryError: there is not enough memory.
         """
         inputs = InputRecord.of(a, b)

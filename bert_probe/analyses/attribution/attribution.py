@@ -47,7 +47,7 @@ class TargetQuestion(SentencePairQuestion):
     """Base class of questions about one output value of a prediction.
 
     Attributes:
-        task: task of the output head. If None, the task of the checkpoint's first head.
+        task: task of the task head. If None, the task of the checkpoint's first head.
         target: the class, label, word, or rank of an answer span whose value is explained. If None, the most
             probable prediction.
         at: the word to mask, or the token whose label is explained.

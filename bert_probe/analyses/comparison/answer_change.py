@@ -51,10 +51,10 @@ KEY_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 @question("answer change", command="diff answers")
 class AnswerChange(Question):
-    """The predictions of two models with output heads for the same task.
+    """The predictions of two models with task heads for the same task.
 
     Attributes:
-        task: a task for which both models have an output head. If None, the first common task.
+        task: a task for which both models have an task head. If None, the first common task.
         top: number of words per mask, or of answer spans, from each model. In text classification, all
             classes are compared; in token classification, each token's most probable label.
         mask: position or name of a word to mask, in addition to the masks in the text.
@@ -200,7 +200,7 @@ class AnswerChangeResult(Result):
 
 
 def common_tasks(a: Checkpoint, b: Checkpoint) -> tuple[str, ...]:
-    """Return the tasks for which both models have output heads, in the order of `TASKS`.
+    """Return the tasks for which both models have task heads, in the order of `TASKS`.
 
     Raises:
         UnavailableError: there is no common task.

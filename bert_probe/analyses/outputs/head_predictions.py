@@ -1,4 +1,4 @@
-"""The predictions of an output head for many texts, in batches, and measures of their quality.
+"""The predictions of an task head for many texts, in batches, and measures of their quality.
 
 Precision, recall and F1 come from scikit-learn, entities from seqeval; both are imported lazily because each
 import takes a second. A measure with a zero denominator is 0, as in these libraries.
@@ -38,7 +38,7 @@ _LABEL_TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class HeadPredictions:
-    """The logits of an output head for texts or for words.
+    """The logits of an task head for texts or for words.
 
     Attributes:
         logits: the logits, [unit, label]; a unit is a text or a word.
@@ -72,10 +72,10 @@ def label_type(checkpoint: Checkpoint) -> str:
 
 
 def head_for(checkpoint: Checkpoint, kind: str) -> OutputHead:
-    """Return the output head that predicts labels of the given type.
+    """Return the task head that predicts labels of the given type.
 
     Raises:
-        UnavailableError: the checkpoint has no output head for this label type.
+        UnavailableError: the checkpoint has no task head for this label type.
     """
     task = TOKEN_CLASSIFICATION if kind == TAGS else TEXT_CLASSIFICATION
     output = output_head(checkpoint, task)
@@ -94,7 +94,7 @@ def predict_texts(
     truncate: bool,
     progress: Progress,
 ) -> HeadPredictions:
-    """Return an output head's predictions for texts or text pairs.
+    """Return an task head's predictions for texts or text pairs.
 
     Raises:
         TextError: a text cannot be encoded; the message names its line.

@@ -24,7 +24,7 @@ NOT_A_SUM = (
 
 
 def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
-    """Return the output head that scores a pair of texts.
+    """Return the task head that scores a pair of texts.
 
     Raises:
         UnavailableError: the checkpoint has no head with one label, or a setting is not supported.

@@ -354,7 +354,7 @@ class SearchResult(Result):
 
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
-        """Rank of each document from 1, [document], by scorer. Ties keep their order; NaN scores rank last."""
+        """Rank of each document, from 1, [document], by scorer. Ties keep their order; NaN ranks last."""
         return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property

@@ -40,13 +40,13 @@ NORMALISED_AT_THE_END = ("modernbert", "eurobert", "xlm-roberta-xl", "roberta-pr
 
 @pytest.fixture(scope="module")
 def exact() -> Checkpoint:
-    """Return the built-in model in float64, to reduce rounding errors."""
+    """Return the built-in model in float64, in which rounding errors are smaller."""
     return bert_probe.load(dtype="float64")
 
 
 @contextmanager
 def value_zero(layer: torch.nn.Module, token: int) -> Iterator[None]:
-    """Reference implementation: the value projection of a BERT layer returns zeros for one token."""
+    """Make the value projection of a BERT layer return zeros for one token, as a reference implementation."""
 
     def zeroed(_module: torch.nn.Module, _args: object, output: torch.Tensor) -> torch.Tensor:
         changed = output.clone()
