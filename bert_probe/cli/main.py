@@ -30,10 +30,10 @@ COMMANDS = {
         "checkpoints",
         "Convert the pickled weights of a MODEL (pytorch_model.bin) to safetensors, in a new folder.",
     ),
-    "evaluate": ("predict", "How well the trained output head of a model predicts the labels of DATA."),
+    "evaluate": ("predict", "Measure how well the task head of a model predicts the labels of DATA."),
     "faithfulness": (
         "predict",
-        "How well each attribution method predicts how removing words of TEXT changes the prediction.",
+        "Measure how well each attribution method predicts the effect of removing words of TEXT.",
     ),
     "find": (
         "attention",
@@ -41,11 +41,11 @@ COMMANDS = {
     ),
     "head-attribution": (
         "predict",
-        "How one output value for TEXT changes when individual heads or all heads of a layer are ablated.",
+        "Measure how one output value for TEXT changes when heads, or all heads of a layer, are ablated.",
     ),
     "lens": (
         "predict",
-        "What the trained output head predicts from each layer's vectors, at masks or at all tokens of TEXT.",
+        "Predict with the task head from each layer's vectors, at masks or at all tokens of TEXT.",
     ),
     "mcp": (
         "app",
@@ -55,7 +55,7 @@ COMMANDS = {
         "attention",
         "The parameters of a model: name, group, shape, count, data type and bytes.",
     ),
-    "predict": ("predict", "What the model's trained output head predicts for TEXT."),
+    "predict": ("predict", "Predict with the model's task head for TEXT."),
     "report": (
         "reports",
         "Make a report of VIEWs with figures, tables, notes and code: an HTML page or a ZIP.",
@@ -70,7 +70,7 @@ COMMANDS = {
     "verify": ("reports", "Recompute every number of a REPORT, and list the differences."),
     "why": (
         "predict",
-        "How much one output value for TEXT depends on each token or word.",
+        "Score how much one output value for TEXT depends on each token or word.",
     ),
 }
 """Name of a hand-written command → its module and the first sentence of its help. All other commands are

@@ -78,7 +78,7 @@ def predict(
     pair: str | None,
     truncate: bool,
 ) -> PredictionResult:
-    """What the model's trained task head predicts for TEXT.
+    """Predict with the model's task head for TEXT.
 
     Depending on the task: words for each mask, classes, a label for each token, the span of --pair that
     answers TEXT, whether --pair follows TEXT, or the cosine similarity of both.
@@ -136,7 +136,7 @@ def traces_for(
 @question_options(Lens)
 @text_options
 def lens(trace: Trace, arguments: dict[str, Any]) -> LensResult:
-    """What the trained task head predicts from each layer's vectors, at masks or at all tokens of TEXT.
+    """Predict with the task head from each layer's vectors, at masks or at all tokens of TEXT.
 
     Layer 0 is the output of the embeddings; the last layer gives the model's prediction. The head was trained
     on the last layer only. A tuned lens first maps the vectors of each other layer to those of the last
@@ -179,7 +179,7 @@ def tune_lens(
 def why(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How much one output value for TEXT depends on each token or word.
+    """Score how much one output value for TEXT depends on each token or word.
 
     By default each token is left out in turn. For the similarity of two texts, the default is the
     contribution of each pair of tokens.
@@ -198,7 +198,7 @@ def why(
 def faithfulness(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How well each attribution method predicts how removing words of TEXT changes the prediction."""
+    """Measure how well each attribution method predicts the effect of removing words of TEXT."""
     return _attribute(AttributionFaithfulness, checkpoint, arguments, text, pair, truncate)
 
 
@@ -210,7 +210,7 @@ def faithfulness(
 def head_attribution(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How one output value for TEXT changes when individual heads or all heads of a layer are ablated."""
+    """Measure how one output value for TEXT changes when heads, or all heads of a layer, are ablated."""
     return _attribute(HeadAttribution, checkpoint, arguments, text, pair, truncate)
 
 
@@ -263,7 +263,7 @@ def evaluate(
     as_named: bool,
     truncate: bool,
 ) -> EvaluateResult | EvaluateMasksResult:
-    """How well the trained task head of a model predicts the labels of DATA.
+    """Measure how well the task head of a model predicts the labels of DATA.
 
     FOLDER is the folder of a model or a Hub ID, and can also be passed with --model. The format of DATA
     depends on the head: for text classification a .csv, .tsv or .jsonl table with the columns text and label,

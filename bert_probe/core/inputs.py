@@ -56,7 +56,7 @@ class InputValues:
         checkpoints: one checkpoint per model.
         traces: one trace per text; for two models, one trace per text and model.
         sentences: many sentences, or labeled texts if the question accepts them.
-        files: name → rows for each `FileInput`; an optional file may be missing.
+        files: rows of each `FileInput`, by name; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
     """
 

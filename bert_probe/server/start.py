@@ -23,7 +23,7 @@ from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import asgi, hosts, paths, text_store
 
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # wildcard address -> loopback address
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # loopback address for each wildcard address
 
 
 def start(

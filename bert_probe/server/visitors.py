@@ -202,9 +202,9 @@ class BoundedUploads:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._stated: Counter[str] = Counter()  # session → stated bytes of the uploads in progress
-        self._arrived: Counter[str] = Counter()  # session → received bytes of the uploads in progress
-        self._clients: dict[str, str] = {}  # session → IP address of its latest upload
+        self._stated: Counter[str] = Counter()  # stated bytes of the uploads in progress, by session
+        self._arrived: Counter[str] = Counter()  # received bytes of the uploads in progress, by session
+        self._clients: dict[str, str] = {}  # IP address of the latest upload, by session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request, or reject an upload that exceeds a limit."""

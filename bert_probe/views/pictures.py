@@ -45,7 +45,7 @@ from bert_probe.views.text import shorten
 
 @dataclass(frozen=True)
 class Picture:
-    """How the results of one type are drawn."""
+    """The figure for results of one type."""
 
     heatmaps: Callable[[Any], list[Heatmap]] | None = None  # returns the heatmaps from top to bottom
     page: Callable[[Any, str], Page] | None = None  # draws any other figure, with a title

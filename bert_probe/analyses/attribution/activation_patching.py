@@ -64,7 +64,7 @@ PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION)
 
 @question("activation patching", command="patch")
 class ActivationPatching(Question):
-    """How much of text A's prediction is restored when activations of A's forward pass are copied into B's.
+    """Share of text A's prediction that is restored by copying activations from A's forward pass into B's.
 
     Vig et al. 2020, Meng et al. 2022.
 

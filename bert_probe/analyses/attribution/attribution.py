@@ -84,7 +84,7 @@ class TargetQuestion(SentencePairQuestion):
 
 @question("attribution", command="why")
 class Attribution(TargetQuestion):
-    """How much one output value of the model depends on each token or word.
+    """Attribution scores: how much one output value of the model depends on each token or word.
 
     Attributes:
         method: name of an attribution method; see `methods`.
@@ -163,7 +163,7 @@ def attribution_result(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttributionResult(Result):
-    """How much the target output depends on each token or word of a text.
+    """Attribution scores of the tokens or words of a text, for one target output.
 
     Attributes:
         number: description of the target output.

@@ -49,7 +49,9 @@ INTERVAL = (2.5, 97.5)
 
 @question("attribution faithfulness", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
-    """How well each method predicts the effect of removing words on the target value (DeYoung et al. 2020).
+    """Faithfulness of attribution methods: how well they predict the effect of removing words.
+
+    The measures are those of DeYoung et al. 2020.
 
     Attributes:
         words: score whole words instead of tokens.

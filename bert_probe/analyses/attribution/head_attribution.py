@@ -34,7 +34,7 @@ TABLES = ("heads", "layers", "importance")
 
 @question("head attribution", command="head-attribution")
 class HeadAttribution(TargetQuestion):
-    """How one output value of the model changes without each head, or without all heads of each layer.
+    """Change of one output value when each attention head, or all heads of a layer, are ablated.
 
     The result also contains the gradient-based importance of each head (Michel et al. 2019).
 
@@ -110,7 +110,7 @@ def _importance(number: TargetOutput) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAttributionResult(Result):
-    """How the target value changes when heads are ablated.
+    """Changes of the target value when attention heads are ablated.
 
     Attributes:
         number: description of the target output.

@@ -34,7 +34,7 @@ REST = "rest"
 
 @question("minimal pair", command="compare")
 class MinimalPair(Question):
-    """How attention and vectors differ between two texts, at the tokens that both texts share.
+    """Differences in attention and vectors between two texts, at the tokens that both texts share.
 
     If both texts have the same model input, all differences are exactly 0. The measures are symmetric.
 

@@ -203,7 +203,7 @@ class VectorChange(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VectorChangeResult(Result):
-    """How much vectors changed direction from A to B.
+    """Changes of direction of token vectors from model A to model B.
 
     Attributes:
         units: the tokens or words of the text.
@@ -304,7 +304,7 @@ class HeadChange(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadChangeResult(Result):
-    """How much each head changed from A to B.
+    """Changes of attention heads from model A to model B.
 
     Attributes:
         total_variation: change of each head, float64 of shape [layer, head], 0 to 1: ½ Σ |p − q| between a

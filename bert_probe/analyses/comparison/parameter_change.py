@@ -83,7 +83,7 @@ class TensorChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParameterChangeResult(Result):
-    """How much each parameter changed from A to B.
+    """Changes of parameters from model A to model B.
 
     Attributes:
         inventory: the parameters of A.

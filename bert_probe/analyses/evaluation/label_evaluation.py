@@ -45,11 +45,12 @@ _TABLES = ("summary", "texts", "moved", "confusion", "reliability", "vectors", "
 
 @question("label evaluation", command="evaluate-labels")
 class LabelEvaluation(Question):
-    """How well frozen sentence vectors separate the classes of labeled texts.
+    """Quality of frozen sentence vectors for classifying and clustering labeled texts.
 
-    Logistic regression with stratified cross-validation (accuracy, macro F1, expected calibration error) and
-    k-means with as many clusters as classes (V-measure), by scikit-learn, with 95% bootstrap intervals over
-    the texts. With a second model, the result also has the differences, for the same folds and resamples.
+    scikit-learn's logistic regression with stratified cross-validation gives accuracy, macro F1 and expected
+    calibration error; k-means with as many clusters as classes gives the V-measure. The 95% bootstrap
+    intervals resample the texts. With a second model, the result also has the differences, for the same folds
+    and resamples.
 
     Attributes:
         pooling: pooling of token vectors; by default, that of the checkpoint if it has one, otherwise the

@@ -50,11 +50,11 @@ _MAX_FAILURES = 10_000
 
 @question("retrieval evaluation", command="evaluate-retrieval")
 class RetrievalEvaluation(PromptedSearch):
-    """How well a search ranks the relevant documents of queries.
+    """Quality of the rankings of a search, for queries with judged documents.
 
-    nDCG@10, recall@10, recall@100, MRR@10 and MAP of the first 1,000 documents, by ir-measures, with 95%
-    bootstrap intervals over the queries, for any scorers of Search. Each further scorer, and the scorers of
-    a second model, are compared with the first one on the same queries.
+    The measures are nDCG@10, recall@10, recall@100, MRR@10 and MAP of the first 1,000 documents, computed by
+    ir-measures for any scorers of Search. The 95% bootstrap intervals resample the queries. Each further
+    scorer, and the scorers of a second model, are compared with the first one on the same queries.
 
     Attributes:
         scorers: names in `SCORERS`. The other scorers are compared with the first one.

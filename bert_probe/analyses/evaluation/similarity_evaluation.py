@@ -48,11 +48,11 @@ _TABLES = ("summary", "pairs", "moved", "vectors", "neighbors", "curve")
 
 @question("similarity evaluation", command="evaluate-sts")
 class SimilarityEvaluation(Question):
-    """How well the similarity of sentence vectors agrees with judged scores of text pairs (STS).
+    """Agreement of sentence-vector similarity with judged scores of text pairs (STS).
 
-    Spearman's and Pearson's correlation, with 95% bootstrap intervals over the pairs, of the scores with the
-    cosine and with the similarity function of the model, as `EmbeddingSimilarityEvaluator` of
-    sentence-transformers computes them. With a second model, the result also has the differences, for the
+    The judged scores are correlated (Spearman, Pearson) with the cosine and with the model's own similarity
+    function, as in `EmbeddingSimilarityEvaluator` of sentence-transformers. The 95% bootstrap intervals
+    resample the pairs. With a second model, the result also has the differences, for the
     same resamples.
 
     Attributes:

@@ -59,7 +59,7 @@ THRESHOLD = 0.5
 
 @question("evaluation", command="evaluate")
 class Evaluate(Question):
-    """How well the task head of a checkpoint predicts the labels of texts or words.
+    """Quality of a task head's predictions of the labels of texts or words.
 
     Attributes:
         show: the table to return; see `TABLES`.

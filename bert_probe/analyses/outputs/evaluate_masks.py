@@ -41,7 +41,7 @@ TABLES: Mapping[str, str] = {
 
 @question("mask evaluation", command="evaluate")
 class EvaluateMasks(Question):
-    """How often masked tokens are predicted correctly.
+    """Accuracy of the predictions for masked tokens.
 
     In each line 15% of the tokens, at least one, are masked at the same time, as in BERT's training (Devlin
     et al. 2019). Special and unknown tokens are never masked.

@@ -190,7 +190,7 @@ POOLING_HELP = "How tokens are pooled into a sentence vector.  [default: mean]"
 
 @question("probe")
 class Probe(Question):
-    """How well a linear map predicts labels from a layer's frozen vectors; layer 0 is the embeddings.
+    """Accuracy of a linear map that predicts labels from a layer's frozen vectors; layer 0 is the embeddings.
 
     A probe shows what a layer encodes, not what the model uses. For comparison, the result has the accuracy
     of predicting the most frequent tag of each word form, the accuracy on a control task in which each form

@@ -39,7 +39,7 @@ MAX_WORDS = 255
 
 @question("structural probe", command="trees")
 class StructuralProbe(Question):
-    """Whether a linear map B of a layer's frozen vectors encodes syntactic trees.
+    """A structural probe: a linear map B under which a layer's frozen vectors encode syntactic trees.
 
     B is trained so that ‖B (h_i − h_j)‖² approximates the number of steps between two words in the tree of
     their sentence; Hewitt and Manning 2019, sections 2 and 3. A probe shows what a layer encodes, not what
@@ -219,7 +219,7 @@ def _trees_of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> I
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StructuralProbeResult(Result):
-    """How well each layer encodes trees; all arrays are float64 and have shape [probed layer].
+    """Scores of the structural probe of each layer; all arrays are float64 and have shape [probed layer].
 
     Attributes:
         layers: probed layers; 0 is the embeddings.

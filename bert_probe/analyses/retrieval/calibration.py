@@ -43,7 +43,7 @@ ScoreResult = SentenceSimilarityResult | SentencesResult
 
 @question("similarity calibration", command="calibrate")
 class SimilarityCalibration(Question):
-    """How high a similarity score is: percentiles of random pairs of texts and of nearest neighbors.
+    """Score percentiles of random text pairs and of nearest neighbors, with which a score can be compared.
 
     Most embedding models give unrelated texts a score well above 0, which differs between models. A score is
     high or low only in comparison with the scores of other pairs of the same kind of texts.

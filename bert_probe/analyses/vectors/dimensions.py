@@ -1,4 +1,4 @@
-"""How truncating sentence vectors to fewer dimensions changes similarity scores."""
+"""The effect of truncating sentence vectors to fewer dimensions on similarity scores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIN_SENTENCES = 3
 
 @question("dimensions", command="dimensions")
 class DimensionCurve(Question):
-    """How similarity scores change when vectors are truncated to their first dimensions.
+    """Agreement of similarity scores before and after vectors are truncated to their first dimensions.
 
     Models that were trained with Matryoshka representation learning (Kusupati et al. 2022) lose little. The
     cost is measured on the given sentences, by comparison with the scores of the full vectors, because there

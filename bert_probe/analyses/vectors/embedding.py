@@ -104,7 +104,7 @@ _NORMS = ("LayerNorm", "layer_norm", "norm")
 
 @question("input embedding", command="anatomy")
 class Embedding(Question):
-    """Steps of a token's input vector: word + position + segment → sum → LayerNorm.
+    """Steps of a token's input vector: word, position and segment embedding, their sum, and LayerNorm.
 
     Devlin et al. 2019, figure 2.
 

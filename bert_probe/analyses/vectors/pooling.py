@@ -64,7 +64,7 @@ SCORES = {
 
 @dataclass(frozen=True)
 class PoolingConfig:
-    """How the tokens of a text are pooled into one vector, and how two vectors are compared.
+    """The pooling of a text's tokens into one vector, and the similarity function of two vectors.
 
     Attributes:
         modes: keys of `MODES`, or "pooler"; the results are concatenated in this order.
