@@ -25,8 +25,7 @@ TOKENS, LAYERS = 21_429, 7  # gives 150,003 points
 QUERIES = ("weather", "e", "the", "sunday", "zzz")
 TARGET = 16
 
-# Messages arrive between the page's tasks, so a gap between messages is the time for which a task blocks the
-# page.
+# Messages arrive between the page's tasks, so a gap between messages is the time for which a task blocks it.
 _KEYS = """
 async (queries) => {
   const root = document.querySelector('.layer-map');

@@ -24,8 +24,7 @@ TARGET = 0.200
 TOKENS = 128
 ROUNDS = 40  # numbers of changes of a layer and of a head
 
-# This script records the time of each key press or click, and the time at which Streamlit's script has
-# finished.
+# This script records the times of key presses and clicks, and when Streamlit's script has finished.
 _WATCH = """
 () => {
   const app = document.querySelector('[data-testid="stApp"]');

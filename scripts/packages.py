@@ -102,8 +102,7 @@ def uv_environment(options: dict[str, str]) -> dict[str, str] | None:
         elif option not in IRRELEVANT:
             return None
     if "UV_INDEX" in variables:
-        # pip takes the best version from all indexes; by default, uv stops at the first index with the
-        # package.
+        # pip takes the best version from all indexes; by default, uv stops at the first index with a package.
         variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     return variables
 

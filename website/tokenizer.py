@@ -76,8 +76,7 @@ def _characters() -> dict[str, Any]:
 def _normalize_each(characters: Sequence[str], step: str) -> list[str]:
     """Return each character after one step of BERT's normalizer."""
     normalizer = BertNormalizer(**{name: name == step for name in _STEPS})
-    # One call is much faster than a million calls. No step changes the separator or the characters next to
-    # it.
+    # One call is much faster than a million calls. No step changes the separator or adjacent characters.
     results: list[str] = normalizer.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
     place = characters.index(_SEPARATOR)
     return [*results[:place], normalizer.normalize_str(_SEPARATOR), *results[place + 2 :]]

@@ -400,7 +400,7 @@ class DocumentFile(Documents):
         return [*values.checkpoints, values.sentences]
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return the file of the documents after the arguments of the question itself."""
+        """Return the question's own arguments, followed by the file of the documents."""
         return end_of_options([*leading, DOCUMENTS_FILE])
 
 
@@ -550,7 +550,7 @@ class OneStore(Inputs):
         return [f"store = bert_probe.open_corpus({record.store['store']!r})"], "store"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the folder of the store, followed by the command-line arguments of the question itself."""
+        """Return the folder of the store, followed by the question's own command-line arguments."""
         return end_of_options([record.store["store"], *leading])
 
 

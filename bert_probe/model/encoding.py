@@ -361,8 +361,8 @@ class Encoder:
                 return_attention_mask=True,
                 verbose=False,
             )
-        # EsmTokenizer without an end token (Nucleotide Transformer) also reports a flag for the missing
-        # token.
+        # EsmTokenizer without an end token (Nucleotide Transformer) reports a flag for the missing token,
+        # too.
         flags = encoded["special_tokens_mask"][: len(encoded["input_ids"])]
         added = [bool(flag) for flag in flags]
         positions = (

@@ -239,8 +239,7 @@ def add_markers(folder: Path, tokenizer: Any) -> None:
     for marker in (options.get("query_prefix"), options.get("document_prefix")):
         if not isinstance(marker, str) or not marker.split():
             continue
-        # PyLate stores the marker and the space after it as one token; ColBERT stores the marker without the
-        # space.
+        # PyLate stores the marker and the following space as one token; ColBERT stores only the marker.
         name = next((text for text in (marker, marker.split(None, 1)[0]) if text in vocabulary), None)
         if name is not None and tokenizer.tokenize(name) != [name]:
             markers.append(AddedToken(name, normalized=False, special=True))

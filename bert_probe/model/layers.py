@@ -134,8 +134,7 @@ class ForwardPass:
             raise UnavailableError(
                 f"{self.trace.architecture} does not compute its layers in separate modules."
             )
-        # The outermost call ends last. A module with children is a layer; a module without children is a
-        # norm.
+        # The outermost call ends last. A module with children is a layer; one without children is a norm.
         return None if [*candidates[-1].module.children()] else candidates[-1]
 
     def check_pooler(self) -> None:

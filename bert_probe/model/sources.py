@@ -270,8 +270,9 @@ def _progress_bar_class(progress: Progress) -> type:
 
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # The hub client passes `name`, an unknown argument to tqdm, to its three progress bars: for
-            # files, received bytes, and bytes written to disk. Only the last covers the whole download.
+            # The hub client passes `name`, which tqdm does not know, to its three progress bars.
+            # The bars count files, received bytes, and bytes written to disk.
+            # Only the last bar covers the whole download.
             name = str(kwargs.pop("name", ""))
             self.is_reported = kwargs.get("unit") == "B" and not name.endswith(".transfer")
             super().__init__(*args, **kwargs | {"file": io.StringIO()})

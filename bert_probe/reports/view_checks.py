@@ -144,8 +144,8 @@ class ViewCheck:
             yield from self._order(actual, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
             yield self.difference("table", "", "marks", "a different number of marks", "", finding=CHANGED)
-        # A changed cell changes the checksums of both row and column; otherwise a checksum itself was
-        # changed.
+        # A changed cell changes the checksums of its row and column.
+        # If only one checksum differs, the checksum itself was changed.
         elif bool(changed_rows) != bool(changed_columns):
             yield self.difference(
                 "table", "", "marks", "a checksum that does not match its cells", "", finding=CHANGED

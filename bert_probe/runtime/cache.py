@@ -171,8 +171,7 @@ def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
 def _input_key(value: Any) -> Hashable:
     if isinstance(value, Trace):
         encoding = value.encoding
-        # Include the complete description, because models with equal weights may differ in config or
-        # tokenizer.
+        # Include the complete description: models with equal weights may differ in config or tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint | Document | DocumentList) or hasattr(type(value), "cache_key"):

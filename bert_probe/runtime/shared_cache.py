@@ -151,8 +151,7 @@ class DynamicBatcher(Generic[T, V]):
                     queue.expected_callers = len(batch.items) + arrived
                     queue.end, queue.duration = end, end - start
         except Exception:
-            # It is unknown which item failed, so each caller that has not been cancelled retries its own
-            # item.
+            # It is unknown which item failed, so each caller that is not cancelled retries its own item.
             if len(batch.items) == 1:
                 raise
             check()
@@ -379,8 +378,7 @@ def traces(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # Include the complete description, because models with equal weights may differ in config or
-        # tokenizer.
+        # Include the complete description: models with equal weights may differ in config or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [trace_text(text) for text in texts]

@@ -203,8 +203,8 @@ class WithoutMetrics:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or answer 404 for Streamlit's metrics."""
-        # Streamlit reserves paths under _stcore, possibly after a base path, so no route can match these
-        # paths.
+        # No route can match paths under _stcore, possibly after a base path, because Streamlit reserves
+        # these.
         is_metrics = scope["type"] == "http" and scope["path"].rstrip("/").endswith("/_stcore/metrics")
         await (_NO_METRICS if is_metrics else self.app)(scope, receive, send)
 

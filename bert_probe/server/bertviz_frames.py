@@ -260,8 +260,7 @@ def _key(view: str, trace: Trace, weights: Array, dark: bool, *options: object) 
     tokens = [token.display for token in trace.tokens]
     content = [view, tokens, _second_start(trace), weights.shape, dark, options]
     digest = hashlib.sha256(json.dumps(content).encode())
-    # Hash the attention weights instead of the model's name, because the trace may come from a modified
-    # model.
+    # Hash the attention weights, not the model's name: the trace may come from a modified model.
     digest.update(weights.tobytes())
     return digest.digest()
 
@@ -337,8 +336,8 @@ def library(name: str) -> bytes:
 
 
 def _library_url(name: str) -> str:
-    # The URL is relative to that of a frame. It contains a digest, because browsers cache the library
-    # forever.
+    # The URL is relative to that of a frame.
+    # It contains a digest, because browsers cache the library forever.
     return f"lib/{name}.js?{hashlib.sha256(library(name)).hexdigest()[:12]}"
 
 

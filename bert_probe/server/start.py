@@ -68,8 +68,8 @@ def start(
     answers_to = list(
         dict.fromkeys((*hosts.own_names(), *filter(None, [address]), *hosts.additional_names(names)))
     )
-    # Streamlit reads the settings file next to the started script last, so its settings override those in the
-    # current folder and in the home folder.
+    # Streamlit reads the settings file next to the started script last.
+    # These settings therefore override those in the current folder and in the home folder.
     sys.argv = [str(paths.root_folder() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
     url = _url(host, port)

@@ -1,5 +1,4 @@
-// The selection in an attention view (layer, heads, measure, words, pins, options) and its revisions; see
-// `views/selection.py`.
+// The selection in an attention view and its revisions; see `views/selection.py`.
 
 /** The value that selects the mean over all heads of the layer, in place of the index of a head. */
 export const MEAN = "mean";

@@ -1,5 +1,5 @@
-// Panning of a picture whose painting takes longer than a frame: the existing pixels are moved, and the picture is
-// painted again whenever there is time, at the latest when the pointer rests.
+// Panning of a picture whose painting takes longer than a frame: the existing pixels are moved.
+// The picture is painted again whenever there is time, at the latest when the pointer rests.
 
 const FRAME = 16; // duration of a frame in milliseconds
 const REPAINT_AFTER = 3; // pixels are moved for this multiple of the painting time before a repaint

@@ -1,5 +1,4 @@
-// Downloads the files of the playground: compressed, checked against their digests, and stored in the browser's
-// cache.
+// Downloads the files of the playground: compressed, checked against their digests, and stored in the browser's cache.
 
 /**
  * A file as `website/model_files.py` writes it.

@@ -1,5 +1,5 @@
-// Creates the payloads of the views from a forward pass in the browser. The format is that of `views/head_view.py`,
-// `views/model_view.py` and `views/matrix.py`.
+// Creates the payloads of the views from a forward pass in the browser.
+// The format is that of `views/head_view.py`, `views/model_view.py` and `views/matrix.py`.
 
 import { packPayload } from "../core/payload.js";
 import { createColorIndexer } from "../core/scale.js";

@@ -60,8 +60,8 @@ def test_matches_equal_hand_computation(family: Opened) -> None:
     a = replace(a, weights=(np.stack([item, item, two, item]),) * 3)
     b = replace(b, weights=(np.stack([two, two, two, item]),) * 3)
     result = HeadMatches().of(a, b)
-    # The absolute differences of the three rows sum to 0.8, 0 and 1. Total variation is half of each sum,
-    # averaged over the rows.
+    # The absolute differences of the three rows sum to 0.8, 0 and 1.
+    # Total variation is half of each sum, averaged over the rows.
     expected = [[0.7, 0.7, 0.7, 1], [0.7, 0.7, 0.7, 1], [1, 1, 1, 0.7], [0.7, 0.7, 0.7, 1]]
     np.testing.assert_allclose(result.matrix, np.tile(expected, (3, 3)), atol=1e-7)
     # Ties go to the first head, so only one of several equal heads is matched in both directions.

@@ -140,8 +140,8 @@ def test_too_many_texts_for_a_server_are_refused(minilm: Checkpoint, monkeypatch
 
 
 def test_calibration_error_by_hand() -> None:
-    # Two predictions have confidence 0.9, and one is correct: a gap of 0.4. Two have confidence 0.6, and both
-    # are correct: a gap of 0.4.
+    # Two predictions have confidence 0.9, and one is correct: a gap of 0.4.
+    # Two have confidence 0.6, and both are correct: a gap of 0.4.
     probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
     model = label_evaluation.ClassifiedTexts(None, np.empty((4, 1)), probabilities, np.zeros(4, int))  # type: ignore[arg-type]
     labels = np.array([0, 1, 0, 0])

@@ -163,8 +163,8 @@ def test_long_passages_are_tokenized_once_and_can_be_cancelled(
     with pytest.raises(UnavailableError, match="with the passage"):
         PositionEffect(passage=too_long, positions=20).of(minilm, DOCUMENTS)
     assert len(events) == 2 * len([text for text in DOCUMENTS if len(sentence_spans(text)) > 1])
-    # The passage has 1,000 characters, but is a single [UNK] token, so the model can read it. Progress is
-    # reported after each text.
+    # The passage has 1,000 characters, but is a single [UNK] token, so the model can read it.
+    # Progress is reported after each text.
     events.clear()
     PositionEffect(passage="x" * 1_000, positions=4).of(
         minilm, [LONG], progress=lambda done, _: events.append(-done)

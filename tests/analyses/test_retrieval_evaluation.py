@@ -50,8 +50,8 @@ DOCUMENTS = as_list({f"d{number}": text for number, text in enumerate(CORPUS)})
 
 
 def test_measures_by_hand() -> None:
-    # The ranking is a, b, c, d. The relevant documents are b (grade 2), d (grade 1), and x (grade 1), which
-    # is not ranked.
+    # The ranking is a, b, c, d.
+    # The relevant documents are b (grade 2), d (grade 1), and x (grade 1), which is not ranked.
     values = evaluate_rankings(
         [np.array([0, 1, 2, 3])], ["a", "b", "c", "d", "x"], [{"b": 2, "d": 1, "x": 1}]
     )

@@ -207,6 +207,5 @@ def test_arriving_bodies_are_limited_per_client_and_in_total(
         await last()
         return [*statuses, last.status]
 
-    # The bodies consist of spaces, which are not valid JSON, so status 400 means that a body was read
-    # completely.
+    # The bodies consist of spaces, which are not valid JSON. Status 400 therefore means that a body was read.
     assert asyncio.run(attack()) == [503, 503, 400, 400]

@@ -105,8 +105,8 @@ def test_gradient_of_the_objective_is_zero(sentence_folder: Callable[[str], Path
     vectors = torch.tensor(sentence_models.reference(source, "float64").encode([row.text for row in rows]))
     labels = torch.tensor([["with", "without"].index(row.label) for row in rows])
     loss = torch.nn.functional.cross_entropy(vectors @ weight.T + bias, labels, reduction="sum")
-    # The weights of the two classes are half of scikit-learn's weights, with opposite signs. Together, they
-    # have half of its squared norm.
+    # The weights of the two classes are half of scikit-learn's weights, with opposite signs.
+    # Together, they have half of its squared norm.
     (trained.best.penalty * loss + weight.pow(2).sum()).backward()
     assert float(weight.grad.abs().max()) < 1e-4
     assert float(bias.grad.abs().max()) < 1e-4

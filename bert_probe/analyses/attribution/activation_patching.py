@@ -181,8 +181,7 @@ class ActivationPatching(Question):
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
         """Return the index of the target logit, or None if the target is a cosine."""
-        # The default task skips masked-word prediction without a mask in the text, and pair tasks without
-        # pairs.
+        # By default, skip masked-word prediction for texts without a mask, and pair tasks for single texts.
         has_pairs = a.encoding.pair is not None and b.encoding.pair is not None
         has_mask = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
         is_applicable = {FILL_MASK: has_mask} | dict.fromkeys(PAIR_TASKS, has_pairs)

@@ -385,8 +385,8 @@ def _same_input(a: Trace, b: Trace) -> bool:
 def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, Array]:
     """Return the mean total variation, the mean Jensen-Shannon distance, and the shift of each row."""
     difference, total = b - a, b + a
-    # The Jensen-Shannon divergence is Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4, where
-    # t = (q − p) / (q + p). All terms of this sum are nonnegative, so rounding preserves small differences.
+    # The Jensen-Shannon divergence is a sum of nonnegative terms, so rounding preserves small differences:
+    # Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4 with t = (q − p) / (q + p).
     relative = difference / total.clamp_min(torch.finfo(total.dtype).tiny)
     terms = torch.special.xlog1py(1 + relative, relative) + torch.special.xlog1py(1 - relative, -relative)
     divergence = (terms * total).sum(dim=1).double().clamp_min(0) / (4 * np.log(2))

@@ -15,8 +15,8 @@ from bert_probe.model.lengths import MAX_TOKENS, max_input_tokens
 Span = tuple[int, int]
 """First character and character after the last one, as in a slice."""
 
-# A period after a single letter belongs to initials or to an abbreviation such as "e.g.". Lookbehinds and
-# possessive quantifiers keep the time linear for long runs of spaces and marks.
+# A period after a single letter belongs to initials or to an abbreviation such as "e.g.".
+# Lookbehinds and possessive quantifiers keep the time linear for long runs of spaces and marks.
 _BOUNDARY = re.compile(
     r"(?<!\b[^\W\d_])[.][\"'”’»)\]]*+\s++|(?<![!?…])[!?…]++[\"'”’»)\]]*+\s++"
     r"|[。！？]++[」』”’）]*+\s*+|(?<!\s)[^\S\r\n]*+[\r\n]\s*+"

@@ -87,8 +87,7 @@ def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     start, _ = _components(rows)
     start *= 1e-4 / start[:, 0].std()  # small initial spread, as recommended for t-SNE
     mapper = TSNE(perplexity=perplexity, init=start.astype(np.float32), random_state=SEED)
-    # Use one thread, because several threads add numbers in varying order, and t-SNE amplifies rounding
-    # errors.
+    # Use one thread: several threads sum in varying order, and t-SNE amplifies the rounding errors.
     with threadpool_limits(1, user_api="openmp"):
         points = np.asarray(mapper.fit_transform(rows.astype(np.float32)), np.float32)
     return PointLayout(read_only(points), settings={"perplexity": perplexity, "seed": SEED})

@@ -404,8 +404,7 @@ def pool_inputs(
         output, mask = forward(checkpoint, [inputs[i] for i in batch])
         pooled = pool(output, mask, config).cpu().numpy()
         if not done:
-            # Reserve memory for the vectors, a copy in the order of the texts, and a float64 copy for the
-            # scores.
+            # Reserve memory for the vectors, a copy in text order, and a float64 copy for the scores.
             size = len(inputs) * pooled.shape[1] * (2 * pooled.itemsize + 8)
             with reserved_memory(size, f"Comparing {len(inputs):,} texts", "Use fewer texts."):
                 vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)

@@ -396,8 +396,7 @@ def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
         return None
     device = encoder.relative_attention_bias.weight.device
     bias = as_array(encoder.compute_position_bias(torch.zeros(1, max_positions, 1, device=device))[0])
-    # Combine the first column of the bias (all queries, first key) with the first row (first query, all
-    # keys).
+    # Combine the bias of all queries for the first key with that of the first query for all keys.
     values = np.concatenate([bias[:, :0:-1, 0], bias[:, 0, :]], axis=1)
     return DistanceBias(np.arange(1 - max_positions, max_positions), read_only(values))
 

@@ -92,8 +92,7 @@ def test_heads_are_selected_and_reported_on_different_files(minilm: Checkpoint) 
 def test_offset_baseline_equals_hand_computation(minilm: Checkpoint) -> None:
     result = Relations().of(minilm, SAILING, SLEEPING)
     offsets = {item.relation: (item.offset, item.offset_accuracy) for item in result.best}
-    # The determiner comes directly before its noun, the subject directly before its verb, and the object two
-    # words after the verb.
+    # The determiner directly precedes its noun, and the subject its verb. The object follows two words later.
     assert offsets == {"det": (1, 1.0), "nsubj": (1, 1.0), "obj": (-2, 1.0), "punct": (-3, 1.0)}
 
 
