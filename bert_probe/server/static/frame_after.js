@@ -1,5 +1,6 @@
-// BertViz counts layers, heads and tokens from 0. This script changes only the visible texts, so that they count from
-// 1. The observers repeat this after each change, because BertViz then redraws.
+// BertViz counts layers, heads and tokens from 0.
+// This script changes only the visible texts, so that they count from 1.
+// The observers repeat this after each change, because BertViz then redraws.
 // Tokens are nested deeper than axis labels, so a token that is a number is not changed.
 (() => {
   /** @type {WeakSet<Element>} */
