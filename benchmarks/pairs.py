@@ -78,5 +78,5 @@ def _timed(work: Work) -> float:
     start = time.perf_counter()
     result = work()
     took = time.perf_counter() - start
-    del result  # free memory outside the measured time
+    del result  # free the memory outside of the measured time
     return took

@@ -287,10 +287,10 @@ def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
         for _ in range(2)
     ]
     for process in processes:
-        assert process.stderr is not None  # the value of subprocess.PIPE
+        assert process.stderr is not None  # not None, because the process was started with a pipe
         process.stderr.readline()
     for process in processes:
-        assert process.stdin is not None  # the value of subprocess.PIPE
+        assert process.stdin is not None  # not None, because the process was started with a pipe
         process.stdin.write("\n")
         process.stdin.flush()
     ended = [process.communicate(timeout=_SECONDS)[1] for process in processes]
@@ -409,7 +409,7 @@ def _homeless(run: Run, folder: Path) -> tuple[str, str, str]:
         if status or error:
             run.failed(f"{name}: status {status}, {error[-300:]}")
     with running_app.started(HOME="/nowhere/home", TMPDIR="/nowhere/tmp"):
-        pass  # the context raises an error unless the app responds
+        pass  # on exit, the context raises an error unless the app responds
     if len(printed) != 1:
         run.failed("Without HOME and TMPDIR a command prints something else.")
     return "No HOME, no TMPDIR", "a command in /, and the app", "same table, app responds"
@@ -500,7 +500,7 @@ def _ended_app(run: Run, folder: Path) -> tuple[str, str, str]:
     from benchmarks.proof.session import Session
 
     with running_app.started() as app, Session(app.port) as session:
-        session.ask("heads", a=TEXT, heads_part="many", model=str(folder))  # do not wait for the response
+        session.ask("heads", a=TEXT, heads_part="many", model=str(folder))  # the response is not awaited
         return _terminated(
             run, app.process.pid, app.process.wait, "the app while a page computes", lambda: None
         )

@@ -174,7 +174,8 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     except* OSError as group:
         failure = str(_first(group).strerror)
     if failure:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # the flush at exit must succeed
+        # Redirect the output, so that flushing it at exit raises no further error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())
         raise ExportError(f"Standard output cannot be written: {failure}. The client may have ended.")
     sys.exit(0)
 

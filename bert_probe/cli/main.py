@@ -168,7 +168,8 @@ def _no_such_option(error: click.NoSuchOption) -> str:
 
 
 def _sentence(error: click.ClickException) -> str:
-    message = error.format_message().replace("\n\t", " ")  # click prints each choice on its own line
+    # join the choices, each of which click prints on its own line
+    message = error.format_message().replace("\n\t", " ")
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 

@@ -58,7 +58,7 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
         value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
         for argument in value if isinstance(value, tuple) else (value,):
             for output in outputs if isinstance(argument, str | Path) else ():
-                with suppress(OSError, ValueError):  # the argument is not an existing file
+                with suppress(OSError, ValueError):  # the argument is not the name of an existing file
                     if output.is_file() and (
                         output.samefile(argument) or _belongs_to(output, Path(argument))
                     ):
@@ -271,7 +271,7 @@ def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None
         return [out, *views]
     try:
         return [*files.output_paths(out), *views]
-    except ExportError as error:  # figures have additional file extensions
+    except ExportError as error:  # The suffix may be that of a figure, which `output_paths` does not accept.
         raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 
 
@@ -415,7 +415,7 @@ def print_bytes(content: bytes) -> None:
     """Write bytes to standard output, because its text encoding may lack characters of tokens."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Pass a file with --out.")
-    assert isinstance(sys.stdout, SafeStream)  # `main` has replaced standard output
+    assert isinstance(sys.stdout, SafeStream)  # always true, because `main` has replaced standard output
     sys.stdout.write_bytes(content)
 
 
@@ -454,7 +454,7 @@ def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, An
         return
     try:
         check_log(file)
-        if file.exists() and not file.is_file():  # a pipe can neither be created nor replaced
+        if file.exists() and not file.is_file():  # a pipe cannot be created or replaced, only written
             mode = "w"
         with file.open(mode, encoding="utf-8") as stream:
 

@@ -177,7 +177,8 @@ def _pickle_in_zip(source: _PickleFile, stream: BinaryIO) -> IO[bytes]:
         )
     try:
         return archive.open(pickles[0])
-    except (zipfile.BadZipFile, RuntimeError, OSError) as error:  # RuntimeError for an encrypted ZIP
+    except (zipfile.BadZipFile, RuntimeError, OSError) as error:
+        # zipfile raises RuntimeError for an encrypted ZIP.
         raise source.error(f"is broken or truncated ({_reason(error)})") from None
 
 
@@ -197,7 +198,7 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
                     name = str(argument).replace(" ", ".", 1)
                     if not _ALLOWED.fullmatch(name):
                         raise _asks_for(source, name)
-                elif operation.name in _UNSUPPORTED:  # torch does not support these instructions either
+                elif operation.name in _UNSUPPORTED:  # instructions that torch does not support either
                     raise _asks_for(source, ".".join(names) or f"the extension {argument}")
                 elif isinstance(argument, str):
                     names = [*names[-1:], argument]
@@ -414,9 +415,9 @@ def main() -> NoReturn:
         send({"error": str(error), "is_memory": isinstance(error, OutOfMemoryError)})
     except MemoryError:
         send({"error": "The weights need more memory than is allowed for their size.", "is_memory": True})
-    except OSError as error:  # the disk may be full, for example
+    except OSError as error:  # For example, the disk may be full.
         send({"error": f"The weights cannot be converted: {_reason(error)}.", "is_memory": False})
-    os._exit(0)  # skip destructors, because objects may be nested deeply
+    os._exit(0)  # skip destructors, because deeply nested objects could overflow the stack
 
 
 if __name__ == "__main__":

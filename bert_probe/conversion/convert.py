@@ -384,10 +384,10 @@ class _Process:
                 **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
                 "MALLOC_ARENA_MAX": "2",
             },
-            process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only the parent
+            process_group=0 if os.name == "posix" else None,  # so that Ctrl+C reaches only the parent process
         )
         assert self._child.stdin is not None
-        with suppress(OSError):  # if the process has ended, `wait` reports the error
+        with suppress(OSError):  # ignored, because `wait` reports the error if the process has ended
             self._child.stdin.write(json.dumps(setup).encode() + b"\n")
             self._child.stdin.flush()
         threading.Thread(target=self._read, daemon=True).start()

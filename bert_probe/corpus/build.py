@@ -280,7 +280,7 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             raise StoreError(f"{folder} is not UTF-8. Choose another --out.") from None
         except ExportError as error:
             raise StoreError(str(error)) from None
-        except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+        except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
             reason = getattr(error, "strerror", None) or error
             raise StoreError(f"{folder} cannot be written: {reason}. Choose another place.") from None
         yield

@@ -459,7 +459,7 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Con
     clusters, silhouette = _cluster(units)
     try:
         plane = pca(units)
-    except UnavailableError:  # a single context or equal vectors have no principal components
+    except UnavailableError:  # A single context, or equal vectors, have no principal components.
         points = read_only(np.zeros((len(units), 2), np.float32))
         return ContextClusters(points, (0.0, 0.0), clusters, silhouette)
     return ContextClusters(plane.points, plane.explained or (0.0, 0.0), clusters, silhouette)

@@ -109,7 +109,7 @@ class _Buffers:
         count = units * self._heads if NEIGHBORS in keep else 0
         self.keys, self.weights = np.empty(count, np.int32), np.empty(count, np.float32)
         self.predictions: _Predictions | None = None
-        if ANSWERS in keep:  # `IngestConfig.of` checks that the model has a classification head
+        if ANSWERS in keep:  # the model has a classification head, as `IngestConfig.of` has checked
             outputs = checkpoint.outputs
             self.predictions = _Predictions(outputs.get(TEXT_CLASSIFICATION) or outputs[TOKEN_CLASSIFICATION])
 
@@ -267,7 +267,7 @@ class _Predictions:
         row = sentence.record.row
         probabilities = PROBABILITIES[problem_type(self._output)](logits)
         classes = zip(self._output.labels, logits.tolist(), probabilities.tolist(), strict=True)
-        return [  # the probabilities are null, because a regression has none
+        return [  # For a regression, which has no probabilities, the column is null.
             (row, None, label, logit, None if np.isnan(probability) else probability)
             for label, logit, probability in classes
         ]

@@ -98,7 +98,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     try:
         is_regular = stat.S_ISREG(path.stat().st_mode)
         stream = path.open("rb") if is_regular else None
-    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
         raise TextError(f"{path} cannot be opened: {describe_error(error)}. Check the path.") from None
     if stream is None:
         raise TextError(f"{path} is not a regular file. Write its content to a file and use this file.")
@@ -145,7 +145,7 @@ def _decode(number: int, content: bytes | None) -> InputLine:
 def _split_lines(stream: BinaryIO) -> Iterator[bytes | None]:
     r"""Yield the lines of a stream without line breaks (\n, \r or \r\n); None for a line that is too long."""
     pending: bytes | None = b""  # beginning of a line that continues in the next chunk
-    after_return = False  # whether the last chunk ended with "\r", maybe the first half of "\r\n"
+    after_return = False  # whether the last chunk ended with "\r", which may be the first half of "\r\n"
     while chunk := stream.read1(_CHUNK):  # type: ignore[attr-defined]
         content = chunk[1:] if after_return and chunk.startswith(b"\n") else chunk
         after_return = content.endswith(b"\r")
@@ -362,7 +362,7 @@ def _parse_json(text: str) -> tuple[object, str]:
         return json.loads(text), ""
     except json.JSONDecodeError as error:
         return None, f"The line is not valid JSON: {error.msg}, at character {error.colno:,}."
-    except ValueError:  # raised for a number with more digits than Python can read
+    except ValueError:  # The number has more digits than Python can read.
         return None, "The line is JSON with a number that is too long."
     except RecursionError:
         return None, "The line is JSON that is nested too deeply."
@@ -373,7 +373,7 @@ def _parse_json(text: str) -> tuple[object, str]:
 
 def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """Yield the sequences of a FASTA file. A record with an invalid line is rejected as a whole."""
-    unreadable: list[tuple[int, str]] = []  # first line of an unreadable record
+    unreadable: list[tuple[int, str]] = []  # first line of an unreadable record, if any
 
     def numbered_lines() -> Iterator[tuple[int, str]]:
         for line in lines:

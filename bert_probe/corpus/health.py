@@ -302,7 +302,8 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
     from scipy.sparse.csgraph import connected_components
 
     count = len(neighbors)
-    tolerance = 4 * np.finfo(scores.dtype).eps  # Equal vectors may have a rounded cosine below 1.
+    # Rounding may make the cosine of equal vectors smaller than 1.
+    tolerance = 4 * np.finfo(scores.dtype).eps
     first, column = np.nonzero(scores >= threshold - tolerance)
     graph = coo_array((np.ones(len(first)), (first, neighbors[first, column])), shape=(count, count))
     _, labels = connected_components(graph, directed=False)
@@ -326,7 +327,7 @@ def principal_variances(vectors: Array) -> Array:
     """Return the variances along the principal components in descending order (Pearson 1901)."""
     rows, size = vectors.shape
     mean = vectors.mean(axis=0, dtype=np.float64)
-    if rows < size:  # the Gram matrix has the same positive eigenvalues
+    if rows < size:  # use the smaller Gram matrix, which has the same positive eigenvalues
         centered = vectors - mean
         products = centered @ centered.T
     else:

@@ -326,7 +326,7 @@ def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
     try:
         with open_rows(file.path, file.name, column) as rows:
             yield from rows
-    except ProbeError as error:  # raised if the file has changed since `find_inputs` checked it
+    except ProbeError as error:  # The file has changed since `find_inputs` checked it.
         yield refused_row(1, str(error))
 
 
@@ -355,7 +355,7 @@ def _row_starts(file: MatchedFile, column: str | None) -> Iterator[object]:
     try:
         with open_row_starts(file.path, file.name, column) as starts:
             yield from starts
-    except ProbeError as error:  # an unreadable file counts as one record, as in `_rows`
+    except ProbeError as error:  # An unreadable file counts as one record, as in `_rows`.
         yield error
 
 

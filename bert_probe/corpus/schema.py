@@ -434,7 +434,7 @@ def _width(data_type: pa.DataType) -> int:
     """Return the memory that one value of a type takes, in bytes; for a text, the size of its offset."""
     try:
         return max(1, int(data_type.bit_width) // 8)
-    except ValueError:  # only types of fixed width have this attribute
+    except ValueError:  # Types of variable width, such as texts, have no bit width.
         return 4
 
 

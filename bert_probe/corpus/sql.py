@@ -60,7 +60,7 @@ class StoreTables:
 
     def __init__(self, store: Store, setup: ConnectionSetup) -> None:
         self.store, self._setup = store, setup
-        self._child = _start(setup)  # does not wait until the child is ready
+        self._child = _start(setup)  # start the child process without waiting until it is ready
 
     def select(self, sql: str, seconds: float | None = None, progress: Progress = no_progress) -> pa.Table:
         """Run a query that is a single SELECT, and return the rows that it selects.
@@ -82,7 +82,7 @@ class StoreTables:
             )
         if any("\ud800" <= character <= "\udfff" for character in sql):
             raise SelectionError("The query has a lone surrogate, which is not valid Unicode. Remove it.")
-        if self._child.poll() is not None:  # the child ended during an earlier query
+        if self._child.poll() is not None:  # true if the child process ended during an earlier query
             self._child = _start(self._setup)
         return self._interruptible(lambda: self._answer(sql), seconds, progress)
 
@@ -90,7 +90,8 @@ class StoreTables:
         """Kill the child process that runs the queries."""
         self._child.kill()
         for stream in (self._child.stdin, self._child.stdout):
-            with suppress(OSError):  # closing the pipe fails if the child has not read all of its input
+            # closing the pipe fails if the child process has not read all of its input
+            with suppress(OSError):
                 assert stream is not None
                 stream.close()
         self._child.wait()
@@ -101,7 +102,7 @@ class StoreTables:
         try:
             _send(self._child, sql)
             header = json.loads(self._child.stdout.readline())
-        except (OSError, ValueError):  # the child ran out of memory and ended
+        except (OSError, ValueError):  # The child process ran out of memory and ended.
             self.close()
             raise SelectionError(out_of_memory(self._setup)) from None
         if "error" in header:
@@ -167,9 +168,10 @@ def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
             **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
             "MALLOC_ARENA_MAX": "2",
         },
-        process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only this process
+        process_group=0 if os.name == "posix" else None,  # so that Ctrl+C reaches only this process
     )
-    with suppress(OSError):  # If the child has already exited, the first query raises the error.
+    # ignored, because the first query raises the error if the child process has exited
+    with suppress(OSError):
         _send(child, setup)
     return child
 
@@ -243,7 +245,7 @@ class SqlQuery(Question):
                 does not exist, takes too long, needs too much memory, or its result is too large; or the time
                 limit is not above 0.
         """
-        if not seconds > 0:  # also rejects NaN, with which no limit would apply
+        if not seconds > 0:  # this comparison also rejects NaN, with which no limit would apply
             raise SelectionError(f"The time limit must be above 0 seconds, not {seconds:g}.")
         with open_tables(store) as tables:
             return SqlQueryResult(self, store.inputs, tables.select(self.sql, seconds, progress))

@@ -56,7 +56,7 @@ class TableSetup(TypedDict):
 
     files: Sequence[str]
     is_parquet: bool
-    schema: str  # base64 of a serialized Arrow schema
+    schema: str  # serialized Arrow schema, encoded in base64
 
 
 class StoreConnection:
@@ -148,7 +148,7 @@ def _table_size(values: pa.Array, is_nested: bool = False) -> int:
     elif pa.types.is_nested(values.type):
         size += len(values) * _LIST_BYTES + _table_size(values.flatten(), True)
     elif is_nested and not pa.types.is_primitive(values.type):
-        size *= 2  # the values and their JSON text, which may be longer, are in memory together
+        size *= 2  # Count the values and their JSON text, because both are in memory at the same time.
     return int(size)
 
 

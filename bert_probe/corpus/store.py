@@ -515,7 +515,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
         filters=[("row", "in", rows)],
-        partitioning=None,  # otherwise, pyarrow would interpret a folder named a=b as a column
+        partitioning=None,  # prevents pyarrow from interpreting a folder named a=b as a column
     )
     for values in table.to_pylist():
         if None in values.values():

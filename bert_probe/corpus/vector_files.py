@@ -238,7 +238,7 @@ def has_vectors(name: str, stream: BinaryIO) -> bool:
         try:
             return _find(VECTOR_NAMES, pq.read_schema(stream).names) is not None
         except (pa.ArrowException, OSError, ValueError):
-            return False  # the function that reads documents reports this error
+            return False  # the function that reads documents will report the error
     if suffix in JSON_SUFFIXES:
         try:
             row = strict_json.loads(next(filter(bytes.strip, stream), b""))
@@ -420,7 +420,7 @@ def _read_npy(file: BinaryIO | Path, name: str, mode: Any = None) -> dict[str, A
     try:
         vectors = np.load(file, mmap_mode=mode, allow_pickle=False)
         if not isinstance(vectors, np.ndarray):
-            vectors.close()  # The contents are those of an NPZ file.
+            vectors.close()  # free the uploaded bytes, which belong to an NPZ file
             raise ValueError("it has several arrays")
     except _BROKEN_ARRAY as error:
         raise TextError(f"{name} is not a valid NPY file: {error}. {_FORMAT_HELP}.") from None
@@ -478,7 +478,7 @@ def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     if not np.isfinite(columns["vectors"]).all() or not is_count or not is_text:
         raise ValueError("a value has another type")
     for key in columns.keys() & {"ids", "texts"}:
-        str(columns[key]).encode()  # raises an error for lone surrogates
+        str(columns[key]).encode()  # raise an error for lone surrogates
     return columns
 
 

@@ -68,7 +68,7 @@ class PendingChunks:
     def __iter__(self) -> Iterator[Chunk]:
         chunks = chunked(records(self.files, self.column), self.shard_rows, self.shard_bytes)
         for number, chunk in enumerate(chunks):
-            check_unchanged(self.files)  # raises an error before a changed file is processed
+            check_unchanged(self.files)  # raise an error before a changed file is processed
             if number not in self.done:
                 yield number, chunk
 
@@ -389,7 +389,8 @@ def run_actors(
             done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
             free = [running.pop(task)[0] for task in done]
             for _, number in [] if done else running.values():
-                job.progress_of(number)(0, 0)  # lets the callback cancel the run
+                # report no new progress, so that the callback can cancel the run
+                job.progress_of(number)(0, 0)
             yield from map(ray.get, done)
     except RayTaskError as error:
         raise error.cause from None  # raise an unexpected error as it would be raised without Ray
@@ -434,7 +435,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
                 ray.init(address, **_QUIET)
             else:
                 _start(local_settings)
-        except Exception as error:  # Ray raises exceptions of many unrelated types
+        except Exception as error:  # Ray raises exceptions of many unrelated types.
             failure = f"be reached at {address}" if address else "be started"
             raise UnavailableError(f"Ray cannot {failure}: {_first_line(error)}.") from None
         try:

@@ -112,7 +112,7 @@ def uses_interface(network: Any) -> bool:
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except Exception:  # models raise many types of exceptions for unexpected masks
+        except Exception:  # For unexpected masks, models raise many types of exceptions.
             return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
@@ -213,7 +213,7 @@ def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
 
 def _replays(trace: Trace, calls: Sequence[AttentionCall]) -> Iterator[tuple[float, float]]:
     for layer, call in enumerate(calls):
-        assert trace.values is not None  # not None, because queries and keys are recorded with the calls
+        assert trace.values is not None  # not None, because values are recorded together with the calls
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         yield float(np.abs(replay - as_array(call.output[0])).max()), _rounding_tolerance(trace, layer)
 

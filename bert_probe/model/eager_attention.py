@@ -119,7 +119,8 @@ class _EagerAttention(TorchFunctionMode):
         result = func(*args, **kwargs)
         if operation is None:
             if before and before[0] is not None and (result is args[0] or name == "__setitem__"):
-                del self.steps[args[0]]  # an unsupported operation has changed this tensor in place
+                # stop following a tensor that an unsupported operation has changed in place
+                del self.steps[args[0]]
             return result
         if before and isinstance(before[0], _Weights) and operation is _product:
             return self._finish(before[0], args[1], result)

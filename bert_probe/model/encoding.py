@@ -32,7 +32,8 @@ def panics_as_errors() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # pyo3 does not export this class
+        # Compare the names, because pyo3 does not export its exception class.
+        if type(error).__name__ != "PanicException":
             raise
         message = " ".join(str(error).split())[:300].rstrip(".")
         raise TokenizerError(

@@ -127,7 +127,7 @@ def _array(values: Any, name: str) -> Array:
         values = (values if is_float64 or values.is_complex() else values.float()).cpu()
     try:
         array = np.asarray(values)
-    except ValueError:  # NumPy rejects nested lists of unequal lengths
+    except ValueError:  # NumPy rejects nested lists of unequal lengths.
         raise ShapeError(f"{name} has rows of different lengths. Pass a rectangular array.") from None
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name} has dtype {array.dtype}, but must be real numbers. Pass floats.")

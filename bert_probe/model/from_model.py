@@ -60,7 +60,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
         TokenizerError: the tokenizer does not report character positions, and its tokens do not spell a test
             text.
     """
-    unwrapped = getattr(model, "_orig_mod", model)  # the attribute is set by torch.compile
+    unwrapped = getattr(model, "_orig_mod", model)  # torch.compile stores the original model in `_orig_mod`
     if not isinstance(unwrapped, PreTrainedModel):
         raise ArchitectureError(
             f"{type(model).__name__} is not a transformers model. Pass the model itself, without a wrapper."

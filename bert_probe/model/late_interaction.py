@@ -328,12 +328,13 @@ def _read_modules(
                 raise UnavailableError(f"The module {kind} does not output token vectors. {_REMEDY}")
             module, size = MODULE_READERS[kind](config, path, size)
             modules.append(module)
-        elif not is_known or kind != "Normalize":  # this Normalize module scales only the sentence vector
+        elif not is_known or kind != "Normalize":  # a Normalize module for the sentence vector is ignored
             raise UnavailableError(
                 f"The module {(kind if is_known else name)[:100]} of a late-interaction model is not "
                 f"supported. Supported: Transformer, Dense, Normalize and MultiVectorMask. {_REMEDY}"
             )
-    if model_type != "MultiVectorEncoder":  # PyLate and ColBERT have no modules for normalization and masking
+    # PyLate and ColBERT have no modules for normalization and masking.
+    if model_type != "MultiVectorEncoder":
         return [*modules, SentenceModule("Normalize")], _default_mask(options), size
     if len(masks) > 1:
         raise UnavailableError(

@@ -274,7 +274,7 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.zeros(1, device=target).item()  # the device "meta" stores no values, so this raises an error
+        torch.zeros(1, device=target).item()  # raise an error on the device "meta", which stores no values
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise CheckpointError(f"{device!r} is unavailable on this machine. Use auto or cpu.") from None
     return target
@@ -313,14 +313,14 @@ def _tokenizer(source: Source, config: Any) -> Any:
             )
     except TokenizerError:
         raise
-    except Exception as error:  # tokenizer loaders raise many types of exceptions
+    except Exception as error:  # Tokenizer loaders raise many types of exceptions.
         raise TokenizerError(
             f"The tokenizer cannot be loaded: {reason(error)}. Save it again with save_pretrained."
         ) from None
     check_expansion(tokenizer)
     check_positions(tokenizer)
     limit = tokenizer.model_max_length
-    if not isinstance(limit, int | float) or not limit >= 1:  # this comparison also rejects NaN
+    if not isinstance(limit, int | float) or not limit >= 1:  # the negated comparison also rejects NaN
         raise TokenizerError(
             f"model_max_length in tokenizer_config.json is {limit!r}, but must be a number of tokens. "
             "Correct or remove model_max_length, and save the file."
@@ -359,7 +359,8 @@ def _network(
         network.eval().requires_grad_(False)
         for settings in configs_of(network.modules()):
             if any(getattr(module, "is_causal", False) for module in network.modules()):
-                settings.use_cache = False  # a decoder would store copies of keys and values
+                # do not cache keys and values, of which a decoder would store copies
+                settings.use_cache = False
         is_eager = implementation == "eager"
         with running_errors(source.name, network):
             if not is_eager and not uses_interface(network):
@@ -381,7 +382,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
         raise
     except ImportError as error:
         raise missing_package(source.name, error) from None
-    except Exception as error:  # transformers raises many types of exceptions
+    except Exception as error:  # transformers raises many types of exceptions.
         raise CheckpointError(
             f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
         ) from None

@@ -250,7 +250,8 @@ class _EncoderStub(torch.nn.Module):
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
-        self.__dict__["encoder"] = encoder  # not registered as a submodule: its weights are not the head's
+        # Do not register a submodule, because the encoder's weights are not part of the head.
+        self.__dict__["encoder"] = encoder
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
         """Return the recorded encoder output of the current `_encoder_output` block."""
@@ -357,7 +358,7 @@ def open_heads(
             raise
         except UnavailableError as error:
             refused.append(f"The score is not shown. {error}")
-        except Exception as error:  # heads raise many types of exceptions
+        except Exception as error:  # Task heads raise many types of exceptions.
             if is_configured:
                 refused.append(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
@@ -454,7 +455,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             difference, tolerance = _head_difference(trace, head)
         except OutOfMemoryError:
             raise
-        except Exception as error:  # heads raise many types of exceptions
+        except Exception as error:  # Task heads raise many types of exceptions.
             refused.append(f"The head for {head.task} is not used: {reason(error)}.")
             continue
         if difference <= tolerance:

@@ -196,7 +196,8 @@ def read_sentence_model(
     encoder = encoder_folder(folder)
     prompts, default_prompt = read_prompts(options)
 
-    read_routes: dict[tuple[Any, ...], SentenceModel] = {}  # several tasks may share a route
+    # cached models, because several tasks may share a route
+    read_routes: dict[tuple[Any, ...], SentenceModel] = {}
 
     def read(task: str | None) -> SentenceModel:
         modules = select_route(entries, task)
@@ -360,7 +361,8 @@ def _check_modules(modules: list[ModuleEntry]) -> list[ModuleEntry]:
                 f"{MODULES_FILE} lists {kinds.count(kind)} modules of type {kind}, but there must be "
                 f"exactly 1. {REMEDY}"
             )
-    if len({path.resolve() for _, path in modules}) < len(modules):  # weights would be loaded twice
+    # The weights of a folder that is listed twice would be loaded twice.
+    if len({path.resolve() for _, path in modules}) < len(modules):
         raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
 
@@ -387,7 +389,7 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
     config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
     source = config.get("module_input_name") or VECTOR
     if source == TOKENS and expected == VECTOR:
-        return size  # ignored, because this module changes token vectors after pooling
+        return size  # the module has no effect, because it changes token vectors after pooling
     if source != expected or (config.get("module_output_name") or source) != source:
         raise UnavailableError(
             f"The module {kind} reads {str(source)[:100]} and writes "

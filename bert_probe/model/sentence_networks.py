@@ -78,7 +78,7 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
             activation: torch.nn.Module = cls(**options).eval()  # type: ignore[misc]
             if activation(torch.zeros(1, 2)).shape == (1, 2):  # GLU halves the vectors
                 return activation
-    except (TypeError, ValueError):  # raised if the class needs arguments (MultiheadAttention) or images
+    except (TypeError, ValueError):  # The class needs arguments (MultiheadAttention) or images.
         pass
     raise UnavailableError(
         f"{owner} has the activation {str(path)[:100]}, but only the activations of torch.nn are "

@@ -48,7 +48,7 @@ _HUB_FILES = [
     "model.safetensors",
     "model-*-of-*.safetensors",
     "[0-9]_*/model.safetensors",  # weights of sentence-transformers modules
-    "classification_head/*.safetensors",  # a head on the sentence vector
+    "classification_head/*.safetensors",  # weights of a classification head on the sentence vector
     "artifact.metadata",  # settings of ColBERT
     "*_[0-9]_*/model.safetensors",  # weights of sentence-transformers modules in a Router
     "*_[0-9]_*/model-*-of-*.safetensors",
@@ -133,7 +133,7 @@ def existing(name: str) -> Path | None:
     try:
         path = Path(name).expanduser()
         return path if path.exists() else None
-    except (OSError, ValueError, RuntimeError):  # raised if the name is not a valid path
+    except (OSError, ValueError, RuntimeError):  # The name is not a valid path.
         return None
 
 
@@ -158,7 +158,7 @@ def stamp(model: str) -> Stamp | None:
             for entry in os.scandir(part)
             if entry.name.endswith(_STAMPED_SUFFIXES)
         ]
-    except OSError:  # a file may have been deleted in the meantime
+    except OSError:  # A file may have been deleted in the meantime.
         return None
     return (
         tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in file_stats))
@@ -206,7 +206,7 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
             f"{name}{at_revision} is not a folder here, is not in the local cache, and the hub "
             f"{_describe_failure(error)}. Check the network, or use the path of a model folder."
         ) from None
-    except OSError as error:  # the disk may be full, or the download interrupted
+    except OSError as error:  # For example, the disk is full, or the download was interrupted.
         raise CheckpointError(
             f"The download of {name}{at_revision} failed: {error}. Check the disk space and the network, "
             "and try again."
@@ -293,7 +293,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # rejected, because pipes and devices have no end
+        if not stat.S_ISREG(status.st_mode):  # pipes and devices are rejected, because they have no end
             raise CheckpointError(f"{path.name} is not a regular file. Save the model again.")
         if status.st_size > MAX_JSON_BYTES:
             raise CheckpointError(
@@ -452,7 +452,8 @@ def find_converted_revision(name: str) -> str | None:
                 )
                 if is_conversion and _is_based_on_main(api, name, reference):
                     return str(reference)
-    except (OSError, ValueError, KeyError, hub.HFValidationError, _HTTPError):  # only a suggestion is lost
+    except (OSError, ValueError, KeyError, hub.HFValidationError, _HTTPError):
+        # Ignore errors, because the revision is only a suggestion in an error message.
         return None
     return None
 

@@ -50,7 +50,7 @@ def check_positions(tokenizer: Any) -> None:
     try:
         ids = tokenizer(_CHECK_TEXT, add_special_tokens=False)["input_ids"]
         find_positions(tokenizer, [_CHECK_TEXT], ids, [False] * len(ids))
-    except Exception:  # tokenizers raise many types of exceptions
+    except Exception:  # Tokenizers raise many types of exceptions.
         raise TokenizerError(
             f"{type(tokenizer).__name__} does not report character positions, and its tokens do not spell "
             "the text. Convert it to a fast tokenizer (tokenizer.json)."

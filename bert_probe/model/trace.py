@@ -111,7 +111,7 @@ class Trace:
             return
         if self.keys is None or self.values is None or self.scaling is None or self.masks is None:
             raise ShapeError("queries need their keys, values, scaling and masks.")
-        assert self.queries is not None  # checked in __post_init__
+        assert self.queries is not None  # not None, as checked in `__post_init__`
         if not len(self.scaling) == len(self.masks) == self.layers:
             raise ShapeError(
                 f"{len(self.scaling)} scalings and {len(self.masks)} masks for {self.layers} layers."
@@ -210,7 +210,7 @@ class Trace:
     def _attention_source(self) -> tuple[Array, ...]:
         """Return one array per layer: the queries, or the attention weights if queries are hidden."""
         arrays = self.weights if self.queries is None else self.queries
-        assert arrays is not None  # checked in __post_init__
+        assert arrays is not None  # not None, as checked in `__post_init__`
         return arrays
 
     @property

@@ -88,7 +88,7 @@ class Tolerance:
         """
         with parse_object(value, "A tolerance in the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
-            parsed.number("tolerance")  # computed from the other numbers, so it is not stored
+            parsed.number("tolerance")  # read and ignore the tolerance, which follows from the other numbers
         return tolerance
 
 
@@ -337,7 +337,8 @@ class PicturePayload:
         """
         description, arrays = unpack(payload)
         if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
-            description["of"] = ""  # a digest of measured values cannot be compared with a tolerance
+            # remove a digest of measured values, to which a tolerance cannot be applied
+            description["of"] = ""
         try:
             return cls(leaves(description), arrays, outline(description))
         except RecursionError:

@@ -261,7 +261,7 @@ _MAX_DIRECTORY: Final = 1_000_000
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
-_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # not allowed, because zipfile would follow its pointer
+_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # locator of ZIP64, which is not allowed
 _ZIP64_LOCATOR_BYTES: Final = 20
 _UTF_8: Final = 0x800  # flag for UTF-8 names, the only allowed flag
 

@@ -231,7 +231,7 @@ def check_ending(path: Path) -> None:
 
 def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item:
     numbers, tolerances = models.computed(entry.view, progress)
-    tables.split_note(entry.note, numbers.table)  # raises an error if the note is invalid
+    tables.split_note(entry.note, numbers.table)  # raise an error if the note is invalid
     # Replace the references, because opened models have a known commit and known weights.
     view = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
     return Item(replace(entry, view=view), numbers, tolerances)
@@ -291,7 +291,7 @@ def picture_file(picture: Page | None) -> dict[str, bytes]:
         return {}
     try:
         return {"picture.svg": picture.svg().encode()}
-    except ExportError as error:  # the picture is too large for SVG viewers
+    except ExportError as error:  # The picture is too large for SVG viewers.
         return {"picture.txt": f"{error}\n".encode()}
 
 

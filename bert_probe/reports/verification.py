@@ -130,7 +130,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
         rendered = page.written(statement(read.title, read.made_with, views)).encode()
-    except ReportError as error:  # a note refers to a missing cell
+    except ReportError as error:  # A note refers to a missing cell.
         if not differences:
             yield Difference(0, "file", PAGE, "", "", str(error), finding=NOT_RENDERED)
         return

@@ -241,7 +241,7 @@ class ViewCheck:
         try:
             parts = Item(DraftEntry(self.stated.view, self.stated.note["written"]), actual, tolerances).parts
         except ReportError:
-            return  # the note refers to a missing cell, which `_note` reports
+            return  # `_note` reports a note that refers to a missing cell
         for name in ("title", "code", "picture"):
             yield from self._leaves(name, leaves(self.stated.parts[name]), leaves(parts[name]), {})
 

@@ -43,7 +43,7 @@ from bert_probe.text.parquet_child import reader_limits
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
-_CHUNK: Final = struct.Struct(">L4s")  # header of a PNG chunk: length of the content, type
+_CHUNK: Final = struct.Struct(">L4s")  # header of a PNG chunk: length of the content, and type
 _CHECKSUM_BYTES: Final = 4
 _DECIMAL: Final = re.compile(r"-?[0-9]+\.[0-9]{2,}")
 
@@ -96,7 +96,7 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
     try:
         return restated(check.stated.table, actual.result.table(), check.stated.provenance)
     except (ValueError, TypeError, OverflowError):
-        return None  # the table has other columns or types, which `ViewCheck.all` reports
+        return None  # `ViewCheck.all` reports other columns and types
 
 
 def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
@@ -275,7 +275,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except OSError as error:
         if error.errno is not None:
-            raise  # an error of this machine, because pyarrow sets no errno for damaged files
+            raise  # an error of this machine: pyarrow sets no errno for damaged files
         return None
     except (
         TextError,

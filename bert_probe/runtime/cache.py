@@ -92,7 +92,7 @@ class Cache(Generic[K, V]):
     def _make(self, key: K, make: Callable[[], V], pending: Future[V]) -> V:
         try:
             value = make()
-            with self._lock, suppress(ValueError):  # the value is larger than the cache
+            with self._lock, suppress(ValueError):  # the cache rejects a value that is larger than the cache
                 self._stored[key] = value
         except BaseException as error:
             with self._lock:
@@ -177,6 +177,6 @@ def _input_key(value: Any) -> Hashable:
     if isinstance(value, Checkpoint | Document | DocumentList) or hasattr(type(value), "cache_key"):
         key: Hashable = value.cache_key
         return key
-    if isinstance(value, Sentence):  # the comparison of sentences ignores their name
+    if isinstance(value, Sentence):  # include the name, which the comparison of sentences ignores
         return (str(value), value.name)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

@@ -86,7 +86,7 @@ class ThreadPool:
                 if inbox in self._idle_inboxes:
                     self._idle_inboxes.remove(inbox)
                     return None
-            return inbox.get()  # `start` has taken this inbox and is about to fill it
+            return inbox.get()  # wait, because `start` has taken this inbox and is about to fill it
 
 
 CHECK_INTERVAL: Final = 0.3

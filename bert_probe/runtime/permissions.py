@@ -28,7 +28,8 @@ class Permissions:
     models: tuple[str, ...] = ()  # models that can be opened; () allows every folder and Hub ID
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16", "float64")
     can_train: bool = True
-    can_write_files: bool = True  # such as converted models, outside of temporary folders
+    # whether files, such as converted models, can be saved outside of temporary folders
+    can_write_files: bool = True
     can_build_stores: bool = True  # also allows opening the stores in the default folder
     has_api: bool = True
     max_file_bytes: int = 5_000_000  # size limit of an uploaded file, a pasted text or a request body

@@ -317,7 +317,7 @@ def open_checkpoint(
                 "This model was trained here but not saved, and has been removed from memory. Train it again "
                 "and save it."
             )
-        from bert_probe.model.loading import load  # already imported by `preload`
+        from bert_probe.model.loading import load  # fast, because `preload` has already imported this module
 
         state = _openings[key] = OpeningProgress()
         file_stamp = stamp(model)
@@ -342,7 +342,7 @@ def open_checkpoint(
         state = opening_progress(*key)
         progress(state.done, state.total)
 
-    cached_checkpoint(*key)  # evicts the checkpoint if its files have changed
+    cached_checkpoint(*key)  # evict the checkpoint if its files have changed
     checkpoint = _checkpoints.once(key, load_model, report_state)
     if loaded_here:
         _drop_stale_traces()

@@ -72,7 +72,7 @@ def sections() -> dict[str, tuple[str, ...]]:
         excluded.add("train")
     if not allowed.can_build_stores and not paths.stores():
         excluded.add("corpus")
-    if len(allowed.models) == 1:  # the page "changes" compares two models
+    if len(allowed.models) == 1:  # omit the page "changes", which compares two models
         excluded.add("changes")
     menus = {
         title: tuple(name for name in names if name not in excluded) for title, names in SECTIONS.items()

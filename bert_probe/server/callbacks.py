@@ -54,7 +54,7 @@ def uninterrupted() -> Iterator[None]:
         return
     with _ignore_requests(context.session_state):
         yield
-    context.session_state._yield_callback()  # handle requests that arrived during the block
+    context.session_state._yield_callback()  # handle the requests that arrived during the block
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
     if not isinstance(runner, ScriptRunner) or not runner._execing:  # true in tests without a browser
         yield
         return
-    runner._execing = False  # disables Streamlit's check for newer requests
+    runner._execing = False  # disable Streamlit's check for newer requests
     try:
         yield
     finally:

@@ -69,7 +69,7 @@ class LayerLink:
     @property
     def data(self) -> HeadViewData | None:
         """The head view, or None if the link has expired."""
-        from bert_probe.views.head_view import HeadViewData  # already imported by the caller
+        from bert_probe.views.head_view import HeadViewData  # The caller has already imported this module.
 
         trace = self._trace()
         return (
@@ -254,7 +254,7 @@ class _FileResponse(Response):
         headers = {
             "Cache-Control": "no-store",
             "Content-Disposition": f'attachment; filename="{_ZIP_NAME}.zip"',
-            "Content-Encoding": "identity",  # weights do not compress well
+            "Content-Encoding": "identity",  # no compression, because weights do not compress well
             "Content-Length": str(file.seek(0, os.SEEK_END)),
         }
         super().__init__(headers=headers)
@@ -266,7 +266,8 @@ class _FileResponse(Response):
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             self._file.seek(0)
-            with suppress(TimeoutError):  # the server closes the connection of an incomplete response
+            # the server then closes the connection, because the response is incomplete
+            with suppress(TimeoutError):
                 while part := await run_in_threadpool(self._file.read, _CHUNK):
                     async with asyncio.timeout(_CHUNK_SECONDS):
                         await send({"type": "http.response.body", "body": part, "more_body": True})

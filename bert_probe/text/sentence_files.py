@@ -139,7 +139,7 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
                 raise TextError(
                     f"{path.name} was changed while it was read. Read it again when it is complete."
                 )
-    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
 
@@ -160,7 +160,7 @@ def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
             yield unpacked, stem
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # an I/O error does not depend on the contents
+            raise  # an I/O error is not an error in the contents
         program = "gzip" if ending.lower() == "gz" else "zstd"
         raise TextError(
             f"{name} cannot be decompressed: {error}. Compress it with {program} again."
@@ -352,7 +352,8 @@ def _decoded(stream: BinaryIO, name: str, errors: str, max_bytes: int) -> Iterat
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(name, max_bytes)
-        has_pending_return = bool(decoder.getstate()[1] & 1)  # a "\r" that may be the first half of "\r\n"
+        # whether the text may end with the first half of "\r\n"
+        has_pending_return = bool(decoder.getstate()[1] & 1)
         try:
             text = decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
@@ -421,7 +422,7 @@ def _rows(
         if problem and (is_header or not keep_broken):
             raise TextError(f"{name} is a broken table: {where}{problem}. {remedy}")
         if problem:
-            if "not closed" in problem:  # the row continues, so the next line does not start a row
+            if "not closed" in problem:  # the row extends to the end of the file, so no further row follows
                 yield line, BrokenRow(f"{problem}; the row extends to the end of the file")
                 return
             is_long = reader.line_num > line

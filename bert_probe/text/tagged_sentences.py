@@ -334,7 +334,7 @@ def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int],
         for start, count, form, space in parsed.contracted
         if start + count <= len(words)
     }
-    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, whether a space follows)
+    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, whether a space follows) of each token
     index = 0
     while index < len(words):
         token = contracted.get(index, (1, words[index].form, words[index].space))

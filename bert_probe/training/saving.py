@@ -103,7 +103,7 @@ def _check_parent(target_folder: Path, real: Path) -> None:
         raise ExportError(f"There is no folder {parent}. Create it, or choose another place.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise ExportError(f"{parent} is not writable. Choose another place.")
-    if os.path.ismount(real):  # a mount point cannot be renamed
+    if os.path.ismount(real):  # a mount point cannot be renamed, so it cannot be replaced
         raise ExportError(f"{target_folder} is a mount point. Choose a folder in it.")
 
 
@@ -251,7 +251,7 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
 def _publish(part: Path, old: Path, target_folder: Path, real: Path, replaces: bool) -> None:
     """Move a complete folder to its path. First rename an existing folder, then check and delete it."""
     if not replaces or not real.is_dir() or not any(real.iterdir()):
-        part.replace(real)  # fails if the path exists and is not an empty folder
+        part.replace(real)  # this raises an error if the path exists and is not an empty folder
         return
     real.replace(old)
     try:
@@ -336,7 +336,8 @@ def _system_errors(target_folder: Path) -> Iterator[None]:
     """Convert errors from the operating system and safetensors to an ExportError that names the folder."""
     try:
         yield
-    except (OSError, ValueError, SafetensorError) as error:  # ValueError if the name contains a NUL
+    except (OSError, ValueError, SafetensorError) as error:
+        # ValueError is raised if the name contains a NUL.
         raise _refused(target_folder, error) from None
 
 

@@ -165,7 +165,8 @@ def select_penalty(penalties: Sequence[float], scores: Array) -> int:
     """
     if not scores.shape[1]:
         return 0
-    differences = scores[scores.mean(axis=1).argmax()] - scores  # from the best C, [C, text]
+    # Differences from the scores of the C with the highest mean, [C, text].
+    differences = scores[scores.mean(axis=1).argmax()] - scores
     errors = differences.std(axis=1) / math.sqrt(scores.shape[1])
     candidates = np.flatnonzero(differences.mean(axis=1) <= errors)
     return min(candidates.tolist(), key=lambda index: abs(math.log(penalties[index] / DEFAULT_PENALTY)))

@@ -334,7 +334,7 @@ class LinearHead:
         if self._pooler is not None and pooled is not None:
             try:
                 self._runs_pooler = _almost_equal(self._pooler(states), pooled)
-            except (RuntimeError, TypeError, IndexError):  # some poolers need other inputs
+            except (RuntimeError, TypeError, IndexError):  # Some poolers need other inputs.
                 self._runs_pooler = False
         logits = self._answer(states, mask, pooled)
         if self._objective.of_tokens:

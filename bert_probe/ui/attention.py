@@ -146,11 +146,12 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 
     def work(progress: Progress) -> bool:
         model.attention_long(list(layers)).of(trace, progress)
-        return True  # Returning the result would keep the trace in memory as long as the job.
+        return True  # do not return the result, because the job would keep its trace in memory
 
     done = jobs.run(
         "measure" if start else "measure of all layers",
-        (ref(trace), measure.name, tuple(layers)),  # the job's inputs; its results are cached with the trace
+        # These inputs identify the job. Its results are cached with the trace.
+        (ref(trace), measure.name, tuple(layers)),
         f"Compute {measure.label.lower()}" if start else "Compute all layers first",
         work,
         "layer passes",
@@ -332,7 +333,7 @@ def grid(trace: Trace, as_table: bool) -> None:
         title = f"{heatmaps.attention_title(result)}. "
     else:
         heatmap(heatmaps.attention_heatmap(result, model.selection.options.root), key="attention_matrix")
-        title = ""  # The heatmap has its own title.
+        title = ""  # no title, because the heatmap has its own title
     with footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
         _grid_exports(model, result)
 

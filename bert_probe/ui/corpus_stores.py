@@ -165,7 +165,7 @@ def _delete_unused() -> None:
 def _stamp(folder: Path) -> str:
     """Return a digest that changes when a file of a store changes."""
     stamp = hashlib.blake2b()
-    with suppress(OSError):  # The error is reported when the store is opened.
+    with suppress(OSError):  # ignored, because opening the store reports the error
         for table in sorted(os.scandir(folder), key=lambda entry: entry.name):
             for entry in os.scandir(table) if table.is_dir() else [table]:
                 status = entry.stat()

@@ -263,7 +263,7 @@ def score_histogram(
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
     low, high = (float(end([*values[[0, -1]], *marks.values()])) for end in (min, max))
     high = high if high > low else low + 1
-    margin = 0.01 * (high - low)  # A line at the end of the axis would be cut in half.
+    margin = 0.01 * (high - low)  # margin that prevents a line at the end of the axis from being cut in half
     bins = min(48, max(8, math.isqrt(len(values))))
     counts, edges = np.histogram(values, bins=bins, range=(low, high))
     share = 100 * counts / counts.sum()

@@ -69,7 +69,8 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         return
     with corner:
         export(result, f"lens-{task}", label="Export predictions by layer")
-    by, has_ranks = "probability", not np.isnan(result.probabilities).all()  # a regression has no words
+    # ranks exist unless the task is regression
+    by, has_ranks = "probability", not np.isnan(result.probabilities).all()
     if task != TOKEN_CLASSIFICATION and has_ranks:
         with options:
             by = state.segmented_control("lens_by", "Curves", _CURVES, "probability")

@@ -157,7 +157,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
     examples = _examples()
     training = jobs.run(
         "fine-tuned example",
-        (a.cache_key, len(examples)),  # each click starts a new training
+        (a.cache_key, len(examples)),  # with this key, each click starts a new training run
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",

@@ -311,7 +311,7 @@ def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint, name
             st.text(f"{index + 1}  {name}{result.sentences[index]}")
         st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
         calibration = calibration_of(result)
-        assert calibration is not None  # all sentences have the same prompt
+        assert calibration is not None  # not None, because all sentences have the same prompt
         show_calibration(checkpoint, calibration, float(scores[cell.row, cell.column]))
 
 
@@ -326,7 +326,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
         st.header("Most similar pairs", anchor=False)
         _exports(pairs, "nearest-sentences", result)
     question_of_reference = calibration_of(result)
-    assert question_of_reference is not None  # all sentences have the same prompt
+    assert question_of_reference is not None  # not None, because all sentences have the same prompt
     calibration = reference_calibration(checkpoint, question_of_reference)
     if calibration is not None:
         scores = table[pairs.recipe.similarity]

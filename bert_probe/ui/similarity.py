@@ -83,7 +83,7 @@ def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
         blocks.caveat("The reference sentences are English, so this score is not compared with them.")
         return
     calibration = calibration_of(result)
-    assert calibration is not None  # both texts have the same prompt
+    assert calibration is not None  # not None, because both texts have the same prompt
     show_calibration(checkpoint, calibration, score)
 
 

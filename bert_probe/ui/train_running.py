@@ -195,7 +195,8 @@ def training_curve(
         best: evaluation of the checkpoint that was kept, to be marked in the figure.
     """
     figure = go.Figure()
-    is_path = history[0].penalty is not None  # The head was fitted with several penalties.
+    # A head on the sentence vector is fitted with several penalties instead of steps.
+    is_path = history[0].penalty is not None
     x = [point.penalty if is_path else point.step for point in history]
     unit = "C =" if is_path else "step"
     curves = (

@@ -291,7 +291,7 @@ def _submitted_values() -> dict[str, str]:
         "draft_dtype": now.dtype,
         "draft_truncate": "on" if now.truncate else "off",
     }
-    if permissions.current().is_public:  # See `_draw_offered_models`.
+    if permissions.current().is_public:  # `_draw_offered_models` draws the models of a public server
         model = {name: model[name] for name in ("draft_model", "draft_truncate")}
     if own is None:
         return texts | model

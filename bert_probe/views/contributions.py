@@ -48,7 +48,8 @@ def shaded_text(text: str, spans: Sequence[ShadedSpan], largest: float) -> str:
 
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         if span.start < end or span.end <= span.start:
-            continue  # Several tokens may be parts of the same character.
+            # Skip empty and overlapping spans, because several tokens may be parts of the same character.
+            continue
         parts.append(html.escape(text[end : span.start]))
         opacity = _STRONGEST * min(abs(span.value) / largest, 1.0) if largest else 0.0
         color = _POSITIVE if span.value >= 0 else _NEGATIVE

@@ -270,7 +270,8 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
         return None
     if trace.queries is None or trace.keys is None or trace.masks is None or trace.scaling is None:
         return None
-    if trace.softcap(layer) is not None:  # The browser computes softmax(q · k × scaling + mask).
+    # the browser computes only softmax(q · k × scaling + mask), without a soft cap
+    if trace.softcap(layer) is not None:
         return None
     query, key, mask = trace.queries[layer], trace.keys[layer], trace.masks[layer]
     has_fewer_weights = len(data.units) ** 2 <= 2 * len(trace.tokens) * query.shape[-1]

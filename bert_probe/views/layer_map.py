@@ -35,7 +35,7 @@ class MapView(TypedDict):
 
     mode: Literal["layer", "all", "each"]  # one layer, all layers in one plot, or one plot per layer
     layer: int
-    by: Literal["word", "layer", "part"]  # what the colors represent
+    by: Literal["word", "layer", "part"]  # the property that the colors represent
 
 
 def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, began: int = 0) -> bytes:

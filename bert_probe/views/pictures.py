@@ -48,7 +48,8 @@ class Picture:
     """The figure for results of one type."""
 
     heatmaps: Callable[[Any], list[Heatmap]] | None = None  # returns the heatmaps from top to bottom
-    page: Callable[[Any, str], Page] | None = None  # draws any other figure, with a title
+    # creates the page of any other figure from a result and a title
+    page: Callable[[Any, str], Page] | None = None
     has_picture: Callable[[Any], bool] = lambda _: True  # returns whether a result can be drawn
     caveat: str = ""  # returns the note below the figure
 

@@ -78,7 +78,7 @@ class Selection:
     series: Series  # indices of the visible heads
     options: Options = field(default_factory=Options)
     pins: Pins = field(default_factory=Pins)
-    measure: str = "weights"  # for this and the following fields see `Attention`
+    measure: str = "weights"  # `Attention` describes this field and the following fields
     words: bool = False
     residual: float = 0.5
 

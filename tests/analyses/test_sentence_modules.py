@@ -477,7 +477,7 @@ def test_unknown_prompt_or_dimensions_raise(
 
 
 def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], Path]) -> None:
-    folder = layout_folder("truncated")  # truncated to 12 of 32 dimensions
+    folder = layout_folder("truncated")  # the vectors are truncated to 12 of 32 dimensions
     model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
     traces = [checkpoint.trace(text) for text in PAIR]
     table = SentenceSimilarity("dimensions").of(*traces).table()

@@ -108,7 +108,8 @@ def test_groups_and_errors(minilm: Checkpoint) -> None:
     assert result.notes == ("No correlation for few, flat: fewer than 3 pairs, or equal scores.",)
     worst = result.showing(show="pairs").table()
     assert (np.diff(worst["error"].abs()) <= 1e-12).all()
-    assert worst["error"].sum() == pytest.approx(0, abs=1e-9)  # all percentiles have one mean
+    # Percentiles by score and by label have the same mean.
+    assert worst["error"].sum() == pytest.approx(0, abs=1e-9)
 
 
 def test_a_group_named_all_leaves_the_total_alone(minilm: Checkpoint) -> None:

@@ -37,7 +37,8 @@ LAYERS, HEADS, TOKENS = 6, 12, 20
 def shown(page: Page, demos: App, query: str = "") -> Locator:
     """Open the demo, wait until nothing above the canvas changes its height, and return the canvas."""
     visit(page, f"{demos.origin}/?demo=demo_model_view&{query}")
-    page.get_by_role("spinbutton", name="Layer").wait_for()  # replaces a skeleton of another height
+    # The component replaces a skeleton of another height.
+    page.get_by_role("spinbutton", name="Layer").wait_for()
     grid = page.locator("canvas.grid")
     grid.wait_for()
     page.locator(".readout", has_text=re.compile(".")).wait_for()

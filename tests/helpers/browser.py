@@ -159,7 +159,7 @@ def download(page: Page, label: str) -> tuple[str, bytes]:
     exports = page.get_by_role("button", name="Export").filter(
         has_not_text=re.compile("attribution|patching|predictions by layer|explanation|lengths")
     )
-    expect(exports).to_have_count(1)  # The menu of the previous view must be gone.
+    expect(exports).to_have_count(1)  # wait until the menu of the previous view is gone
     exports.click()
     try:
         file = save_download(page, label, exact=True, timeout=5_000)

@@ -364,7 +364,7 @@ def test_examples_of_the_schema_are_answered(here: TestClient) -> None:
         if answer.status_code == 200:
             jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
             answered.add(name)
-        else:  # requires a task head that the built-in model lacks
+        else:  # The question needs a task head that the built-in model lacks.
             problem_detail(answer, 422, "unavailable")
     assert {
         "tokens",

@@ -156,7 +156,8 @@ def test_selection_by_hand() -> None:
     assert select_penalty((0.1, 1.0, 10.0), np.stack([strong, default, weak])) == 2  # 0.2 > 0.126
     close = np.array([1.0] * 7 + [0.0] * 2 + [1.0])
     assert select_penalty((0.1, 1.0, 10.0), np.stack([weak, close, weak])) == 1  # C = 1 is nearest to 1
-    swapped = np.array([0.0, 0.0, *[1.0] * 7, 0.0])  # 7 other texts are correct: a difference of 0.1 ± 0.17
+    # seven other texts are correct: a difference of 0.1 ± 0.17
+    swapped = np.array([0.0, 0.0, *[1.0] * 7, 0.0])
     assert select_penalty((1.0, 10.0), np.stack([swapped, weak])) == 0
     assert select_penalty((1.0,), np.zeros((1, 0))) == 0
 

@@ -143,7 +143,8 @@ class AttentionLong(Question):
             single = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
             single.of(trace, step_progress(progress, number, len(slow)))
         result = AttentionLongResult(resolved, InputRecord.of(trace), trace, tuple(product(layers, heads)))
-        next(result.matrices())  # Raise errors here instead of while the table is written.
+        # Compute a matrix now, so that errors are raised here and not while the table is written.
+        next(result.matrices())
         return result
 
     def options(self) -> list[str]:

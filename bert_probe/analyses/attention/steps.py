@@ -393,7 +393,8 @@ class AttentionStepsResult(Result):
 
 
 def _position(token: int | str | None) -> int:
-    assert isinstance(token, int)  # Resolving the question has replaced words and None by positions.
+    # an integer, because the resolved question has positions in place of words and None
+    assert isinstance(token, int)
     return token
 
 

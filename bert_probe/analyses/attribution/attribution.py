@@ -220,7 +220,7 @@ class AttributionResult(Result):
         )
 
 
-forward_ad: Any = _forward_ad  # the functions of this module are untyped
+forward_ad: Any = _forward_ad  # Any, because PyTorch's forward_ad functions have no type annotations
 
 METHOD = "integrated-jacobians"
 

@@ -89,7 +89,8 @@ class AnswerChange(Question):
         if task == SENTENCE_SIMILARITY and resolve_pooling(a.checkpoint, "model") != resolve_pooling(
             b.checkpoint, "model"
         ):
-            trace_b = b  # Models with equal weights may have different pooling.
+            # Predict separately for B, because models with equal weights may have different pooling.
+            trace_b = b
         resolved = replace(self, task=task).resolved(a)
         prediction_a = _PREDICT[task](resolved, trace_a)
         prediction_b = prediction_a if trace_b is trace_a else _PREDICT[task](resolved, trace_b)

@@ -501,7 +501,7 @@ class ParameterChangeResult(Result):
 
 
 def _compare(row: Parameter, tensor_a: torch.Tensor | None, tensor_b: torch.Tensor | None) -> TensorChange:
-    assert tensor_a is not None  # All rows are parameters of A.
+    assert tensor_a is not None  # not None, because all rows are parameters of model A
     if tensor_b is None:
         return TensorChange(row, ONLY_A)
     if tensor_a.shape != tensor_b.shape:

@@ -145,7 +145,7 @@ class LabelEvaluation(Question):
             lambda weights: np.stack([_measures(weights, labels, model) for model in models], axis=1),
             len(labels),
             last,
-            size=len(texts.labels) ** 2,  # cells of a contingency table
+            size=len(texts.labels) ** 2,  # number of cells of a contingency table
         )
         return LabelEvaluationResult(
             self, record, texts, labels, folds, tuple(models), samples, curve, comparison

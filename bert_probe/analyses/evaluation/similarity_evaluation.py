@@ -149,7 +149,8 @@ class SimilarityEvaluation(Question):
         count = len(pairs.rows)
         names = [f"Line {row.line:,}" for row in pairs.rows]
         sides = [[row.text for row in pairs.rows], [row.pair or "" for row in pairs.rows]]
-        if recipes[0] == recipes[1]:  # A single run encodes a text on both sides only once.
+        # With the same pooling, encode both sides in one run, so that a repeated text is encoded only once.
+        if recipes[0] == recipes[1]:
             encoded = encode_texts(
                 checkpoint,
                 recipes[0],

@@ -329,7 +329,7 @@ def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
     return result
 
 
-_BATCH_SIZE = 8  # Number of sentences whose traces are in memory at the same time.
+_BATCH_SIZE = 8  # number of sentences whose traces are in memory at the same time
 
 ReferenceForm = Literal["text", "pair", "two texts"]
 """How a reference sentence is read: alone, in a pair with the next one, or compared with the next one."""

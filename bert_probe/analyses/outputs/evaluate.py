@@ -472,7 +472,7 @@ def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[A
         )
         return [str(label) for label in fitted.predict(texts)]
     target = np.array([[label in _labels(row) for label in training.labels] for row in training.rows])
-    varies = target.any(axis=0) & ~target.all(axis=0)  # logistic regression needs examples of both classes
+    varies = target.any(axis=0) & ~target.all(axis=0)  # Logistic regression needs examples of both classes.
     answers = np.tile(target.all(axis=0), (len(rows), 1))
     if varies.any():
         fitted = make_pipeline(vectorizer, OneVsRestClassifier(regression)).fit(

@@ -304,7 +304,7 @@ def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     from seqeval.metrics import classification_report
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # A type that is never predicted has precision 0.
+        warnings.simplefilter("ignore")  # no warning that the precision of a type without predictions is 0
         report = classification_report([*map(list, true)], [*map(list, predicted)], output_dict=True)
     rows_by_label = {name: row for name, row in report.items() if name not in ("macro avg", "weighted avg")}
     rows_by_label["all"] = rows_by_label.pop("micro avg")

@@ -376,7 +376,7 @@ def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
     """
     folder = lens_folder(checkpoint)
     path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
-    with suppress(OSError):  # Writing the file later raises this error.
+    with suppress(OSError):  # ignored, because writing the file raises the error
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
     return path

@@ -428,7 +428,7 @@ def _control(
 class _LayerFit:
     """The results of a layer's probe."""
 
-    right: Array  # whether each held-out prediction is correct, bool [vector]
+    right: Array  # whether each held-out prediction is correct, bool of shape [vector]
     control: float  # accuracy of the control task
     bits: float  # length of the online code
 

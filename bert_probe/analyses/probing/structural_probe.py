@@ -512,7 +512,7 @@ def distances(heads: Sequence[int]) -> Array:
         if head != ROOT:
             dependents[head].append(word)
     reached = [word for word, head in enumerate(heads) if head == ROOT]
-    for word in reached:  # `reached` grows during the loop
+    for word in reached:  # the loop also visits words that it appends to `reached`
         for dependent in dependents[word]:
             steps[dependent, reached] = steps[reached, dependent] = steps[word, reached] + 1
             reached.append(dependent)

@@ -420,7 +420,7 @@ def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
     """
     sentences = sentence_spans(text)
     chunks: list[Span] = []
-    count = 0  # tokens of the last chunk
+    count = 0  # number of tokens in the last chunk
     positions = [
         (token.start, token.end, token.word)
         for token in tokens

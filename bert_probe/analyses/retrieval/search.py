@@ -243,7 +243,8 @@ class Search(PromptedSearch):
         if BM25_SCORER in self.scorers or needs_candidates:
             require("bm25s")
         if CROSS_ENCODER in self.scorers:
-            cross_encoder_head(checkpoint)  # This raises any error before the documents are encoded.
+            # raise an error for an unsupported model before the documents are encoded
+            cross_encoder_head(checkpoint)
         name = "Document {:,}".format
         encoded = recipe = tokens = token_config = None
         if BI_ENCODER in self.scorers:

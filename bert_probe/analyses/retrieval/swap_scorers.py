@@ -159,7 +159,7 @@ class PairScorer:
     def __init__(
         self, search: Search, checkpoint: Checkpoint, a: Document, b: Document, truncate: bool
     ) -> None:
-        del truncate  # Pairs that are too long are always truncated.
+        del truncate  # unused, because pairs that are too long are always truncated
         self._checkpoint, self._query, self._pair = checkpoint, search.query, (a, b)
         (_, self._b), dropped = pair_scores(checkpoint, search.query, self._pair, ("A", "B"))
         self.dropped = sum(dropped)

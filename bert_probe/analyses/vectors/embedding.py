@@ -219,7 +219,7 @@ class EmbeddingResult(Result):
     @property
     def chosen(self) -> int:
         """Position of the token that the table shows."""
-        assert isinstance(self.question.token, int)  # `of` has resolved the question.
+        assert isinstance(self.question.token, int)  # an integer, because `of` has resolved the question
         return self.question.token
 
     @property

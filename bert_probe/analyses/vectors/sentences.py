@@ -181,7 +181,8 @@ class PairwiseScores:
             OutOfMemoryError: the matrix needs more memory than is available.
         """
         count = len(self.vectors)
-        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # for a float64 matrix and a copy
+        # memory for a float64 matrix and a copy, in GB
+        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9
         message = (
             f"The scores of {count:,} sentences need {gigabytes:,.1f} GB, more memory than is available. "
             "Use fewer sentences."
@@ -360,7 +361,7 @@ def encode_texts(
         TextError, EmptyTextError, TooLongError: a text cannot be encoded.
         OutOfMemoryError: a batch needs more memory than is available.
     """
-    distinct: dict[bytes, ModelInputs] = {}  # Equal texts are encoded only once.
+    distinct: dict[bytes, ModelInputs] = {}  # equal texts are encoded only once
     keys: list[bytes] = []
     dropped: list[int] = []
     characters = 0  # number of texts since the last progress report

@@ -350,7 +350,7 @@ def _distribution(rows: list[list[float]], pairs: int) -> CosineDistribution:
 def score(a: Array, b: Array, similarity: str) -> float:
     """Return the score of two vectors, see `scores`; NaN if it is the cosine and a vector is zero."""
     if similarity == "cosine":
-        return float(cosine_of_rows(a[None], b[None])[0])  # this function returns exactly 1 for equal vectors
+        return float(cosine_of_rows(a[None], b[None])[0])  # returns exactly 1 for equal vectors
     return float(scores(a[None], b[None], similarity)[0, 0])
 
 

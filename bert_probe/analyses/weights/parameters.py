@@ -265,12 +265,12 @@ class _ParameterGroups:
         if listed:
             return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]))
         if name.startswith("encoder.conv."):
-            return "layer 1", "convolution"  # DeBERTa has a convolution in its first layer.
+            return "layer 1", "convolution"  # the convolution in DeBERTa's first layer
         if _RELATIVE_POSITIONS.match(name):
             return (EVERY_LAYER,) * 2
         relative = f"{self._start}encoder.rel_embeddings.weight" in self._names
         if name.startswith("encoder.LayerNorm.") and relative:
-            return (EVERY_LAYER,) * 2  # DeBERTa normalizes its relative position embeddings.
+            return (EVERY_LAYER,) * 2  # DeBERTa's norm of the relative position embeddings
         return (_outside_layers(name),) * 2
 
 

@@ -376,7 +376,7 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
             continue
         frequencies = buffer.detach().double().cpu().numpy().ravel()
         if any(np.array_equal(rotary.frequencies, frequencies) for rotary in result):
-            continue  # Several layers may have equal buffers.
+            continue  # skip equal buffers, which several layers may have
         kind = match["kind"] if match["kind"] in layer_types else None
         own = [layer for layer in layers if kind is None or layer_types[layer] == kind]
         name = "rotary" if kind is None else kind.replace("_", " ")
