@@ -209,7 +209,7 @@ class _Buffers:
 
 
 class _Predictions:
-    """The predictions of an task head, collected batch by batch.
+    """The predictions of a task head, collected batch by batch.
 
     Args:
         output: a classification head, or a token classification head.

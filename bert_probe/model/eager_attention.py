@@ -185,7 +185,7 @@ _Operation = Callable[..., _Step | None]
 def _product(
     before: Sequence[_Step | None], result: torch.Tensor, left: torch.Tensor, right: torch.Tensor, **_: Any
 ) -> _Step | None:
-    """Return scores if a product has the shape [..., token, token] and may be that of queries and keys."""
+    """Return scores if a product, whose shape is [..., token, token], may be queries times keys."""
     is_square = result.ndim in (3, 4) and result.shape[-1] == result.shape[-2]
     if not is_square or left.ndim != result.ndim or right.ndim != result.ndim:
         return None

@@ -382,8 +382,8 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
 def _skipped(mask: Mapping[str, Any] | None, tokenizer: Any) -> dict[str, tuple[int, ...]]:
     """Return the IDs of tokens without a vector, for queries and for documents.
 
-    Words outside the vocabulary are ignored. Their ID is that of the unknown token, which would remove the
-    vectors of all unknown words.
+    Words outside the vocabulary are ignored. Skipping them would remove the vectors of all
+    unknown words, because they have the ID of the unknown token.
     """
     words = (mask or {}).get("skiplist_words") or []
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

@@ -188,7 +188,7 @@ class OutputHead:
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the head's tensors by name, without those of the encoder."""
+        """Return the head's own tensors by name, without the encoder's tensors."""
         prefix = f"{self.model.base_model_prefix}."
         return {
             name: tensor for name, tensor in self.model.state_dict().items() if not name.startswith(prefix)

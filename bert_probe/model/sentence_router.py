@@ -133,7 +133,7 @@ TRANSFORMERS = ("Transformer", "MLMTransformer")
 
 
 def is_router(name: str) -> bool:
-    """Return whether a class name is that of sentence-transformers' Router."""
+    """Return whether a class name refers to sentence-transformers' Router."""
     return name.startswith("sentence_transformers.") and name.rpartition(".")[2] in ROUTERS
 
 

@@ -143,7 +143,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
             count += 1
             yield _page_difference(change, read.views)
     if data_changes and not count and not differences:
-        # The data are correct, but their JSON is formatted differently from that of this program.
+        # The data are correct, but this program would format the JSON differently.
         texts = exact_text(data_changes[0].stated), exact_text(data_changes[0].rendered)
         yield Difference(0, "file", PAGE, "", *texts, finding=NOT_RENDERED)
 

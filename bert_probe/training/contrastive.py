@@ -344,7 +344,7 @@ def trained_sentence_model(original: SentenceModel, embedder: SentenceEmbedder) 
 
 
 def _with_digest(module: SentenceModule) -> SentenceModule:
-    """Set a module's SHA-256 to that of the weight file that `write_sentence_model` writes."""
+    """Set a module's SHA-256 to the digest of the weight file that `write_sentence_model` writes."""
     if not module.sha256:
         return module
     weights = {name: tensor.contiguous() for name, tensor in module.network.state_dict().items()}

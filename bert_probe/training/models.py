@@ -207,7 +207,7 @@ def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
 
 
 def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that an update scope trains, by name; for lora, only those of the task head.
+    """Return the parameters that an update scope trains, by name; for lora, only the task head's.
 
     Raises:
         SelectionError: the update scope has more layers than the model.

@@ -225,9 +225,9 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
         replaces: whether an existing folder may be replaced.
 
     Raises:
-        ExportError: the folder cannot be written; an existing folder is unchanged. If the new folder is
-            complete but cannot be moved to its path, for example because another program has written to that
-            path, the new folder remains next to the path, and the message names it.
+        ExportError: the folder cannot be written; an existing folder is unchanged. If only the last
+            step, moving the complete folder to its path, fails, the folder remains next to the path, and the
+            message names the folder.
     """
     with _locked(target_folder, replaces, reserve=False) as real, _system_errors(target_folder):
         token = secrets.token_hex(6)

@@ -116,7 +116,7 @@ def choose_prompt(
     Args:
         defaults: names of prompts. The first one that the checkpoint has is selected by default, instead of
             the checkpoint's default prompt; if it has none of them, no prompt is selected.
-        names: names of the prompts; None for those of the pooling.
+        names: names of the prompts; None for the prompts of the pooling.
     """
     names = prompt_names(checkpoint) if names is None else names
     if not names:
@@ -136,7 +136,7 @@ def choose_prompt(
 
 
 def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
-    """Draw a selector for the number of dimensions; return None for that of the checkpoint."""
+    """Draw a selector for the number of dimensions; return None for the checkpoint's own number."""
     model = sentence_model(checkpoint)
     if model.is_sparse:
         return None  # the dimensions of sparse vectors are vocabulary words, so they cannot be truncated

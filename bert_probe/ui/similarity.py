@@ -104,7 +104,7 @@ def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:
 
 
 def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell: Cell | None) -> None:
-    """Draw the cosine of unrelated tokens by layer, and that of the pair pinned in the heatmap."""
+    """Draw the cosine of unrelated tokens by layer, and the cosine of the pair pinned in the heatmap."""
     layer, unrelated = result.question.layer, baseline.unrelated
     st.header("Baseline: unrelated tokens", anchor=False)
     st.markdown(

@@ -289,7 +289,7 @@ def _switch_page() -> None:
 
 
 def warn_other_weights() -> None:
-    """Warn if the opened view was created with weights that differ from those of the current model."""
+    """Warn if the opened view was created with other weights than the current model's."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
     for model in st.session_state.get(_MODELS, ()):

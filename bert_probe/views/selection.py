@@ -1,8 +1,9 @@
 """The selection in the attention views: layer, heads, measure, options and pins, as one immutable value.
 
 A `VersionedSelection` adds a revision, by which the page and the browser agree on the latest selection.
-`selection_to_json` and `selection_from_json` convert it to the browser's JSON and back, `to_address` and
-`from_address` to URL parameters and back. JSON from the browser and URL parameters are validated.
+`selection_to_json` and `selection_from_json` convert a selection to the browser's JSON and back;
+`to_address` and `from_address` convert it to URL parameters and back. JSON from the browser and URL
+parameters are validated.
 """
 
 from __future__ import annotations

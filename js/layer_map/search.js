@@ -9,7 +9,7 @@ export class SearchIndex {
   constructor({ names, nameOf, count }) {
     this.names = names.map((name) => name.toLowerCase());
     this.isMatch = new Uint8Array(count);
-    /** Start of each name's marks: those of name n are `marks[starts[n]]` to `marks[starts[n + 1] - 1]`. */
+    /** Start of each name's marks: name n has `marks[starts[n]]` to `marks[starts[n + 1] - 1]`. */
     this.starts = new Uint32Array(names.length + 1);
     this.marks = new Uint32Array(count);
     for (let mark = 0; mark < count; mark++) this.starts[nameOf[mark] + 1]++;

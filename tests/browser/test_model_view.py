@@ -225,7 +225,7 @@ def test_png_contains_whole_picture(page: Page, demos: App) -> None:
 
 
 def test_thumbnail_cell_has_color_of_its_weight(page: Page, demos: App) -> None:
-    """In the thumbnail of the first head, the darkest cell is that of the largest weight."""
+    """In the thumbnail of the first head, the cell of the largest weight is the darkest."""
     grid = shown(page, demos, "tokens=5")
     weights = demo_trace(LAYERS, HEADS, 5).attention(0, 0)
     query, key = (int(index) for index in np.unravel_index(weights.argmax(), weights.shape))

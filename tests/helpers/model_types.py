@@ -1,7 +1,7 @@
 """Tiny checkpoints of additional transformers model types, and the features that work with each.
 
-The results are listed in docs/models.md. Unlike the checkpoints in `families`, these are only opened and
-compared with the raw model.
+The results are listed in docs/models.md. Unlike the checkpoints in `families`, these checkpoints are only
+opened and compared with the raw model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Activation patching: copying activations from the forward pass of one text into that of another."""
+"""Activation patching: copying activations from one text's forward pass into another text's."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ActivationPatching(Question):
     Vig et al. 2020, Meng et al. 2022.
 
     The target value is one output value of the model's task head, by default that of A's most probable
-    prediction, or, without an task head, the cosine with A's sentence vector. Without patching, the target
+    prediction, or, without a task head, the cosine with A's sentence vector. Without patching, the target
     value is B's; with all components patched, it is A's. The result is the share of this difference that
     patching one component at a time restores. Unlike attention, this is a causal effect, measured by running
     the model. Question answering and next-sentence prediction need two text pairs.

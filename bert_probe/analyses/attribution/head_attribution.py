@@ -168,9 +168,9 @@ SEPARATOR = "\t"
 class HeadPruning(Question):
     """Accuracy on labeled texts as more and more attention heads are ablated (Michel et al. 2019).
 
-    The least important heads are ablated first, in one of three orders: by the mean "effect" of each head on
-    the logit of the true class, by its mean gradient-based "importance" for that logit, or, for comparison,
-    in "random" order.
+    The least important heads are ablated first. There are three orders: by the mean "effect" of each head on
+    the logit of the true class, by the mean gradient-based "importance" for this logit, and "random" for
+    comparison.
 
     Attributes:
         parts: number of steps of about equal size, from no ablated head to all heads ablated.

@@ -54,7 +54,7 @@ class AnswerChange(Question):
     """The predictions of two models with task heads for the same task.
 
     Attributes:
-        task: a task for which both models have an task head. If None, the first common task.
+        task: a task for which both models have a task head. If None, the first common task.
         top: number of words per mask, or of answer spans, from each model. In text classification, all
             classes are compared; in token classification, each token's most probable label.
         mask: position or name of a word to mask, in addition to the masks in the text.

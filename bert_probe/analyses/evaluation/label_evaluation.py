@@ -61,9 +61,11 @@ class LabelEvaluation(Question):
         regularization: inverse strength C of the L2 penalty of the logistic regression.
         curve: whether to evaluate the classification also with fewer dimensions, int8 vectors and binary
             vectors.
-        show: the table to return: the "summary" with intervals; the "texts", the least probable labels first;
-            with a second model, the texts that "moved" most, or how much the neighbors of the "vectors"
-            agree; the "confusion" matrix; the "reliability" curve; or the "curve".
+        show: the table to return. "summary" has the measures with intervals; "texts" has the texts, the least
+            probable labels first; "confusion" is the confusion matrix; "reliability" the reliability curve;
+            "curve" the accuracy of each vector format. With a second model, "moved" has the texts whose
+            probability changed most, "vectors" the agreement on nearest neighbors, and "neighbors" the
+            neighbors that changed.
     """
 
     inputs = EvaluationFiles({"texts": FileInput(formats=(TABLE,), help="A table with text and label.")})

@@ -68,9 +68,10 @@ class RetrievalEvaluation(PromptedSearch):
         candidates: see `Search`.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
         curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 vectors and binary vectors.
-        show: the table to return: the "summary" with intervals; the measures of each of the "queries"; the
-            "failures", relevant documents that the first scorer ranks low; with a second model, how much the
-            neighbors of the documents' "vectors" agree; or the "curve".
+        show: the table to return. "summary" has the measures with intervals; "queries" the measures of each
+            query; "failures" the relevant documents that the first scorer ranks low; "curve" the measures of
+            each vector format. With a second model, "vectors" has the agreement on the documents'
+                nearest neighbors, and "neighbors" the neighbors that changed.
     """
 
     inputs = JudgedQueries()

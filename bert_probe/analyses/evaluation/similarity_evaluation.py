@@ -62,9 +62,10 @@ class SimilarityEvaluation(Question):
             or "none"; see `resolve_pooling` for the default.
         dimensions: number of dimensions to which the vectors are truncated.
         curve: whether to evaluate also fewer dimensions, int8 vectors and binary vectors.
-        show: the table to return: the "summary" with intervals, also for each group if the table has a
-            column group; the "pairs" by descending error; with a second model, the pairs that "moved" most,
-            how much the neighbors of the "vectors" agree, or the "neighbors" that changed; or the "curve".
+        show: the table to return. "summary" has the correlations with intervals, also for each group if the
+            table has a column group; "pairs" has the pairs by descending error; "curve" has the correlation
+            of each vector format. With a second model, "moved" has the pairs whose error changed most,
+            "vectors" the agreement on nearest neighbors, and "neighbors" the neighbors that changed.
     """
 
     inputs = EvaluationFiles(

@@ -1,4 +1,4 @@
-"""Evaluation of an task head on labeled texts or tagged sentences."""
+"""Evaluation of a task head on labeled texts or tagged sentences."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def _score_baselines(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluateResult(Result):
-    """The predictions of an task head and the true labels, of texts or, if the labels are tags, of words.
+    """The predictions of a task head and the true labels, of texts or, if the labels are tags, of words.
 
     A unit is a text or a word. Arrays have shape [unit] unless another shape is stated.
 

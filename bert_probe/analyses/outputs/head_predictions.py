@@ -1,4 +1,4 @@
-"""The predictions of an task head for many texts, in batches, and measures of their quality.
+"""The predictions of a task head for many texts, in batches, and measures of their quality.
 
 Precision, recall and F1 come from scikit-learn, entities from seqeval; both are imported lazily because each
 import takes a second. A measure with a zero denominator is 0, as in these libraries.
@@ -38,7 +38,7 @@ _LABEL_TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class HeadPredictions:
-    """The logits of an task head for texts or for words.
+    """The logits of a task head for texts or for words.
 
     Attributes:
         logits: the logits, [unit, label]; a unit is a text or a word.
@@ -94,7 +94,7 @@ def predict_texts(
     truncate: bool,
     progress: Progress,
 ) -> HeadPredictions:
-    """Return an task head's predictions for texts or text pairs.
+    """Return a task head's predictions for texts or text pairs.
 
     Raises:
         TextError: a text cannot be encoded; the message names its line.

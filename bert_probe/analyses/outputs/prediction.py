@@ -31,7 +31,7 @@ CERTAINTY = (
 
 
 class Prediction(Question):
-    """Base class of questions about the predictions of an task head.
+    """Base class of questions about the predictions of a task head.
 
     All predictions share one command, whose option ``--task`` selects the question.
     """

@@ -237,8 +237,8 @@ class SentenceSimilarityResult(PredictionResult):
     def frame(self) -> pd.DataFrame:
         """Return the table that the question selects.
 
-        It has one row with the score; or the contributions, with a row per token of a and a column per token
-        of b; or one row with the score for each number of dimensions.
+        "score" selects one row with the score; "contributions" a row per token of a and a column per token
+        of b; "dimensions" one row with the score for each number of dimensions.
         """
         if self.question.show == "dimensions":
             return self.scores_by_dimension

@@ -192,10 +192,10 @@ POOLING_HELP = "How tokens are pooled into a sentence vector.  [default: mean]"
 class Probe(Question):
     """Accuracy of a linear map that predicts labels from a layer's frozen vectors; layer 0 is the embeddings.
 
-    A probe shows what a layer encodes, not what the model uses. For comparison, the result has the accuracy
-    of predicting the most frequent tag of each word form, the accuracy on a control task in which each form
-    has a random tag (Hewitt and Liang 2019), and the length of an online code for the labels (Voita and Titov
-    2020).
+    A probe shows what a layer encodes, not what the model uses. The result also has a baseline, which
+    predicts the most frequent tag of each word form, and the accuracy on a control task, in which each form
+    has a random tag (Hewitt and Liang 2019). The length of an online code for the labels is the MDL measure
+    of Voita and Titov 2020.
 
     Labels belong to the words of tagged sentences, or to the texts of a table. A text counts as its own word
     form, so that no control label of a held-out text can be predicted; see docs/methods.md.

@@ -466,7 +466,7 @@ def read_limit(checkpoint: Checkpoint, recipe: PoolingConfig) -> int:
 
 
 def added_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> int:
-    """Return the number of tokens that are not part of a text: special tokens and those of the prompt."""
+    """Return the number of tokens that are not part of a text: special tokens and prompt tokens."""
     encoding = checkpoint.encoder.encode(recipe.text(text), truncate=True, max_tokens=MAX_TOKENS)
     return sum(token.end is None or token.end <= len(recipe.prefix) for token in encoding.tokens)
 

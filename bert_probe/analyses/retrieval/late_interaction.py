@@ -76,7 +76,7 @@ class MultiVectorConfig:
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether `mask` needs the positions of the tokens, to leave out those of the prompt."""
+        """Whether `mask` needs the token positions, in order to leave out the prompt."""
         return bool(self.prefix) and not self.is_trained
 
     @property

@@ -274,7 +274,7 @@ def _greedy(
     score: Callable[[Sequence[str]], Array],
     verify: Callable[[str], Array],
 ) -> SwapSteps:
-    """Choose words one at a time until the verified score of B exceeds that of A.
+    """Choose words one at a time until B's verified score exceeds A's.
 
     Args:
         words: all words.
@@ -348,7 +348,7 @@ class SwapSteps:
 
     @property
     def margins(self) -> Array:
-        """The score of A minus that of B, of shape [step + 1]."""
+        """A's score minus B's score, of shape [step + 1]."""
         margins: Array = self.scores[:, 0] - self.scores[:, 1]
         return margins
 
@@ -411,8 +411,8 @@ class RankSwapResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return one row for each step of both changes.
 
-        Columns: change (remove or add), step (0 before the first), word, score_a, score_b, margin (the score
-        of A minus that of B), text (the document A or the query after the step).
+        Columns: change (remove or add), step (0 before the first), word, score_a, score_b, margin (score_a −
+        score_b), text (the document A or the query after the step).
         """
         tables = []
         for name, steps in self.changes.items():

@@ -81,7 +81,7 @@ class PromptedSearch(Question):
 def search_pooling(
     checkpoint: Checkpoint, prompt: str | None, defaults: Iterable[str], dimensions: int | None
 ) -> PoolingConfig:
-    """Return the pooling of queries or documents: that of the checkpoint if it has one, otherwise the mean.
+    """Return the pooling of queries or documents: the checkpoint's own pooling, or else the mean.
 
     Args:
         prompt: name of a prompt; None for the first of ``defaults`` that the checkpoint has as a prompt,

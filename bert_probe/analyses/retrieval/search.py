@@ -62,9 +62,9 @@ _OTHER_OPTIONS = "The documents were indexed with other options. Index them with
 class Search(PromptedSearch):
     """The documents that are most similar to a query.
 
-    The vectors are those of sentence-transformers' `encode_query` and `encode_document` for a checkpoint with
-    a pooling of its own, and otherwise the mean of the last hidden states. The vectors of tokens are those of
-    a late-interaction model, and otherwise the last hidden states (see `document_config`).
+    For a checkpoint with its own pooling, the vectors equal those of sentence-transformers' `encode_query`
+    and `encode_document`; otherwise, they are the mean of the last hidden states. Token vectors come from a
+    late-interaction model, or else are the last hidden states (see `document_config`).
 
     Attributes:
         query: the query.

@@ -358,7 +358,7 @@ class SearchExplanationResult(Result):
 
     @property
     def difference(self) -> float:
-        """The score of the first document minus that of the second; 0 if only one is explained."""
+        """The score of the first document minus the score of the second; 0 if only one is explained."""
         return self.scores[0] - self.scores[-1]
 
     @property

@@ -106,7 +106,7 @@ def _costs(vectors: Array, similarity: str, sizes: Sequence[int]) -> tuple[Array
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DimensionCurveResult(Result):
-    """Agreement of the scores at several numbers of dimensions with those of the full vectors.
+    """Agreement of the scores at several numbers of dimensions with the scores of the full vectors.
 
     Attributes:
         count: number of sentences.

@@ -158,8 +158,8 @@ def resolve_pooling(
             selects the task of the same name, like `encode_query` and `encode_document` in
             sentence-transformers. A task without a matching prompt uses the default prompt, except "query"
             and "document", which then have no prompt.
-        dimensions: number of dimensions to which the vector is truncated. By default, those of the checkpoint
-            with the pooling "model", and all with other poolings.
+        dimensions: number of dimensions to which the vector is truncated. By default, the checkpoint's
+            own number with the pooling "model", and all dimensions with other poolings.
 
     Raises:
         UnavailableError: the checkpoint does not support this pooling.

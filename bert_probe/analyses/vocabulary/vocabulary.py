@@ -330,7 +330,7 @@ class VocabularyToken(FieldType):
 
 @question("neighbors")
 class Neighbors(Question):
-    """The tokens of the vocabulary whose input embeddings are most similar to that of a token.
+    """The vocabulary tokens whose input embeddings are most similar to a token's embedding.
 
     Attributes:
         token: a token as in the vocabulary, a word that is a single token, or an id.

@@ -39,7 +39,7 @@ PIECES = read(
 def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence, asking: int) -> int:
     """Return the index of the word that receives the most attention from a word.
 
-    Attention is summed over the tokens of the key word and averaged over those of the query word.
+    Attention is summed over the key word's tokens, and averaged over the query word's tokens.
     """
     pieces = [
         [i for i, token in enumerate(tokens) if not token.special and start <= token.start < end]

@@ -28,7 +28,7 @@ def _find(context: HighlightContext, other: HighlightContext | None = None) -> H
         task = next((task for task in checkpoint.tasks if task != SENTENCE_SIMILARITY), "")
     if task not in checkpoint.tasks:
         return None
-    # Imported here, because checkpoints without an task head do not need this module.
+    # Imported here, because checkpoints without a task head do not need this module.
     from bert_probe.analyses.attribution.attribution import Attribution
 
     second = None if other is None else other.trace
