@@ -22,7 +22,7 @@ from benchmarks.trace_cost import text_of
 
 TARGET = 0.200
 TOKENS = 128
-ROUNDS = 40  # numbers of changes of a layer and of a head
+ROUNDS = 40  # number of layer changes, and number of head changes
 
 # This script records the times of key presses and clicks, and when Streamlit's script has finished.
 _WATCH = """

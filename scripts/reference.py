@@ -159,7 +159,7 @@ def _attributes(question: type) -> dict[str, str]:
 
 
 def _meaning(question: type[Question], name: str) -> str:
-    """Return the meaning of a field; if its docstring refers to another question, the meaning given there."""
+    """Return the meaning of a field; follow a docstring that refers to another question."""
     meaning = next((text for base in question.__mro__ if (text := _attributes(base).get(name))), "")
     reference = re.fullmatch(r"see `(\w+)`\.", meaning)
     if reference is None:

@@ -85,8 +85,8 @@ class Setup(TypedDict):
 class Conversion(TypedDict):
     """The result for one file.
 
-    `tensors` is the number of written tensors. `shared` maps names of tied tensors, which are not written, to
-    the names of the tensors to which they are tied.
+    `tensors` is the number of written tensors. `shared` maps the name of each tied tensor, which is not
+    written, to the name of the stored tensor.
     """
 
     tensors: int

@@ -96,8 +96,8 @@ def write(contents: Mapping[Path, bytes], overwrite: bool = True) -> None:
 
     A replaced file keeps its permissions. If a path is a symbolic link, the file that it points to is
     written. Pipes and devices are written directly. If there are several files, all but the first are
-    metadata of the first. They are deleted before the first is replaced, so that a table is never next to the
-    metadata of another table.
+    metadata of the first. The metadata files are deleted before the first file is replaced, so that a
+    table is never next to the metadata of another table.
 
     Args:
         overwrite: whether existing files are replaced. If False, files that another program creates during

@@ -114,7 +114,7 @@ class _Buffers:
             self.predictions = _Predictions(outputs.get(TEXT_CLASSIFICATION) or outputs[TOKEN_CLASSIFICATION])
 
     def add_batch(self, group: Sequence[int]) -> None:
-        """Run the model on a batch of sentences, given by their indices, and store the results."""
+        """Run the model on the sentences with these indices, as one batch, and store the results."""
         checkpoint, keep = self._checkpoint, self._question.keep
         members = [self._sentences[index] for index in group]
         inputs = batch(checkpoint, [member.encoding for member in members])

@@ -101,7 +101,7 @@ def find_inputs(
 
     The files of a folder or pattern are sorted by name. Folders (at any depth) and patterns such as
     ``data/**/*.txt`` match only files with one of the extensions in `ENDINGS`; hidden files and links to
-    folders are skipped. A file that is given by its path may have any extension; a file with an unknown
+    folders are skipped. A path to a single file may have any extension; a file with an unknown
     extension is read as text with one sentence per line.
 
     Args:

@@ -4,8 +4,8 @@ The operating system limits its memory, because some functions of DuckDB allocat
 memory limit does not count. Such a query fails or ends this process, but not the process that serves users.
 
 `python -m bert_probe.corpus.sql_child` reads lines of JSON: a `ConnectionSetup`, then one query per line. It
-answers each query with a line of JSON and, unless this line has an "error", an Arrow stream. It exits at the
-end of its input.
+answers each query with a line of JSON and, unless this line has an "error", an Arrow stream. The process
+exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class StoreConnection:
     def _register(self, sql: str) -> None:
         """Register the tables that a query names for the first time and that DuckDB cannot read itself.
 
-        They are not registered earlier because pyarrow.dataset imports pandas, which is slow.
+        Tables are not registered earlier, because pyarrow.dataset imports pandas, which is slow.
         """
         lists_tables = any(word in sql for word in _LISTING_WORDS)
         for name in list(self._unregistered):

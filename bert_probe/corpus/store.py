@@ -496,7 +496,7 @@ def row_numbers(store: Store) -> Array:
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return the sentences with the given record numbers, in the given order."""
+    """Return the sentences with these record numbers, in the order of the numbers."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):

@@ -262,7 +262,7 @@ def _reader(name: str) -> Callable[[BinaryIO, str], dict[str, Any]]:
 
 
 def _decoded_size(stream: BinaryIO, name: str) -> int:
-    """Return the number of bytes of a file of vectors after decompression and decoding."""
+    """Return the size of a file's vectors after decompression and decoding, in bytes."""
     suffix = Path(name).suffix.lower()
     if suffix == ".npz":
         return _unpacked_size(stream, name)

@@ -475,7 +475,7 @@ bytes."""
 
 @cache
 def _auth_token() -> str:
-    """Return the token that protects Ray from access by others. It is cached, as Ray reads it only once."""
+    """Return the token that protects Ray from access by others, cached because Ray reads it once."""
     return secrets.token_hex(32)
 
 

@@ -201,8 +201,8 @@ def record_forward_pass(trace: Trace) -> ForwardPass:
 def _rows(value: Any, count: int) -> Any:
     """Expand every tensor with batch size 1 to ``count`` equal rows, recursively.
 
-    Integer tensors are positions or distances, which are equal in all rows. They stay unchanged, because
-    DeBERTa accepts only one row of them.
+    Integer tensors are positions or distances, which are equal in all rows. These tensors stay unchanged,
+    because DeBERTa accepts only one row.
     """
     if isinstance(value, torch.Tensor):
         is_batch = value.ndim > 1 and len(value) == 1 and value.dtype != torch.long

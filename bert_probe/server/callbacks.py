@@ -1,9 +1,9 @@
 """Patch Streamlit so that no clicks are lost: callbacks run to completion, and clicks reach the script.
 
-Streamlit stops a running script as soon as the user clicks again. It checks for new clicks at every access to
-``st.session_state``, also within callbacks and before the first callback, and never repeats a callback. It
-reports a click on a button to a single run, even if that run is stopped before it reaches the button. A late
-request from the previous page can undo a page change.
+Streamlit stops a running script as soon as the user clicks again. Streamlit checks for new clicks at every
+access to ``st.session_state``, also within callbacks and before the first callback, and never repeats a
+callback. A click on a button is reported to a single run, even if that run is stopped before it reaches the
+button. A late request from the previous page can undo a page change.
 """
 
 from __future__ import annotations

@@ -301,7 +301,7 @@ class BoundedUploads:
 def _reject_null(session: str, file_id: str) -> None:
     """Remove a file whose name contains NUL, and raise `_RefusedError`.
 
-    If the file were kept, Streamlit would fail in every run of the page.
+    With such a file, Streamlit would fail in every run of the page.
     """
     if any("\0" in file.name for file in _manager().get_files(session, [file_id])):
         _manager().remove_file(session, file_id)

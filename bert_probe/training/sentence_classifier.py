@@ -208,7 +208,8 @@ def _fit_classes(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
 def _fit_multilabel(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
     """Fit one logistic regression per label.
 
-    If all texts or no texts have a label, its logit is constant: the log odds after adding 0.5 to both
+    If all texts or no texts have a label, the label's logit is constant: the log odds after adding 0.5 to
+    both
         counts.
     """
     fits = []

@@ -219,7 +219,7 @@ def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
 
 
 def _remember(pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Write the word pairs to the URL, with each word given as the position of its first token."""
+    """Write the word pairs to the URL, with the position of each word's first token."""
     text = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
     default = _default_pair(units)
     is_default = len(pairs) == 1 and (pairs[0].query, pairs[0].key) == (default.query, default.key)

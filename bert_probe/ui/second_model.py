@@ -237,7 +237,7 @@ def head_buttons(layer: int, head: int) -> None:
 
 
 def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
-    """Draw two buttons that show a head of A or of B, each given as layer and head, counted from 1."""
+    """Draw two buttons that show a head of A or of B. Each head is (layer, head), counted from 1."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_show_head, args=(*a, False))
         st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_show_head, args=(*b, True))

@@ -275,7 +275,7 @@ def neighbor_histogram(result: NeighborsResult) -> Any:
 
 
 def _types(vocabulary: VocabularyResult) -> None:
-    """Draw the number of tokens of each type and of each script."""
+    """Draw the token counts by type and by script."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Types", anchor=False)
         export(vocabulary.showing(show="kinds"), "vocabulary-kinds", label="Export types")

@@ -173,7 +173,7 @@ def head_measure_heatmaps(result: HeadsResult) -> list[Heatmap]:
 
 
 def similarity_heatmap(result: SimilarityResult) -> Heatmap:
-    """Return a heatmap of the cosine of each pair of tokens."""
+    """Return a heatmap with the cosine for each pair of tokens."""
     title = f"Cosine similarity of token vectors after {_after(result.question.layer)}"
     return token_pair_heatmap(
         result.cosines,
@@ -195,7 +195,7 @@ def similarity_axes(result: SimilarityResult) -> tuple[str, str]:
 
 
 def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
-    """Return a heatmap of the cosine of each pair of selected words at a layer."""
+    """Return a heatmap with the cosine for each pair of selected words at a layer."""
     return cosine_heatmap(
         result.cosine(layer),
         [shorten(name) for name in result.names],
@@ -206,7 +206,7 @@ def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
 
 
 def sentences_heatmap(result: SentencesResult, names: Sequence[str] = ()) -> Heatmap:
-    """Return a heatmap of the score of each pair of sentences, in the order of `SentencesResult.order`.
+    """Return a heatmap with the score for each pair of sentences, in the order of `SentencesResult.order`.
 
     Args:
         result: The sentences and their scores.
@@ -241,7 +241,7 @@ def minimal_pair_heads_heatmap(pair: MinimalPairResult) -> Heatmap:
 
 
 def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
-    """Return a heatmap of the cosine distance of each pair of aligned vectors, by layer."""
+    """Return a heatmap with the cosine distance for each pair of aligned vectors, by layer."""
     units = pair.alignment.aligned
     return Heatmap(
         pair.moved.T,
@@ -315,7 +315,7 @@ def token_pair_heatmap(
 def cosine_heatmap(
     values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, show_all: bool = False
 ) -> Heatmap:
-    """Return a heatmap of the cosine of each pair of items.
+    """Return a heatmap with the cosine for each pair of items.
 
     Args:
         values: Cosines, shape [item, item].
@@ -422,7 +422,7 @@ def vector_change_heatmap(result: VectorChangeResult) -> Heatmap:
 
 
 def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
-    """Return a heatmap of the CKA similarity of each layer of model A with each layer of model B."""
+    """Return a heatmap with the CKA similarity between each layer of model A and each layer of model B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="layer of A",
@@ -436,7 +436,7 @@ def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
 
 
 def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
-    """Return a heatmap of the similarity of each head of model A with each head of model B."""
+    """Return a heatmap with the similarity between each head of model A and each head of model B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="head of A",
@@ -454,7 +454,7 @@ def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
 def matched_head_heatmaps(
     result: HeadMatchesResult, a: Trace, b: Trace, row: int, column: int
 ) -> tuple[Heatmap, Heatmap]:
-    """Return heatmaps of the attention of a head of model A and a head of model B, with one color scale.
+    """Return heatmaps of the attention of two heads, one of each model, with the same color scale.
 
     The rows and columns are the spans that both tokenizers share.
     """

@@ -212,7 +212,7 @@ function sampleColors({ model, theme, colors }, rows, columns) {
 }
 
 /**
- * Returns the color index in a block that is furthest from the index of 0, so that single strong cells stay visible.
+ * Returns the color index of the block's strongest cell, so that single strong cells stay visible.
  *
  * @param {import("./model.js").MatrixModel} model
  * @param {number} top @param {number} bottom @param {number} left @param {number} right

@@ -224,7 +224,7 @@ function findLargest(map, count, block, side) {
 }
 
 /**
- * Returns the payload of a heatmap of pairs of tokens.
+ * Returns the payload of a heatmap with a value for each token pair.
  *
  * @param {object} pairs
  * @param {[Trace, Trace]} pairs.traces
@@ -272,7 +272,7 @@ function packPairs({ traces, positions, values, scale, valueName, caption, fileN
 }
 
 /**
- * Returns the payload of the cosines of pairs of tokens.
+ * Returns the payload of a heatmap with the cosines of token pairs.
  *
  * @param {[Trace, Trace]} traces
  * @param {ReturnType<typeof import("./similarity.js").compareTokens>} compared
@@ -294,7 +294,7 @@ export function packCosines(traces, { rows, columns, cosines }, layer, palette) 
 }
 
 /**
- * Returns the payload of the contributions of pairs of tokens to the cosine of two sentences.
+ * Returns the payload of a heatmap with the contributions of token pairs to the cosine of two sentences.
  *
  * @param {[Trace, Trace]} traces
  * @param {Float64Array} contributions [token of a, token of b]

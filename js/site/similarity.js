@@ -3,7 +3,7 @@
 /** @typedef {import("./trace.js").Trace} Trace */
 
 /**
- * Returns the cosine of each pair of tokens of two texts after a layer, without special tokens.
+ * Returns the cosine of each token pair from two texts after a layer, without special tokens.
  *
  * @param {Trace} a
  * @param {Trace} b

@@ -248,7 +248,7 @@ def test_embedding_rows_equal_published(base: Checkpoint, raw: Raw) -> None:
 def test_similarity_at_published_positions_equals_published(
     case: dict[str, Any], base: Checkpoint, raw: Raw
 ) -> None:
-    """Select tokens by position, because two published positions are not those of the intended word."""
+    """Select tokens by position, because two published positions belong to other words than intended."""
     places = [position for _, position in (case["a"], case["b"])]
     traces = [base.trace(text) for text, _ in (case["a"], case["b"])]
 

@@ -1,4 +1,4 @@
-"""Selects which parametrized cases run in ``make test`` and which only in ``make prove``."""
+"""Selects the parametrized cases that run in ``make test``; all others run only in ``make prove``."""
 
 from __future__ import annotations
 

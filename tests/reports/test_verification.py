@@ -57,7 +57,7 @@ NOTE = "The first head has an entropy of {{1, entropy_bits}}, of 3 heads; " + HO
 
 @pytest.fixture(scope="module")
 def models(family: Callable[[str], Checkpoint]) -> NamedModels:
-    """Return models that open the tiny test model for any reference."""
+    """Return a `NamedModels` object that opens the tiny test model for any reference."""
     return NamedModels(lambda _: family("bert"))
 
 

@@ -18,7 +18,7 @@ Opened = Callable[[str], Checkpoint]
 
 
 def encoding(text: str, *pieces: str | tuple[int, int], pair: str | None = None) -> Encoding:
-    """Return an encoding whose tokens are given by name if special and otherwise by their character range.
+    """Return an encoding. Arguments are names of special tokens, and character ranges of other tokens.
 
     Tokens after "|" belong to the second text.
     """

@@ -448,7 +448,7 @@ class TokenRollout(Question):
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with its token given by position; a word is given by its first token."""
+        """Return the question with its token as a position. A word becomes its first token's position."""
         if self.words and isinstance(self.token, str):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)
@@ -472,7 +472,7 @@ class TokenRollout(Question):
         return TokenRolloutResult(resolved, InputRecord.of(trace), selection.units, unit_index, values)
 
     def options(self) -> list[str]:
-        """Return the command-line options, with the token given by its position."""
+        """Return the command-line options, with the token as a position."""
         return ["--position", str(self.token), *super().options()]
 
 

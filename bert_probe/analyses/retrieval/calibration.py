@@ -46,7 +46,7 @@ class SimilarityCalibration(Question):
     """Score percentiles of random text pairs and of nearest neighbors, with which a score can be compared.
 
     Most embedding models give unrelated texts a score well above 0, which differs between models. A score is
-    high or low only in comparison with the scores of other pairs of the same kind of texts.
+    high or low only in comparison with the scores of other pairs of similar texts.
 
     Attributes:
         pooling, prompt, dimensions: see `Sentences`.

@@ -227,7 +227,7 @@ class TokenContributions:
 
     @property
     def of_document(self) -> Array:
-        """The sum of the contributions of each token of the document, of shape [token of the document]."""
+        """For each document token, the sum of its contributions, of shape [document token]."""
         return read_only(self.values.sum(axis=0))
 
     @property
@@ -242,7 +242,7 @@ class TokenContributions:
         return float(self.values.sum() - self.values[np.ix_(*words)].sum())
 
     def by_query(self) -> pd.DataFrame:
-        """Return the sum of the contributions of each token of the query: columns term, contribution."""
+        """Return, for each query token, the sum of its contributions: columns term, contribution."""
         names = frames.plain_strings([token.display for token in self.query.tokens])
         return pd.DataFrame({"term": names, "contribution": self.values.sum(axis=1)})
 

@@ -237,7 +237,7 @@ class WordScorer:
         return np.array(rows)
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return the contribution of a word: the number of its parts that the query contains."""
+        """Return the contribution of a word: the number of its BM25 terms that the query contains."""
         words, text = set(words_of(self._query)), self._pair[side]
         return lambda span: float(len(words & {*words_of(text[slice(*span)])}))
 

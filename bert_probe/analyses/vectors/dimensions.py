@@ -32,9 +32,9 @@ class DimensionCurve(Question):
     """Agreement of similarity scores before and after vectors are truncated to their first dimensions.
 
     Models that were trained with Matryoshka representation learning (Kusupati et al. 2022) lose little. The
-    cost is measured on the given sentences, by comparison with the scores of the full vectors, because there
-    are no judgments. With judged data, the option curve of `SimilarityEvaluation`, `RetrievalEvaluation` and
-    `LabelEvaluation` measures the quality itself, also of int8 and binary vectors.
+    cost is measured on unlabeled sentences, by comparison with the scores of the full vectors. With judged
+    data, the option curve of `SimilarityEvaluation`, `RetrievalEvaluation` and `LabelEvaluation` measures the
+    quality itself, also of int8 and binary vectors.
 
     Attributes:
         pooling, prompt: see `Sentences`.

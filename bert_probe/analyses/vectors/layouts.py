@@ -104,9 +104,10 @@ def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
 def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     """Return the UMAP layout (McInnes, Healy and Melville 2018), which preserves neighborhoods.
 
-    It uses cosine distances, 15 neighbors (fewer with fewer vectors), the principal components as a start,
-    and a fixed seed, so that it is reproducible on one machine. The axes and the distances between distant
-    points have little meaning. The first call in a process takes half a minute longer, to compile code.
+    The settings are cosine distances, 15 neighbors (fewer with fewer vectors), the principal components as
+    the start, and a fixed seed, so that the layout is reproducible on one machine. The axes and the distances
+    between distant points have little meaning. The first call in a process takes half a minute longer, to
+    compile code.
 
     Args:
         vectors: the vectors, [vector, hidden].

@@ -195,8 +195,8 @@ class PairwiseScores:
         """Indices of the sentences in an order that puts similar ones next to each other.
 
         This is the leaf order of hierarchical clustering by average linkage of 1 − cosine (Sokal and
-        Michener 1958), with optimal leaf ordering (Bar-Joseph et al. 2001). It takes seconds for a thousand
-        sentences; for more than `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
+        Michener 1958), with optimal leaf ordering (Bar-Joseph et al. 2001). The computation takes seconds for
+        a thousand sentences; for more than `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
 
         Raises:
             UnavailableError: there are fewer than two sentences, or a vector is zero.

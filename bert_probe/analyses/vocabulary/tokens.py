@@ -179,7 +179,7 @@ class SplitWord:
 
 @question("fertility", command="fragmentation")
 class Fertility(Question):
-    """Number of subword tokens of each word of a text.
+    """Number of subword tokens per word of a text.
 
     A word is a run of letters and digits, or a single other character. This definition does not depend on the
     tokenizer, so that tokenizers can be compared.

@@ -331,7 +331,7 @@ class ModelSizes(Question):
     inputs = Configs()
 
     def of(self, *models: ModelConfig | Checkpoint) -> ModelSizesResult:
-        """Return the sizes of models, in the order given.
+        """Return the sizes of models, in the order of the arguments.
 
         For a config, the model is created without allocating its weights.
 
@@ -385,7 +385,7 @@ class ModelSize:
         return sum(self.parts.values())
 
     def bytes(self, dtype: str) -> int:
-        """Return the size of the weights in bytes if they have the given dtype, one of `MEMORY`."""
+        """Return the size of the weights in bytes for a dtype, one of `MEMORY`."""
         return self.parameters * MEMORY[dtype]
 
 

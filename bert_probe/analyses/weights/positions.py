@@ -300,7 +300,7 @@ class PositionTable:
 
 @dataclass(frozen=True, eq=False)
 class Rotary:
-    """Rotary position embeddings: rotations of pairs of dimensions of queries and keys.
+    """Rotary position embeddings, which rotate pairs of dimensions in queries and keys.
 
     Attributes:
         name: name of the layer type; "rotary" if all layers have the same frequencies.
