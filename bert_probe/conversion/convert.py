@@ -384,7 +384,8 @@ class _Process:
                 **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
                 "MALLOC_ARENA_MAX": "2",
             },
-            process_group=0 if os.name == "posix" else None,  # so that Ctrl+C reaches only the parent process
+            # A separate process group lets Ctrl+C reach only the parent process.
+            process_group=0 if os.name == "posix" else None,
         )
         assert self._child.stdin is not None
         with suppress(OSError):  # ignored, because `wait` reports the error if the process has ended

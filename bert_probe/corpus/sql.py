@@ -168,7 +168,8 @@ def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
             **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
             "MALLOC_ARENA_MAX": "2",
         },
-        process_group=0 if os.name == "posix" else None,  # so that Ctrl+C reaches only this process
+        # A separate process group lets Ctrl+C reach only this process.
+        process_group=0 if os.name == "posix" else None,
     )
     # ignored, because the first query raises the error if the child process has exited
     with suppress(OSError):

@@ -261,7 +261,7 @@ def _gte(settings: Settings, name: str) -> Settings:
                 "not have. Use another model."
             )
         # The repository's code multiplies theta by the factor.
-        # It also divides all frequencies by factor^(2 ÷ head dim).
+        # The repository's code also divides all frequencies by factor^(2 ÷ head dim).
         factor = scaling["factor"]
         head_dim = settings["hidden_size"] // settings["num_attention_heads"]
         rope = {

@@ -336,8 +336,8 @@ def library(name: str) -> bytes:
 
 
 def _library_url(name: str) -> str:
-    # The URL is relative to that of a frame.
-    # It contains a digest, because browsers cache the library forever.
+    # The URL is relative to the URL of a frame.
+    # The URL contains a digest, because browsers cache the library forever.
     return f"lib/{name}.js?{hashlib.sha256(library(name)).hexdigest()[:12]}"
 
 

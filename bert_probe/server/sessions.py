@@ -109,7 +109,7 @@ def _serve_layer(request: Request) -> Response:
     names = [] if data is None else [str(layer + 1) for layer in range(data.trace.layers)]
     headers = {"Cache-Control": "no-store"}
     if data is None and name == LABELS:
-        # Not an error, because the user may have left the page before the browser requests labels.
+        # This is not an error, because the user may leave the page before the browser requests labels.
         return Response(status_code=204, headers=headers)
     if data is None or name not in (*names, LABELS):
         return PlainTextResponse(

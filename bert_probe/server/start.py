@@ -69,7 +69,7 @@ def start(
         dict.fromkeys((*access.own_names(), *filter(None, [address]), *access.additional_names(names)))
     )
     # Streamlit reads the settings file next to the started script last.
-    # These settings therefore override those in the current folder and in the home folder.
+    # Its settings therefore override the settings in the current folder and in the home folder.
     sys.argv = [str(paths.root_folder() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
     url = _url(host, port)

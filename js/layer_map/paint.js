@@ -269,7 +269,7 @@ class OccupiedSpace {
     this.lines = new Map();
   }
 
-  /** Returns the text lines that a text at a height overlaps. @param {number} y */
+  /** Returns the indices of the lines that a text at height `y` overlaps. @param {number} y */
   getLines(y) {
     const line = y / this.height - 0.5;
     return [Math.floor(line), Math.ceil(line)];

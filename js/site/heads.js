@@ -132,7 +132,7 @@ function measureMap(map, mean, count, length, { words, texts, separators, signs 
   return sums;
 }
 
-/** Returns the label of each head, [layer][head]; "" for none. @param {Measures} measures */
+/** Returns the label of each head, [layer][head]; "" for a head without a label. @param {Measures} measures */
 export function labelHeads(measures) {
   return measures.self.map((row, layer) => row.map((_, head) => labelHead(measures, layer, head)));
 }

@@ -89,7 +89,7 @@ def test_table_lists_the_best_pairs_that_are_far_apart(checkpoint: Checkpoint) -
 
 def test_average_product_correction_by_hand() -> None:
     # For the last two tokens, S = A + Aᵀ is [[1, 0.4], [0.4, 0.2]].
-    # Its rows sum to 1.4 and 0.6, all its values to 2.
+    # The rows of S sum to 1.4 and 0.6, and all values of S sum to 2.
     head = [[0.2, 0.4, 0.4], [0.2, 0.5, 0.3], [0.8, 0.1, 0.1]]
     trace = bert_probe.from_attention(np.array([[head, np.eye(3)]]), ["[CLS]", "M", "K"])
     values = Contacts(layer=0, head=0).of(trace).values

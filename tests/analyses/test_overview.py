@@ -111,7 +111,7 @@ def test_word_to_word_attention_equals_hand_computation() -> None:
     trace = hand_trace([weights[None]], "[CLS] a b c d [SEP]")
     result = by_name(find_highlights(trace))["word-to-word attention"]
     # The weight from b to d is compared with the weight at the same distance (a to c: 0.1).
-    # It is also compared with the weights to the same key (a to d and c to d: 0.1 each).
+    # The weight from b to d is also compared with the weights to the same key (a to d and c to d: 0.1 each).
     # The weight from b to a is compared with the weights at the same distance (c to b and d to c: 0.1 each).
     assert result.value == pytest.approx(0.4)
     assert result.said == (

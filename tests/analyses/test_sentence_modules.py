@@ -93,7 +93,7 @@ def test_vector_worked_by_hand() -> None:
     only_text = PoolingConfig(("mean",), vector_modules=config.vector_modules, excluded=1)
     assert pool_unpadded(states, only_text).tolist() == [[10.0, 5.0]]
     # Position weights count from the first token of the input, including the prompt.
-    # They are 1/3 and 2/3; without the prompt, the only weight is 2/2.
+    # The position weights are 1/3 and 2/3; without the prompt, the only weight is 2/2.
     weighted = PoolingConfig(("weightedmean", "lasttoken", "cls"), excluded=1, dimensions=5)
     assert pool_unpadded(states, weighted).tolist() == [[3.0, 6.0, 3.0, 6.0, 3.0]]
 

@@ -179,7 +179,7 @@ def _arrays(output: Any, has_pooler: bool = True) -> dict[str, np.ndarray]:
     arrays = {f"attention {layer}": weights[0] for layer, weights in enumerate(output.attentions)}
     arrays |= {f"state {layer}": state[0] for layer, state in enumerate(output.hidden_states)}
     # In the text models of CLIP and SigLIP, the last of the `hidden_states` lacks the final norm.
-    # Their `pooler_output` is the vector of one token.
+    # The `pooler_output` of CLIP and SigLIP is the vector of one token.
     arrays[f"state {len(output.hidden_states) - 1}"] = output.last_hidden_state[0]
     if getattr(output, "pooler_output", None) is not None and has_pooler:
         arrays["pooler"] = output.pooler_output[0]

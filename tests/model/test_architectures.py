@@ -202,7 +202,7 @@ def test_ntk_frequencies_equal_the_formula() -> None:
     rope = config.rope_parameters
     native = rope["rope_theta"] ** (-np.arange(0, 8, 2) / 8) / rope["factor"]
     # The repository's code multiplies theta by the factor.
-    # It also divides all frequencies by factor^(2 ÷ head dim).
+    # The repository's code also divides all frequencies by factor^(2 ÷ head dim).
     expected = (20_000 * 2.0) ** (-np.arange(0, 8, 2) / 8) / 2.0 ** (2 / 8)
     np.testing.assert_allclose(native, expected, rtol=1e-12)
 

@@ -29,7 +29,7 @@ TEXT = "we left the ground"
 
 @pytest.fixture(autouse=True)
 def ready() -> None:
-    shared_cache.open_checkpoint("", "")  # so that pages do not wait for this import
+    shared_cache.open_checkpoint("", "")  # import torch now, so that pages do not wait for the import
     text_store._texts.clear()
 
 

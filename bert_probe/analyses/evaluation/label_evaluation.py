@@ -174,7 +174,7 @@ class LabelEvaluation(Question):
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import StratifiedKFold
 
-        # Not cross_val_predict, which cannot be cancelled. Each class is in the training part of each fold.
+        # cross_val_predict cannot be cancelled, so it is not used. Each fold's training part has every class.
         splits = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(vectors, labels))
         parts = []
         for fold, (training, held_out) in enumerate(splits):
