@@ -135,7 +135,7 @@ class _ConvertedAttention:
     """The converted attention for one figure.
 
     Attributes:
-        name: names of the kinds of attention, such as "encoder and cross"; "" for a model with one kind.
+        name: names of the kinds of attention, such as "encoder and cross"; "" for a model with only one kind.
         weights: attention weights, one array of shape [head, query, key] per layer.
         tokens: one token per query.
         sentence_b_start: position of the first token of the second text; None for a single text.
@@ -226,7 +226,9 @@ def _encoder_decoder_pictures(
     decoder_tokens: Sequence[str] | None,
     convert: Callable[[Sequence[str]], list[str]],
 ) -> list[_ConvertedAttention]:
-    """Return one figure if all kinds of attention have equal numbers of layers and heads, else one each."""
+    """Return one figure per kind of attention, or a single figure if all have the same numbers of heads.
+
+    A single figure also requires equal numbers of layers."""
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),
         "decoder_tokens": (decoder_tokens, decoder is not None or cross is not None),

@@ -85,7 +85,7 @@ PICTURES = {
     "steps": ReadmePicture("steps", {**GROUND, "layer": "2", "head": "3"}),
     "compare": ReadmePicture("compare", CUP),
     "patching": ReadmePicture("compare", CUP, top="Activation patching"),
-    "why": ReadmePicture("answer", CAT, top="Attribution: what does the answer depend on?"),
+    "why": ReadmePicture("answer", CAT, top="Attribution: what does the prediction depend on?"),
     "similarity": ReadmePicture("similarity", CUP),
     "context": ReadmePicture("context", height=1160),
     "map": ReadmePicture("map", BANK, show_words),
@@ -116,7 +116,7 @@ def take(page: Page, origin: str, name: str) -> None:
     if picture.top:
         heading = page.get_by_role("heading", name=picture.top, exact=True)
         heading.evaluate(_SCROLL)
-        wait_until_ready(page)  # charts that come into view change the layout
+        wait_until_ready(page)  # wait, because charts that become visible change the layout
         heading.evaluate(_SCROLL)
     path = FOLDER / f"{name}.png"
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")

@@ -63,7 +63,7 @@ _SHORT: Final = {
 def all_sources() -> tuple[str, ...]:
     """Return the paths of all documents, relative to the repository."""
     listed = [OVERVIEW, *(source for group in GROUPS.values() for source in group)]
-    # New documents are added at the end, so that none is missing.
+    # Add all other documents at the end, so that no new document is missing.
     unlisted = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
     return tuple(dict.fromkeys([*listed, *unlisted]))
 
@@ -165,7 +165,7 @@ class SiteDocument:
         target = self._resolve(name)
         if target in all_sources():
             return self._relative(page_path(target)) + (f"#{anchor}" if anchor else "")
-        # The site does not contain the other files of the repository.
+        # Link to the repository, because the site does not contain its other files.
         return ""
 
     def _resolve(self, address: str) -> str:

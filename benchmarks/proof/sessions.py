@@ -48,7 +48,7 @@ class SessionLoad:
     """The results of all simulated users.
 
     Attributes:
-        took: Page -> response times in seconds.
+        took: Response times in seconds, by page.
         wrong: Descriptions of wrong results.
     """
 
@@ -118,7 +118,7 @@ def lines(run: Run) -> Iterator[Line]:
     log = run.folder / "app.log"
     with running_app.started(log) as app:
         server = psutil.Process(app.process.pid)
-        with Session(app.port) as first:  # imports modules and opens the model
+        with Session(app.port) as first:  # the first session imports modules and opens the model
             for page in PAGES:
                 first.open(page, 300)
         warm = server.memory_info().rss

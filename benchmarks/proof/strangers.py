@@ -68,7 +68,8 @@ def lines(run: Run) -> Iterator[Line]:
         run.folder / "app.log", cwd=folders["current"], options=options, **variables
     ) as app:
         server = psutil.Process(app.process.pid)
-        with Session(app.port, "198.51.100.1") as first:  # imports modules and opens the model
+        # the first session imports modules and opens the model
+        with Session(app.port, "198.51.100.1") as first:
             for page in PAGES:
                 first.open(page, 300)
         crowd = PublicServerLoad(run, app.port, server)

@@ -183,11 +183,12 @@ def train(
 ) -> None:
     """Fine-tune a model on DATA, and save it in a folder.
 
-    DATA is a .csv, .tsv or .jsonl file with the columns text and label, or text_a, text_b and label; or with
-    text_a, text_b and score, or anchor, positive and possibly negative, for sentence similarity; a .conll or
-    .conllu file with a word and its label on each line; or a .txt file with a text on each line, in which
-    words are masked. Prints the loss and the score on the held-out split after each evaluation. Ctrl+C stops
-    the training and saves the best weights so far.
+    The format of DATA determines the task. A .csv, .tsv or .jsonl file with the columns text and label, or
+    text_a, text_b and label, trains a text classifier. The columns text_a, text_b and score, or anchor,
+    positive and optionally negative, train sentence similarity. A .conll or .conllu file has a word and its
+    label on each line. A .txt file has a text on each line, in which words are masked. Prints the loss and
+    the score on the held-out split after each evaluation. Ctrl+C stops the training and saves the best
+    weights so far.
     """
     share, held_out_file = _parse_held_out(held_out)
     question = Train(**arguments | ({} if share is None else {"held_out": share}))

@@ -106,7 +106,7 @@ class DerivedCommand(NamedTuple):
 
 @cache
 def derived_commands() -> Mapping[str, DerivedCommand]:
-    """Return command name → question for all public questions.
+    """Return the questions from which commands are derived, by command name.
 
     The modules are parsed instead of imported, because most analyses import torch.
     """

@@ -154,7 +154,7 @@ def _run(arguments: list[str] | None) -> int:
     except NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
-    return status if isinstance(status, int) else 0  # a command may set its own exit status
+    return status if isinstance(status, int) else 0  # a command returns an integer to set its exit status
 
 
 def _no_such_option(error: click.NoSuchOption) -> str:
@@ -168,7 +168,8 @@ def _no_such_option(error: click.NoSuchOption) -> str:
 
 
 def _sentence(error: click.ClickException) -> str:
-    message = error.format_message().replace("\n\t", " ")  # click prints each choice on its own line
+    # join the choices, each of which click prints on its own line
+    message = error.format_message().replace("\n\t", " ")
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 

@@ -265,9 +265,9 @@ def evaluate(
     """Measure how well the trained task head of a model predicts the labels of DATA.
 
     FOLDER is the folder of a model or a Hub ID, and can also be passed with --model. The format of DATA
-    depends on the head: for text classification a .csv, .tsv or .jsonl table with the columns text and label,
-    or text_a, text_b and label; for token classification a CoNLL or CoNLL-U file; for masked words a file
-    with one text per line, in which 15% of the tokens are masked.
+    depends on the head. Text classification needs a .csv, .tsv or .jsonl table with the columns text and
+    label, or text_a, text_b and label. Token classification needs a CoNLL or CoNLL-U file. Masked-language
+    modeling needs a file with one text per line, in which 15% of the tokens are masked.
     """
     *folder, data = paths or (None,)
     if data is None or len(folder) > 1:

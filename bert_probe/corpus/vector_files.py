@@ -173,7 +173,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
         file: a Parquet or JSON lines file with a column of lists, an NPZ file with a matrix (see
             `VECTOR_NAMES`, `ID_NAMES` and `TEXT_NAMES` for the names), or an NPY file that is a matrix; or
             the folder of a store, whose `mean_vectors` are used.
-        progress: called with the number of vectors' bytes in the digest and their total.
+        progress: called with the number of hashed bytes of the vectors, and the total.
 
     Raises:
         TextError: the file cannot be opened, or does not have these columns or arrays.
@@ -194,7 +194,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
         with path.open("rb") as stream:
             size = _decoded_size(stream, path.name)
             stream.seek(0)
-            # The decoded columns, and a copy of the matrix in its final type.
+            # Reserve memory for the decoded columns, and for a copy of the matrix in its final type.
             with reserved_memory(2 * size, path.name, "Use fewer vectors."):
                 columns = reader(stream, path.name)
                 return make_vector_set(path.name, **columns, progress=progress)
@@ -217,7 +217,7 @@ def parse_vectors(content: bytes, name: str, max_bytes: int | None = None) -> Ve
     if suffix == ".parquet":
         from bert_probe.text.parquet import check_upload
 
-        check_upload(content, name, MAX_BYTES // 4)  # the numbers of a list have at least 4 bytes
+        check_upload(content, name, MAX_BYTES // 4)  # each number in a list takes at least 4 bytes
         return make_vector_set(name, **_read_parquet(io.BytesIO(content), name, MAX_BYTES))
     if suffix == ".npz":
         _check_unpacked(content, name, max_bytes)
@@ -238,7 +238,7 @@ def has_vectors(name: str, stream: BinaryIO) -> bool:
         try:
             return _find(VECTOR_NAMES, pq.read_schema(stream).names) is not None
         except (pa.ArrowException, OSError, ValueError):
-            return False  # The reader of documents explains the error.
+            return False  # the function that reads documents will report the error
     if suffix in JSON_SUFFIXES:
         try:
             row = strict_json.loads(next(filter(bytes.strip, stream), b""))
@@ -262,7 +262,7 @@ def _reader(name: str) -> Callable[[BinaryIO, str], dict[str, Any]]:
 
 
 def _decoded_size(stream: BinaryIO, name: str) -> int:
-    """Return the number of bytes of a file of vectors after decompression and decoding."""
+    """Return the size of a file's vectors after decompression and decoding, in bytes."""
     suffix = Path(name).suffix.lower()
     if suffix == ".npz":
         return _unpacked_size(stream, name)
@@ -277,7 +277,7 @@ def _decoded_size(stream: BinaryIO, name: str) -> int:
                 for group in range(metadata.num_row_groups)
                 for column in range(metadata.num_columns)
             ]
-            # Dictionary encoding stores repeated values once.
+            # Count the decoded size, because dictionary encoding stores repeated values once.
             return sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TextError(f"{name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
@@ -310,7 +310,7 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
 def mean_vectors(store: Store) -> VectorSet:
     """Return the mean of the stored token vectors of each sentence, in the last layer with stored vectors.
 
-    With whole words, it is the mean of the vectors of the words.
+    If the store merges tokens into words, the vectors of the words are averaged.
 
     Raises:
         UnavailableError: the store has no vectors.
@@ -420,7 +420,7 @@ def _read_npy(file: BinaryIO | Path, name: str, mode: Any = None) -> dict[str, A
     try:
         vectors = np.load(file, mmap_mode=mode, allow_pickle=False)
         if not isinstance(vectors, np.ndarray):
-            vectors.close()  # The contents are those of an NPZ file.
+            vectors.close()  # free the uploaded bytes, which belong to an NPZ file
             raise ValueError("it has several arrays")
     except _BROKEN_ARRAY as error:
         raise TextError(f"{name} is not a valid NPY file: {error}. {_FORMAT_HELP}.") from None
@@ -478,7 +478,7 @@ def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     if not np.isfinite(columns["vectors"]).all() or not is_count or not is_text:
         raise ValueError("a value has another type")
     for key in columns.keys() & {"ids", "texts"}:
-        str(columns[key]).encode()  # raises for a lone surrogate
+        str(columns[key]).encode()  # raise an error for lone surrogates
     return columns
 
 
@@ -544,7 +544,7 @@ def _read_parquet(stream: BinaryIO, name: str, max_text_bytes: int | None = None
 
 
 def _text_bytes(column: Any) -> int:
-    """Return the size of the strings of a column, each repetition of a dictionary entry included."""
+    """Return the total size of the strings in a column, counting each repetition of a dictionary entry."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

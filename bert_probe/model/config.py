@@ -132,7 +132,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     try:
         config = text_config(config_class.from_dict(used_settings))
         sizes: list[Any] = [getattr(encoder_config(config), name, None) for name in _SIZES]
-    except Exception as error:  # the config class raises many types of exceptions
+    except Exception as error:  # The config class raises many types of exceptions.
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
         ) from None
@@ -154,7 +154,7 @@ def _translated(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         return native_settings(settings, name)
     except ArchitectureError:
         raise
-    except Exception as error:  # a setting is missing, or has another type
+    except Exception as error:  # A setting is missing or has an unexpected type.
         raise CheckpointError(
             f"config.json is not valid for {settings.get('model_type')}: {reason(error)}. {REMEDY}"
         ) from None
@@ -244,7 +244,7 @@ def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
     if id2label is None:
         label_count = (
             count if isinstance(count, int) and not isinstance(count, bool) else 2
-        )  # transformers omits num_labels from the file if it has the default value 2
+        )  # transformers omits num_labels from the file if its value is 2, the default.
         id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}
     if not isinstance(id2label, Mapping) or not all(isinstance(label, str) for label in id2label.values()):
         raise CheckpointError(f"id2label in config.json must map indices to label names. {REMEDY}")
@@ -304,7 +304,7 @@ _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
 
 def _bert(layers: int, hidden: int) -> dict[str, Any]:
-    """Return the settings of an English uncased BERT: head dimension 64, intermediate size 4 × `hidden`."""
+    """Return the settings of an English uncased BERT: head dimension 64, feed-forward size 4 × `hidden`."""
     return {
         "model_type": "bert",
         "num_hidden_layers": layers,

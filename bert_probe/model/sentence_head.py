@@ -34,7 +34,7 @@ _PROBLEMS = ("single_label_classification", "multi_label_classification", "regre
 
 
 def unsupported_reason(model: SentenceModel | None) -> str:
-    """Return why no head can be trained on a checkpoint's sentence vector, as a clause; "" if one can.
+    """Return why no head can be trained on a checkpoint's sentence vector, as a clause; "" if none applies.
 
     Checkpoints that change texts before tokenization are not supported, because a head does not apply these
     changes.
@@ -125,7 +125,7 @@ def open_sentence_head(
         return [_read_head(folder / HEAD_FOLDER, encoder, pooling)], []
     except OutOfMemoryError:
         raise
-    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:  # broken files
+    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
         return [], [f"The head in {HEAD_FOLDER} cannot be loaded: {reason(error)}."]
 
 

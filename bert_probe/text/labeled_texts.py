@@ -200,7 +200,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     column_names = [cell.casefold() for cell in header]
     texts = [candidate for candidate in _TEXT_COLUMNS if all(column in column_names for column in candidate)]
     labels = [candidate for candidate in ("label", "labels", "score") if candidate in column_names]
-    if len(labels) > 1 and "score" in labels:  # a score next to labels is an ordinary column
+    if len(labels) > 1 and "score" in labels:  # next to labels, a column named score has no special meaning
         labels.remove("score")
     if len(texts) != 1 or len(labels) != 1:
         listed = ", ".join(cell[:40] for cell in header[:8])
@@ -233,7 +233,7 @@ def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequen
     for column in columns:
         if isinstance(row[column], NonTextCell):
             return _Cells(line, [], "", f"{header[column]} is {row[column]}")
-    *texts, label = (" ".join(lines(row[column])) for column in columns)  # line breaks become spaces
+    *texts, label = (" ".join(lines(row[column])) for column in columns)  # replace line breaks with spaces
     is_list = isinstance(row[columns[-1]], LabelList)
     empty = [header[column] for column, text in zip(columns, texts, strict=False) if not text]
     group_column = next((index for index, name in enumerate(header) if name.casefold() == GROUP), None)

@@ -241,7 +241,7 @@ class _ConlluReader:
                 _read_comment(text, parsed.metadata)
             else:
                 self._word(line, text, parsed, faults)
-            if faults.count > previous_count:  # after an error, all word numbers would be wrong
+            if faults.count > previous_count:  # after an error, all further word numbers are wrong
                 return None
         words = parsed.words
         self._check_tree(words, faults)
@@ -335,7 +335,7 @@ def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int],
         for start, count, form, space in parsed.contracted
         if start + count <= len(words)
     }
-    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, whether a space follows)
+    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, whether a space follows) of each token
     index = 0
     while index < len(words):
         token = contracted.get(index, (1, words[index].form, words[index].space))

@@ -231,7 +231,7 @@ _MAX_PLAIN = 400
 
 @dataclass(frozen=True)
 class HighlightSpan:
-    """A span of characters, the name that is drawn next to it, and its color from `COLOURS`."""
+    """A span of characters with the name drawn next to the span, and a color from `COLOURS`."""
 
     start: int
     end: int

@@ -340,7 +340,7 @@ def cluster_bars(result: CorpusHealthResult, clusters: pd.DataFrame) -> Any:
 
 
 def variance_curve(spectrum: pd.DataFrame) -> Any:
-    """Return the cumulative share of the variance, next to that of evenly spread variance."""
+    """Return the curve of the cumulative share of the variance, and the line for evenly spread variance."""
     count = len(spectrum)
     figure = go.Figure()
     figure.add_scatter(
@@ -407,7 +407,7 @@ def _listing(result: CorpusHealthResult) -> None:
 
 
 def _column_order(frame: pd.DataFrame) -> list[str]:
-    """Return the columns to show, with the text first; IDs that are row numbers and zeros are left out."""
+    """Return the columns to show: row and text first. IDs that are row numbers and zero counts are hidden."""
     columns = [str(column) for column in frame if column not in ("row", "text")]
     if "id" in frame and (frame["id"] == frame["row"].astype(str)).all():
         columns.remove("id")

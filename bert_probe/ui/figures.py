@@ -203,7 +203,7 @@ def sentence_map(
     for name, (
         color,
         symbol,
-    ) in legend.items():  # a selection has indices of one trace
+    ) in legend.items():  # a single trace, because selections contain indices into one trace
         marker = {"color": color, "symbol": symbol, "size": 9}
         figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=as_text(name))
     axes = [{"title": "", "showticklabels": False}] * 2
@@ -262,7 +262,7 @@ def score_histogram(
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
     low, high = (float(end([*values[[0, -1]], *marks.values()])) for end in (min, max))
     high = high if high > low else low + 1
-    margin = 0.01 * (high - low)  # A line at the end of the axis would be cut in half.
+    margin = 0.01 * (high - low)  # margin that prevents a line at the end of the axis from being cut in half
     bins = min(48, max(8, math.isqrt(len(values))))
     counts, edges = np.histogram(values, bins=bins, range=(low, high))
     share = 100 * counts / counts.sum()
@@ -495,7 +495,7 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     _set_layout(
         figure, layer, len(curves), low, "cosine − mean of unrelated tokens" if is_corrected else "cosine"
     )
-    # The legend is below the curves, because next to them, it would leave no space for them on a phone.
+    # The legend is below the curves, because it would leave too little space next to them on a phone.
     rows = math.ceil(len(figure.data) / 2)
     return figure.update_layout(height=360 + 20 * rows, legend={**_LEGENDS["below"], "tracegroupgap": 0})
 

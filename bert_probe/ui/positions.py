@@ -215,7 +215,7 @@ def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
 
 
 def bias_curves(bias: DistanceBias) -> Any:
-    """Return a curve for each head of the bias that it adds to an attention score, by distance."""
+    """Return one curve per attention head: the bias that it adds to an attention score, by distance."""
     figure = go.Figure()
     for head, values in enumerate(bias.values):
         figure.add_scatter(

@@ -326,7 +326,7 @@ def _explanation(
     selected: tuple[int, ...],
     scorer: str,
 ) -> None:
-    """Draw the score of the selected documents among random pairs, and its parts."""
+    """Draw the selected documents' scores next to scores of random pairs, and the parts of each score."""
     documents = [result.documents[position] for position in selected]
     names = [_name(document) for document in documents]
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
@@ -400,7 +400,7 @@ def _swap(
     scorer: str,
     truncate: bool,
 ) -> None:
-    """Draw the words that swap the first two of the documents."""
+    """Draw the words whose removal or addition swaps the ranks of the first two documents."""
     question = RankSwap(
         search.query,
         documents[0].id,
@@ -517,7 +517,7 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
 
 
 def _matches(part: TokenMatches, key: str, largest: float) -> None:
-    """Draw the document shaded by its matches, the similarity of each pair of tokens, and all matches."""
+    """Draw the document shaded by its match scores, the similarity of each token pair, and all matches."""
     _shaded_document(part, largest)
     blocks.caveat(
         "Shaded tokens are the best match of at least one query token; point at a token to see the sum "

@@ -132,7 +132,7 @@ def upload_file(
 
 
 def is_deleted(file: object) -> bool:
-    """Return whether an uploader returned a file that the server deleted to free memory.
+    """Return whether an uploader returned a file that the server has deleted to free memory.
 
     Only the uploaded content is lost; data that was read from the file is kept.
     """
@@ -461,7 +461,7 @@ def choose_documents() -> DocumentList | VectorSet | None:
 
 
 def _choose_vectors() -> VectorSet | None:
-    """Draw a selector for the files of vectors in the folders that were given at startup.
+    """Draw a selector for the files of vectors in the folders configured at startup.
 
     Returns:
         The vectors of the selected file, which a job reads; None if it has not finished.

@@ -120,7 +120,7 @@ def choose_prompt(
     Args:
         defaults: names of prompts. The first one that the checkpoint has is selected by default, instead of
             the checkpoint's default prompt; if it has none of them, no prompt is selected.
-        names: names of the prompts; None for those of the pooling.
+        names: names of the prompts; None for the prompts of the pooling.
     """
     names = prompt_names(checkpoint) if names is None else names
     if not names:
@@ -140,10 +140,10 @@ def choose_prompt(
 
 
 def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
-    """Draw a selector for the number of dimensions; return None for that of the checkpoint."""
+    """Draw a selector for the number of dimensions; return None for the checkpoint's own number."""
     model = sentence_model(checkpoint)
     if model.is_sparse:
-        return None  # the dimensions are the words of the vocabulary
+        return None  # the dimensions of sparse vectors are vocabulary words, so they cannot be truncated
     default = str(model.dimensions or model.size)
     sizes = offered_dimensions(model.size, model.dimensions, model.trained_dimensions)
     options = {str(size): f"{size:,}" for size in sizes}
@@ -179,7 +179,7 @@ def reference_calibration(
 
 
 def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
-    """Draw the position of a score among random pairs of reference sentences, which a job encodes."""
+    """Draw a score next to the scores of random pairs of reference sentences, which a job encodes."""
     result = reference_calibration(checkpoint, question)
     if result is None:
         return
@@ -315,7 +315,7 @@ def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint, name
             st.text(f"{index + 1}  {name}{result.sentences[index]}")
         st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
         calibration = calibration_of(result)
-        assert calibration is not None  # all sentences have the same prompt
+        assert calibration is not None  # not None, because all sentences have the same prompt
         show_calibration(checkpoint, calibration, float(scores[cell.row, cell.column]))
 
 
@@ -330,7 +330,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
         st.header("Most similar pairs", anchor=False)
         _exports(pairs, "nearest-sentences", result)
     question_of_reference = calibration_of(result)
-    assert question_of_reference is not None  # all sentences have the same prompt
+    assert question_of_reference is not None  # not None, because all sentences have the same prompt
     calibration = reference_calibration(checkpoint, question_of_reference)
     if calibration is not None:
         scores = table[pairs.recipe.similarity]
@@ -500,7 +500,7 @@ def choose_colors(
 
 
 def dimension_curve(result: DimensionCurveResult) -> Any:
-    """Return a figure of the agreement with the full vectors by the number of dimensions."""
+    """Return a figure of the agreement between truncated and full vectors by number of dimensions."""
     figure = go.Figure()
     curves = (
         ("Spearman", result.spearman, ACCENT),

@@ -44,12 +44,13 @@ from bert_probe.views.text import shorten
 
 @dataclass(frozen=True)
 class Picture:
-    """How the results of one type are drawn."""
+    """The figure for results of one type."""
 
     heatmaps: Callable[[Any], list[Heatmap]] | None = None  # returns the heatmaps from top to bottom
-    page: Callable[[Any, str], Page] | None = None  # for another figure: takes the result and the title
-    has_picture: Callable[[Any], bool] = lambda _: True  # whether this result can be drawn
-    caveat: str = ""  # note below the figure
+    # creates the page of any other figure from a result and a title
+    page: Callable[[Any, str], Page] | None = None
+    has_picture: Callable[[Any], bool] = lambda _: True  # returns whether a result can be drawn
+    caveat: str = ""  # returns the note below the figure
 
 
 PICTURES: Final[dict[type[Result], Picture]] = {

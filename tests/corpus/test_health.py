@@ -142,7 +142,7 @@ def test_cluster_words_are_specific() -> None:
 
 
 def test_score_of_a_cluster_word_by_hand() -> None:
-    """2 of 6 words of the cluster and 2 of 16 of all texts, which are the prior: 4 of 22 against 2 of 26."""
+    """The word is 2 of 6 words in the cluster, 2 of 16 in all texts (the prior): 4 of 22 against 2 of 26."""
     expected = (np.log(4 / 18) - np.log(2 / 24)) / np.sqrt(1 / 4 + 1 / 2)
     assert _log_odds(2, 6, 2, 16) == pytest.approx(expected)
 
@@ -273,7 +273,7 @@ def test_broken_headers_are_refused(tmp_path: Path) -> None:
 
 
 def test_wide_vectors_have_few_components() -> None:
-    """The variances of fewer rows than dimensions come from the Gram matrix; the others are 0."""
+    """With fewer rows than dimensions, the variances are computed from the Gram matrix; all others are 0."""
     rows = np.random.default_rng(1).normal(size=(20, 50))
     centered = rows - rows.mean(axis=0)
     expected = np.linalg.eigvalsh(centered.T @ centered / 19)[::-1]

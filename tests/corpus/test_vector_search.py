@@ -48,8 +48,7 @@ def test_best_rows_are_those_of_brute_force(
     generator = np.random.default_rng(0)
     vectors: np.ndarray = generator.normal(size=(1_000, 24)).astype(dtype)
     vectors *= generator.uniform(0.01, 100, (1_000, 1)).astype(dtype)
-    # The scores of these rows differ by less than the rounding error of float32, and the rows are in the
-    # wrong order.
+    # The scores of these rows differ by less than the rounding error of float32, and their order is wrong.
     vectors[500:520] = (
         vectors[7] * (1 + 1e-7 * np.arange(20)[:, None]) + generator.normal(size=(20, 24)) * 1e-7
     )

@@ -228,10 +228,11 @@ class QuestionExample:
         question: the question.
         inputs: function that returns the positional arguments of `question.of` for a checkpoint.
         other_values: for every field, a value that differs from the question's.
-        idle: fields that do not affect this table and are therefore left out of its provenance.
+        idle: fields that do not affect the table of this example, and are therefore omitted from its
+            provenance.
         trained: the task of the tiny BERT with a task head to use; "" for the built-in model.
-        file: lines of the file that the Python and the shell snippet read, if they read one.
-        files: further files that they read, by name.
+        file: lines of the file that the Python and shell snippets read; empty if they read no file.
+        files: additional files that the snippets read, by name.
     """
 
     question: Question

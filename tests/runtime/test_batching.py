@@ -15,7 +15,7 @@ from bert_probe.runtime.shared_cache import DynamicBatcher
 
 
 def is_wanted() -> None:
-    """A cancellation check that never cancels."""
+    """Do nothing; this cancellation check never cancels."""
 
 
 class Work:

@@ -358,12 +358,12 @@ def test_examples_of_the_schema_are_answered(here: TestClient) -> None:
     for name, question in registered_questions().items():
         inputs = question.inputs
         if inputs.texts[1] == 0 or inputs.models > 1 or (question.has_progress and name != "attention"):
-            continue  # These questions take seconds.
+            continue  # skipped, because these questions take seconds
         answer = here.post(f"/api/v1/{name}", json=schema.example(question))
         if answer.status_code == 200:
             validator(schema.TABLE).validate(answer.json())
             answered.add(name)
-        else:  # the built-in model has no such head
+        else:  # The question needs a task head that the built-in model lacks.
             problem_detail(answer, 422, "unavailable")
     assert {
         "tokens",
@@ -417,7 +417,7 @@ def test_metrics_count_requests_queues_caches_and_memory(here: TestClient) -> No
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="200"}'] == 2
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="422"}'] == 1
     assert grown['bert_probe_cache_lookups_total{cache="traces"}'] == 3
-    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # One of the two fails.
+    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # one of the two requests fails
     assert grown['bert_probe_queue_started_total{queue="passes"}'] >= 2
     assert grown['bert_probe_cache_entries{cache="traces"}'] == 1
     assert grown['bert_probe_cache_bytes{cache="traces"}'] > 1000

@@ -359,7 +359,7 @@ def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
     content = bytearray(parquet_bytes(pa.table({"text": ["a", "b"]}), compression="none"))
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     content[start + 20] = 0  # This byte makes the column required instead of optional.
-    # Older versions of pyarrow raise an exception instead.
+    # Older versions of pyarrow raise an exception instead of crashing.
     reason = (
         "Unexpected end of stream" if pa.__version__.startswith("17.") else "it is damaged, and reading it"
     )

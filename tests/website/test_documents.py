@@ -23,7 +23,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_links_of_documentation_lead_somewhere(site: Path) -> None:
-    # Everything else is built with a model.
+    # The other pages, which are built with a model, are not checked here.
     elsewhere = ("index.html", "assets/", "playground/", "gallery/")
     assert find_broken_links(site, elsewhere) == []
 

@@ -42,7 +42,7 @@ B's attention is computed once for each such part.
 class LayerSimilarity(Question):
     """Linear CKA of every layer of A with every layer of B, over the tokens of many texts.
 
-    CKA measures whether tokens that are similar in one layer are also similar in the other. It is invariant
+    CKA measures whether tokens that are similar in one layer are also similar in the other. CKA is invariant
     to rotating or scaling a layer's vectors, so the models may have different hidden sizes.
 
     Attributes:
@@ -209,7 +209,7 @@ def linear_cka(x: Array, y: Array) -> float:
 
 
 def _cka_matrix(a: Sequence[Array], b: Sequence[Array], steps: _PairCounter | None = None) -> Array:
-    """Return the CKA of every layer in ``a`` with every layer in ``b``, given as centered matrices."""
+    """Return the CKA of every layer in ``a`` with every layer in ``b``; both contain centered matrices."""
     norms_a = [_squared_norm(x, x) for x in a]
     norms_b = norms_a if b is a else [_squared_norm(y, y) for y in b]
     cka = np.full((len(a), len(b)), np.nan)
@@ -363,7 +363,7 @@ class HeadMatchesResult(Result):
 
     @property
     def mutual(self) -> Array:
-        """Whether each head of A is also the best match of its best match in B, bool of shape [head of A]."""
+        """Whether each head of A and its best match in B match mutually, bool of shape [head of A]."""
         is_mutual: Array = self.matrix.argmax(axis=0)[self.best] == np.arange(len(self.matrix))
         return is_mutual
 

@@ -36,7 +36,7 @@ class VectorFormat:
     """A storage format for vectors.
 
     Attributes:
-        dimensions: number of dimensions; the first ones are kept.
+        dimensions: number of dimensions; vectors are truncated to the first dimensions.
         precision: "float32", "int8" or "binary".
     """
 
@@ -54,11 +54,11 @@ class VectorFormat:
         return "cosine" if self.precision == BINARY else similarity
 
     def convert(self, vectors: Array, reference: Array | None = None) -> Array:
-        """Return vectors, [text, dimension], as they are read back from this format, [text, dimensions].
+        """Return vectors, [text, dimension], after a round trip through this format, [text, dimensions].
 
         - int8: each dimension is rounded to one of 256 levels between the smallest and the largest value of
-          the reference, as `quantize_embeddings` of sentence-transformers does, and read back as the middle
-          of its level; values outside are clipped.
+        the reference, as in `quantize_embeddings` of sentence-transformers, and read back as the middle of
+        its level; values outside of this range are clipped.
         - binary: the sign, 1 for values above 0 and −1 otherwise. The cosine of two sign vectors is
           1 − 2 · Hamming distance ÷ dimensions.
 
@@ -123,10 +123,10 @@ class VectorComparison:
     second: Array
 
     def changed_neighbors(self) -> pd.DataFrame:
-        """Return a row per text, those with the fewest common neighbors first: text, overlap, lost, gained.
+        """Return a row per text, by ascending overlap of the neighbors: text, overlap, lost, gained.
 
-        lost is the nearest text that only the first model has among its nearest neighbors, and gained the
-        nearest that only the second model has; "" if there is none.
+        lost is the nearest text that is a neighbor only in the first model, and gained the nearest text that
+        is a neighbor only in the second model; "" if there is none.
         """
         order = np.argsort(self.overlap, kind="stable")
         columns: dict[str, Any] = {
@@ -141,7 +141,7 @@ class VectorComparison:
     def frame(self) -> pd.DataFrame:
         """Return a row per measure: measure, value, low, high, note.
 
-        The 95% intervals come from resampling the texts, whose neighbors are not computed again.
+        The 95% intervals are computed by resampling the texts, without computing their neighbors again.
         """
         rows = []
         for name, values in (
@@ -169,7 +169,7 @@ def compare_vectors(
     Args:
         similarity_a, similarity_b: the score by which each model compares vectors.
         texts: the texts.
-        progress: called with the number of texts of a model whose neighbors are known, and the total.
+        progress: called with the number of texts whose neighbors have been computed, and the total.
 
     Raises:
         UnavailableError: there are fewer than three texts.
@@ -200,9 +200,7 @@ def compare_vectors(
 def _neighbors(
     vectors: Array, similarity: str, count: int, progress: Progress = no_progress
 ) -> Iterator[Array]:
-    """Yield the indices of the nearest other rows, [row, count], in blocks of rows. The first of equally
-    near rows come first.
-    """
+    """Yield the indices of each row's nearest other rows, [row, count], in blocks. Ties keep their order."""
     block = max(1, _BLOCK_NUMBERS // len(vectors))
     for start in range(0, len(vectors), block):
         progress(start, len(vectors))
@@ -211,7 +209,7 @@ def _neighbors(
         values = np.where(np.isnan(values), -np.inf, values)
         values[np.arange(len(rows)), rows] = -np.inf
         order = np.argsort(-values, axis=1, kind="stable")
-        # The row itself is sorted to the end, among undefined scores.
+        # Give the row itself an undefined score, so that it is sorted to the end.
         yield np.stack(
             [part[part != row][:count] for part, row in zip(order[:, : count + 1], rows, strict=True)]
         )
@@ -234,12 +232,12 @@ def _pair_overlap(first: set[tuple[int, int]], second: set[tuple[int, int]], cou
 
 @question("dimensions", command="dimensions")
 class DimensionCurve(Question):
-    """How similarity scores change when vectors are truncated to their first dimensions.
+    """Agreement of similarity scores before and after vectors are truncated to their first dimensions.
 
     Models that were trained with Matryoshka representation learning (Kusupati et al. 2022) lose little. The
-    cost is measured on the given sentences, by comparison with the scores of the full vectors, because there
-    are no judgments. With judged data, the option curve of `SimilarityEvaluation`, `RetrievalEvaluation` and
-    `LabelEvaluation` measures the quality itself, also of int8 and binary vectors.
+    cost is measured on unlabeled sentences, by comparison with the scores of the full vectors. With judged
+    data, the option curve of `SimilarityEvaluation`, `RetrievalEvaluation` and `LabelEvaluation` measures the
+    quality itself, also of int8 and binary vectors.
 
     Attributes:
         pooling, prompt: see `Sentences`.
@@ -302,7 +300,7 @@ def _costs(vectors: Array, similarity: str, sizes: Sequence[int]) -> tuple[Array
         values = pair_scores(part, similarity, first, second)
         is_defined = ~(np.isnan(full) | np.isnan(values))
         a, b = full[is_defined], values[is_defined]
-        # The correlation with a constant is undefined.
+        # The correlation with constant scores is undefined.
         is_varied = len(a) > 1 and np.ptp(a) > 0 and np.ptp(b) > 0
         pearson = np.corrcoef(a, b)[0, 1] if is_varied else np.nan
         spearman = spearmanr(a, b).statistic if is_varied else np.nan
@@ -314,7 +312,7 @@ def _costs(vectors: Array, similarity: str, sizes: Sequence[int]) -> tuple[Array
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DimensionCurveResult(Result):
-    """Agreement of the scores at several numbers of dimensions with those of the full vectors.
+    """Agreement of the scores at several numbers of dimensions with the scores of the full vectors.
 
     Attributes:
         count: number of sentences.

@@ -189,7 +189,7 @@ def mask_position(trace: Trace, position: int) -> int | None:
 
 
 def target_tokens(checkpoint: Checkpoint, words: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """Return for each word the vocabulary id that represents it, and the token with that id.
+    """Return, for each word, the vocabulary id that represents the word, and the token with this id.
 
     Raises:
         SelectionError: the tokenizer drops every character of a word.
@@ -299,7 +299,7 @@ class FillMaskResult(PredictionResult):
 
 @question("mask evaluation", command="evaluate")
 class EvaluateMasks(Question):
-    """How often masked tokens are predicted correctly.
+    """Accuracy of the predictions for masked tokens.
 
     In each line 15% of the tokens, at least one, are masked at the same time, as in BERT's training (Devlin
     et al. 2019). Special and unknown tokens are never masked.

@@ -54,8 +54,8 @@ _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
 Span = tuple[int, int]
 """First character and character after the last one, as in a slice."""
 
-# A period after a single letter belongs to initials or to an abbreviation such as "e.g.". Lookbehinds and
-# possessive quantifiers keep the time linear for long runs of spaces and marks.
+# A period after a single letter belongs to initials or to an abbreviation such as "e.g.".
+# Lookbehinds and possessive quantifiers keep the time linear for long runs of spaces and marks.
 _BOUNDARY = re.compile(
     r"(?<!\b[^\W\d_])[.][\"'”’»)\]]*+\s++|(?<![!?…])[!?…]++[\"'”’»)\]]*+\s++"
     r"|[。！？]++[」』”’）]*+\s*+|(?<!\s)[^\S\r\n]*+[\r\n]\s*+"
@@ -68,7 +68,7 @@ class ChunkedSearch(PromptedSearch):
     """Rankings of documents by the vectors of their chunks and by the vectors of whole documents.
 
     Chunks are consecutive sentences. Late chunking (Günther et al. 2024) pools the tokens of a chunk from a
-    forward pass over the whole document, so that its vector contains the context of the chunk.
+    forward pass over the whole document, so that the chunk's vector depends on its context.
 
     Attributes:
         query: the query.
@@ -242,7 +242,7 @@ def _late_vectors(
 
 
 def _token_ranges(encoding: Encoding, recipe: PoolingConfig, spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Return the first token of each chunk and the token after its last; equal if the chunk is not read."""
+    """Return each chunk's range of tokens, end excluded; empty if the model does not read the chunk."""
     prompt = len(replace(recipe, prefix="").text(recipe.prefix))
     tokens = [token for token in encoding.tokens if token.start is not None]
     starts = [(token.start or 0) - prompt for token in tokens]
@@ -421,7 +421,7 @@ def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
     """
     sentences = sentence_spans(text)
     chunks: list[Span] = []
-    count = 0  # tokens of the last chunk
+    count = 0  # number of tokens in the last chunk
     positions = [
         (token.start, token.end, token.word)
         for token in tokens
@@ -467,7 +467,7 @@ def read_limit(checkpoint: Checkpoint, recipe: PoolingConfig) -> int:
 
 
 def added_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> int:
-    """Return the number of tokens that are not part of a text: special tokens and those of the prompt."""
+    """Return the number of tokens that are not part of a text: special tokens and prompt tokens."""
     encoding = checkpoint.encoder.encode(recipe.text(text), truncate=True, max_tokens=MAX_TOKENS)
     return sum(token.end is None or token.end <= len(recipe.prefix) for token in encoding.tokens)
 

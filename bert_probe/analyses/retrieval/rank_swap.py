@@ -1,4 +1,4 @@
-"""The words that decide which of two documents ranks above the other."""
+"""The words whose removal or addition swaps the ranks of two documents."""
 
 from __future__ import annotations
 
@@ -336,12 +336,12 @@ def _greedy(
     score: Callable[[Sequence[str]], Array],
     verify: Callable[[str], Array],
 ) -> SwapSteps:
-    """Choose words one at a time until the verified score of B exceeds that of A.
+    """Choose words one at a time until B's verified score exceeds A's.
 
     Args:
         words: all words.
         allowed: indices of the words that may be chosen.
-        limit: largest number of words.
+        limit: maximum number of words.
         text_of: returns the text for the indices of chosen words.
         score: returns the scores of A and B for texts, [text, 2].
         verify: returns the scores of A and B for one text, [2], as `Search` computes them.
@@ -400,9 +400,7 @@ class SwapSteps:
 
     @property
     def is_smallest(self) -> bool:
-        """Whether this is known to be the smallest set: a single word, or two words if every word was tested
-        alone.
-        """
+        """Whether the set is known to be the smallest: one word, or two if every word was tested alone."""
         return self.is_swapped and (len(self.words) == 1 or (len(self.words) == 2 and self.is_complete))
 
     @property
@@ -412,7 +410,7 @@ class SwapSteps:
 
     @property
     def margins(self) -> Array:
-        """The score of A minus that of B, of shape [step + 1]."""
+        """A's score minus B's score, of shape [step + 1]."""
         margins: Array = self.scores[:, 0] - self.scores[:, 1]
         return margins
 
@@ -475,8 +473,8 @@ class RankSwapResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return one row for each step of both changes.
 
-        Columns: change (remove or add), step (0 before the first), word, score_a, score_b, margin (the score
-        of A minus that of B), text (the document A or the query after the step).
+        Columns: change (remove or add), step (0 before the first), word, score_a, score_b, margin (score_a −
+        score_b), text (the document A or the query after the step).
         """
         tables = []
         for name, steps in self.changes.items():

@@ -81,7 +81,7 @@ def _find_influential_word(
         task = next((task for task in checkpoint.tasks if task != SENTENCE_SIMILARITY), "")
     if task not in checkpoint.tasks:
         return None
-    # Imported here, because checkpoints without an output head do not need this module.
+    # Imported here, because checkpoints without a task head do not need this module.
     from bert_probe.analyses.attribution.attribution import Attribution
 
     second = None if other is None else other.trace
