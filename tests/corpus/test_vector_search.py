@@ -44,7 +44,7 @@ def brute_force(vectors: np.ndarray, query: np.ndarray, similarity: str) -> tupl
 def test_best_rows_are_those_of_brute_force(
     similarity: str, dtype: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_search, "_BLOCK", 300)
+    monkeypatch.setattr(vector_search, "_BLOCK_NUMBERS", 300 * 24)
     generator = np.random.default_rng(0)
     vectors: np.ndarray = generator.normal(size=(1_000, 24)).astype(dtype)
     vectors *= generator.uniform(0.01, 100, (1_000, 1)).astype(dtype)
@@ -101,12 +101,12 @@ def test_vectors_of_another_model_are_recognized(minilm: Checkpoint) -> None:
 
 
 def test_index_reports_progress_and_is_reused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_search, "_BLOCK", 100)
+    monkeypatch.setattr(vector_search, "_BLOCK_NUMBERS", 100 * 384)
     vectors = make_vector_set("v.npy", np.random.default_rng(0).normal(size=(250, 384)))
     reports: list[tuple[int, int]] = []
     question = VectorSearch("a boat", 2)
     index = question.index(minilm, vectors, lambda *report: reports.append(report))
-    assert reports == [(0, 250), (100, 250), (200, 250), (250, 250)]
+    assert list(dict.fromkeys(reports)) == [(0, 250), (100, 250), (200, 250), (250, 250)]
     pd_equal = question.of(minilm, index).frame().equals(question.of(minilm, vectors).frame())
     assert pd_equal
     with pytest.raises(SelectionError, match="indexed for another model"):
@@ -125,14 +125,14 @@ def test_every_format_has_the_same_vectors(tmp_path: Path) -> None:
         path = tmp_path / f"v.{ending}"
         read = bert_probe.read_vectors(path)
         assert parse_vectors(path.read_bytes(), path.name).digest == read.digest
-        np.testing.assert_array_equal(read.vectors.astype(np.float32), vectors)
+        np.testing.assert_array_equal(np.asarray(read.vectors, np.float32), vectors)
         assert (read.ids, read.texts) == (
             (("1", "2", "3", "4", "5"), None) if ending == "npy" else (IDS, TEXTS)
         )
-    mapped = bert_probe.read_vectors(tmp_path / "v.npy")
+    opened = bert_probe.read_vectors(tmp_path / "v.npy")
     (tmp_path / "v.npy").write_bytes(b"")
-    with pytest.raises(StoreError, match="became smaller"):
-        mapped.rows(slice(0, 1))
+    with pytest.raises(StoreError, match="changed while it was open"):
+        opened.vectors[0:1]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -202,12 +202,13 @@ def calibrate_result(
     return replace(result, calibration=calibrations[key].about(score))
 
 
-def random_pair_scores(vectors: Array, similarity: str) -> Array:
+def random_pair_scores(vectors: Array, similarity: str, progress: Progress = no_progress) -> Array:
     """Return the sorted scores of random pairs of different rows, float64; undefined scores are left out.
 
     Args:
         vectors: vectors of shape [text, size].
         similarity: a name in `SIMILARITIES`.
+        progress: called with the number of pairs and the total.
 
     Returns:
         Scores of all pairs, or of `MAX_PAIRS` pairs.
@@ -215,7 +216,7 @@ def random_pair_scores(vectors: Array, similarity: str) -> Array:
     Raises:
         UnavailableError: there is no pair with a defined score.
     """
-    return _sorted(pair_scores(vectors, similarity, *pair_indices(len(vectors))))
+    return _sorted(pair_scores(vectors, similarity, *pair_indices(len(vectors)), progress))
 
 
 def pair_indices(count: int) -> tuple[Array, Array]:
@@ -228,18 +229,33 @@ def pair_indices(count: int) -> tuple[Array, Array]:
     return first, second + (second >= first)
 
 
-def pair_scores(vectors: Array, similarity: str, first: Array, second: Array) -> Array:
+class Rows(Protocol):
+    """An array, or a file whose rows are read when they are indexed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and columns."""
+
+    def __getitem__(self, rows: Array, /) -> Array:
+        """Return some rows."""
+
+
+def pair_scores(
+    vectors: Rows, similarity: str, first: Array, second: Array, progress: Progress = no_progress
+) -> Array:
     """Return the score of each pair of rows, float64; NaN if it is undefined.
 
     Args:
         first, second: indices of the rows of each pair.
+        progress: called with the number of pairs and the total.
     """
-    block = _block(vectors)
-    parts = [
-        scores_of_rows(vectors[first[i : i + block]], vectors[second[i : i + block]], similarity)
-        for i in range(0, len(first), block)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0)
+    size = _block(vectors)
+    values = np.empty(len(first))
+    for start in range(0, len(first), size):
+        progress(start, len(first))
+        pairs = slice(start, start + size)
+        values[pairs] = scores_of_rows(vectors[first[pairs]], vectors[second[pairs]], similarity)
+    return values
 
 
 def percentile_of(score: float, sorted_scores: Array) -> float:
@@ -276,7 +292,7 @@ def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
     return np.concatenate(neighbors), np.concatenate(best)
 
 
-def _block(vectors: Array) -> int:
+def _block(vectors: Rows) -> int:
     return max(1, _BLOCK_NUMBERS // max(1, int(vectors.shape[1])))
 
 
