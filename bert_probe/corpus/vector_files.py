@@ -171,7 +171,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
             stream.seek(0)
             # The decoded columns, and a copy of the matrix in its final type.
             with reserved_memory(2 * size, path.name, "Use fewer vectors."):
-                columns = file_format.read(stream, path.name, progress)
+                columns = file_format.read(stream, path.name, progress, None)
                 return make_vector_set(path.name, **columns, progress=progress)
     except OSError as error:
         raise TextError(f"{path} cannot be opened: {error.strerror or error}. Check the path.") from None

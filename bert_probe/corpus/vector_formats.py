@@ -119,7 +119,8 @@ class ArrayFile:
             StoreError: the file changed after it was opened.
         """
         if isinstance(selection, int | np.integer):
-            return self._read([range(len(self))[selection]])[0]
+            row: Array = self._read([range(len(self))[selection]])[0]
+            return row
         if isinstance(selection, slice):
             return self._read(range(len(self))[selection])
         rows = np.asarray(selection)
@@ -177,7 +178,7 @@ class ArrayFile:
             position = self._offset + int(rows[start]) * row_bytes
             remaining = target[start * row_bytes : end * row_bytes]
             while len(remaining):
-                count = os.preadv(self._descriptor, [remaining], position)
+                count = os.preadv(self._descriptor, [remaining.data], position)
                 if not count:
                     self.check()
                     raise StoreError(f"{self.path} ends before its last row. Save it again.")
@@ -222,7 +223,7 @@ def open_array(path: Path) -> ArrayFile:
         return ArrayFile(path)
 
 
-def _read_npy(stream: BinaryIO, name: str, _progress: Progress, _limit: int | None = None) -> dict[str, Any]:
+def _read_npy(stream: BinaryIO, name: str, _progress: Progress, _limit: int | None) -> dict[str, Any]:
     with _array_errors(name, "NPY"):
         vectors = np.load(stream, allow_pickle=False)
         if not isinstance(vectors, np.ndarray):
@@ -231,9 +232,7 @@ def _read_npy(stream: BinaryIO, name: str, _progress: Progress, _limit: int | No
         return {"vectors": vectors}
 
 
-def _read_json_lines(
-    stream: BinaryIO, name: str, progress: Progress, _limit: int | None = None
-) -> dict[str, Any]:
+def _read_json_lines(stream: BinaryIO, name: str, progress: Progress, _limit: int | None) -> dict[str, Any]:
     rows: dict[str, list[Any]] = {}
     numbers = array("d")
     size, done, total = 0, 0, _file_size(stream, name)
@@ -293,7 +292,7 @@ def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def _read_npz(stream: BinaryIO, name: str, _progress: Progress, _limit: int | None = None) -> dict[str, Any]:
+def _read_npz(stream: BinaryIO, name: str, _progress: Progress, _limit: int | None) -> dict[str, Any]:
     with _array_errors(name, "NPZ"):
         arrays = np.load(stream, allow_pickle=False)
         if isinstance(arrays, np.ndarray):
@@ -306,7 +305,7 @@ def _read_npz(stream: BinaryIO, name: str, _progress: Progress, _limit: int | No
 
 
 def _read_parquet(
-    stream: BinaryIO, name: str, _progress: Progress, max_text_bytes: int | None = None
+    stream: BinaryIO, name: str, _progress: Progress, max_text_bytes: int | None
 ) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq

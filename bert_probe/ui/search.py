@@ -94,7 +94,10 @@ def render() -> None:
         query = sentence_input.choose_query()
         documents = sentence_input.choose_documents()
         if documents is None:
-            st.info("Choose a file with one document per line, a table with a column named text, or vectors.")
+            if sentence_input.is_upload_missing():
+                st.info(
+                    "Choose a file with one document per line, a table with a column named text, or vectors."
+                )
         elif not query.strip():
             st.info("Type a query.")
         else:
