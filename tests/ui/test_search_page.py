@@ -212,6 +212,12 @@ def test_vectors_of_documents_are_ranked_and_explained(
     assert "The vectors of other.jsonl have 7 dimensions" in error_text(app)
 
 
+def test_uploaded_vectors_are_not_parsed_in_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_probe.corpus.vector_files.parse_vectors", None)
+    line = b'{"vector": [1, 2]}\n'
+    assert sentence_input._read_documents("a.jsonl", line).documents == line
+
+
 def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:
     content = b"_id,text\nx,A boat sails.\ny,One,too many\nz,The night sky.\n"
     app = open_page("search", documents_from="file", search_query="boat", search_scorers="bm25")

@@ -20,7 +20,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sample_data import everyday_topics
 
@@ -74,13 +74,13 @@ class SimilarityCalibration(Question):
         """
         vectors = Sentences(self.pooling, prompt=self.prompt, dimensions=self.dimensions)
         encoded = vectors.of(checkpoint, sentences, truncate, progress)
-        similarity = encoded.recipe.similarity
+        similarity, final = encoded.recipe.similarity, final_progress(progress, len(encoded.sentences))
         return SimilarityCalibrationResult(
             self,
             encoded.inputs,
             len(encoded.sentences),
-            random_pair_scores(encoded.vectors, similarity),
-            _neighbor_scores(encoded.vectors, similarity),
+            random_pair_scores(encoded.vectors, similarity, final),
+            _neighbor_scores(encoded.vectors, similarity, final),
             encoded.recipe,
         )
 
@@ -265,16 +265,21 @@ def percentile_of(score: float, sorted_scores: Array) -> float:
     return float(100 * np.searchsorted(sorted_scores, score, side="left") / len(sorted_scores))
 
 
-def _neighbor_scores(vectors: Array, similarity: str) -> Array:
+def _neighbor_scores(vectors: Array, similarity: str, progress: Progress) -> Array:
     """Return the sorted scores of rows with their nearest neighbors."""
-    return _sorted(nearest_neighbors(vectors, similarity)[1])
+    return _sorted(nearest_neighbors(vectors, similarity, progress)[1])
 
 
-def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
+def nearest_neighbors(
+    vectors: Array, similarity: str, progress: Progress = no_progress
+) -> tuple[Array, Array]:
     """Return the index of the nearest neighbor of each row, and its score.
 
     If there are more than `MAX_NEIGHBORS` rows, a sample is drawn with a fixed seed. If several rows have the
     highest score, the first is returned. The score of a row without any defined score is NaN.
+
+    Args:
+        progress: called with the number of rows whose neighbor is known, and the total.
     """
     count = len(vectors)
     rows = np.arange(count)
@@ -283,6 +288,7 @@ def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
     block = max(1, min(_block(vectors), _BLOCK_NUMBERS // count))
     neighbors, best = [], []
     for i in range(0, len(rows), block):
+        progress(i, len(rows))
         part = rows[i : i + block]
         values = scores(vectors[part], vectors, similarity).astype(np.float64)
         values[np.arange(len(part)), part] = np.nan
