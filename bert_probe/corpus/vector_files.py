@@ -239,6 +239,7 @@ def mean_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
             counts = np.zeros((len(numbers), 1))
             for done, batch in enumerate(tokens.batches):
                 progress(done, len(tokens.batches))
+                batch.file.check()
                 starts = np.flatnonzero(np.r_[True, batch.rows[1:] != batch.rows[:-1]])
                 indices = np.searchsorted(numbers, batch.rows[starts])
                 means[indices] += np.add.reduceat(batch.vectors, starts, axis=0, dtype=np.float64)

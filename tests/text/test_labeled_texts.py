@@ -127,7 +127,7 @@ def test_unknown_kind_and_too_many_labels_are_refused(tmp_path: Path) -> None:
 
 
 def test_long_labels_are_refused() -> None:
-    """A model that was trained on them could not be opened, and arrays of strings are as wide as the longest."""
+    """A model that was trained on them could not be opened, and an array of them is as wide as the longest."""
     for header, label in (("label", "x" * 1_001), ("labels", "a|" + "x" * 1_001)):
         content = f"text,{header}\na,{label}\nb,c\n".encode()
         with pytest.raises(
