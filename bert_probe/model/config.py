@@ -30,7 +30,6 @@ from bert_probe.model.sources import (
     read_config,
     read_config_file,
 )
-from bert_probe.text.formats import MAX_LABEL_LENGTH
 
 SUPPORTED = (
     "encoders such as BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, CamemBERT, XLM-RoBERTa, MobileBERT, "
@@ -41,8 +40,8 @@ MAX_LAYERS = 1_000
 """Maximum number of layers in a config; the deepest published encoder has 48. The limit is needed because
 some config classes build a list with one item per layer.
 """
-MAX_LABELS = 10_000
-"""Maximum number of labels of a task head."""
+MAX_LABELS, MAX_LABEL_LENGTH = 10_000, 1_000
+"""Maximum number of labels of a task head, and of characters of a label, as in `text.formats`."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """Problem types of a text classification head: it predicts a value, exactly one class, or any set of
 classes.

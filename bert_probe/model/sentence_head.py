@@ -18,13 +18,12 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION
-from bert_probe.model.config import MAX_LABELS, reason
+from bert_probe.model.config import MAX_LABEL_LENGTH, MAX_LABELS, reason
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.sentence_modules import MODULE_READERS, SentenceModel, read_settings
 from bert_probe.model.sentence_networks import DenseNetwork, SentenceModule, pool_states
 from bert_probe.model.sentence_router import AGAIN
 from bert_probe.model.weights import copy_to_own_memory
-from bert_probe.text.formats import MAX_LABEL_LENGTH
 
 HEAD_FOLDER = "classification_head"
 """Folder of the head in a model folder: the files of sentence-transformers' Dense, and `LABELS_FILE`."""

@@ -94,7 +94,10 @@ def render() -> None:
         query = sentence_input.choose_query()
         documents = sentence_input.choose_documents()
         if documents is None:
-            if sentence_input.is_upload_missing():
+            is_job_running = (
+                "documents_file" in st.session_state or st.session_state["documents_from"] != "file"
+            )
+            if not is_job_running:
                 st.info(
                     "Choose a file with one document per line, a table with a column named text, or vectors."
                 )

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import streamlit as st
@@ -461,11 +460,6 @@ def choose_documents() -> DocumentList | VectorSet | None:
     return documents
 
 
-def is_upload_missing() -> bool:
-    """Return whether the user has selected a file of documents as the source, but not uploaded one."""
-    return st.session_state.get("documents_from") == "file" and "documents_file" not in st.session_state
-
-
 def _choose_vectors() -> VectorSet | None:
     """Draw a selector for the files of vectors in the folders that were given at startup.
 
@@ -484,21 +478,15 @@ def _choose_vectors() -> VectorSet | None:
         status = path.stat()
     except OSError as error:
         raise TextError(f"{name} cannot be opened: {error.strerror}. Choose another file.") from None
-    return jobs.run(
-        "read vectors",
-        (path, status.st_mtime_ns, status.st_size),
-        "Read the vectors",
-        partial(_read, path),
-        unit="B",
-        activity="Reading",
-        start=True,
+    from bert_probe.corpus.vector_files import read_vectors
+
+    return _read_in_job(
+        "read vectors", (path, status.st_mtime_ns, status.st_size), partial(read_vectors, path)
     )
 
 
-def _read(path: Path, progress: Progress) -> VectorSet:
-    from bert_probe.corpus.vector_files import read_vectors
-
-    return read_vectors(path, progress)
+def _read_in_job(key: str, cause: Hashable, read: Callable[[Progress], VectorSet]) -> VectorSet | None:
+    return jobs.run(key, cause, "Read the vectors", read, unit="B", activity="Reading", start=True)
 
 
 def parse_vectors_in_job(key: str, name: str, content: bytes, limit: int) -> VectorSet | None:
@@ -512,19 +500,12 @@ def parse_vectors_in_job(key: str, name: str, content: bytes, limit: int) -> Vec
         TextError, OutOfMemoryError: the file cannot be read.
     """
 
-    def parse(progress: Progress) -> VectorSet:
-        from bert_probe.corpus.vector_files import parse_vectors
+    from bert_probe.corpus.vector_files import parse_vectors
 
-        return parse_vectors(content, name, limit, progress)
-
-    return jobs.run(
+    return _read_in_job(
         f"{key} parsed",
         (name, hashlib.sha256(content).digest()),
-        "Read the vectors",
-        parse,
-        unit="B",
-        activity="Reading",
-        start=True,
+        partial(parse_vectors, content, name, limit),
     )
 
 

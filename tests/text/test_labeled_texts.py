@@ -10,8 +10,9 @@ import pytest
 
 from bert_probe import read_labeled_texts
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
+from bert_probe.model import config
 from bert_probe.text import labeled_texts
-from bert_probe.text.formats import MAX_LISTED
+from bert_probe.text.formats import MAX_LABEL_LENGTH, MAX_LISTED
 from bert_probe.text.labeled_texts import Label, LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
@@ -127,7 +128,8 @@ def test_unknown_kind_and_too_many_labels_are_refused(tmp_path: Path) -> None:
 
 
 def test_long_labels_are_refused() -> None:
-    """A model that was trained on them could not be opened, and an array of them is as wide as the longest."""
+    """A model with such labels cannot be opened, and an array of them is as wide as the longest."""
+    assert MAX_LABEL_LENGTH == config.MAX_LABEL_LENGTH == 1_000
     for header, label in (("label", "x" * 1_001), ("labels", "a|" + "x" * 1_001)):
         content = f"text,{header}\na,{label}\nb,c\n".encode()
         with pytest.raises(

@@ -265,7 +265,7 @@ def percentile_of(score: float, sorted_scores: Array) -> float:
     return float(100 * np.searchsorted(sorted_scores, score, side="left") / len(sorted_scores))
 
 
-def _neighbor_scores(vectors: Array, similarity: str, progress: Progress) -> Array:
+def _neighbor_scores(vectors: Array, similarity: str, progress: Progress = no_progress) -> Array:
     """Return the sorted scores of rows with their nearest neighbors."""
     return _sorted(nearest_neighbors(vectors, similarity, progress)[1])
 

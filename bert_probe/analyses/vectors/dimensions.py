@@ -85,7 +85,7 @@ class DimensionCurve(Question):
 
 
 def _costs(
-    vectors: Array, similarity: str, sizes: Sequence[int], progress: Progress
+    vectors: Array, similarity: str, sizes: Sequence[int], progress: Progress = no_progress
 ) -> tuple[Array, Array, Array]:
     """Return Pearson's and Spearman's correlation, and the share of unchanged neighbors, for each size."""
     first, second = pair_indices(len(vectors))
