@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,9 +124,9 @@ class VectorSearch(PromptedSearch):
         """
         similarity = self.document_pooling(checkpoint).similarity
         scales = np.empty(len(vectors), np.float64)
-        for rows in _blocks(vectors):
+        for rows, stored in _blocks(vectors):
             progress(rows.start, len(vectors))
-            block = vectors.vectors[rows].astype(np.float64)
+            block = stored.astype(np.float64)
             lengths = np.sqrt(np.einsum("ij,ij->i", block, block))
             is_valid = np.isfinite(lengths) & (lengths > 0)
             scales[rows] = np.divide(1, lengths, out=np.full_like(lengths, np.nan), where=is_valid)
@@ -148,10 +148,16 @@ class VectorSearch(PromptedSearch):
         return IndexedVectors(vectors, similarity, read_only(scales), pairs)
 
 
-def _blocks(vectors: VectorSet) -> list[slice]:
-    """Return the rows of each block of the vectors."""
-    size = max(1, _BLOCK_NUMBERS // vectors.vectors.shape[1])
-    return [slice(start, min(start + size, len(vectors))) for start in range(0, len(vectors), size)]
+def _blocks(vectors: VectorSet) -> Iterator[tuple[slice, Array]]:
+    """Yield the rows of each block and their vectors, which are valid until the next block is requested."""
+    matrix = vectors.vectors
+    if isinstance(matrix, ArrayFile):
+        yield from matrix.blocks(_BLOCK_NUMBERS)
+        return
+    size = max(1, _BLOCK_NUMBERS // matrix.shape[1])
+    for start in range(0, len(vectors), size):
+        rows = slice(start, min(start + size, len(vectors)))
+        yield rows, matrix[rows]
 
 
 def _check_dimensions(vectors: VectorSet, size: int, checkpoint: Checkpoint) -> None:
@@ -243,8 +249,8 @@ class IndexedVectors:
         products = np.empty(len(self.vectors), dtype)
         converted = unit.astype(dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            for rows in _blocks(self.vectors):
-                np.dot(self.vectors.vectors[rows], converted, out=products[rows])
+            for rows, block in _blocks(self.vectors):
+                np.dot(block, converted, out=products[rows])
             share = (len(query) + 8) * float(np.finfo(dtype).eps)
             if self.similarity == "cosine":
                 products *= self.scales.astype(dtype)
@@ -260,10 +266,7 @@ class IndexedVectors:
         return approximate
 
     def _distances(self, query: Array) -> tuple[Array, float]:
-        values = [
-            scores(query[None], self.vectors.vectors[rows], self.similarity)[0]
-            for rows in _blocks(self.vectors)
-        ]
+        values = [scores(query[None], block, self.similarity)[0] for _, block in _blocks(self.vectors)]
         return np.concatenate(values).astype(np.float64), 0.0
 
     @property
