@@ -250,7 +250,8 @@ class IndexedVectors:
         converted = unit.astype(dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             for rows, block in _blocks(self.vectors):
-                np.dot(block, converted, out=products[rows])
+                # The threads of BLAS would wait for each other on a busy machine.
+                np.einsum("ij,j->i", block, converted, out=products[rows])
             share = (len(query) + 8) * float(np.finfo(dtype).eps)
             if self.similarity == "cosine":
                 products *= self.scales.astype(dtype)
