@@ -8,7 +8,7 @@ from typing import Any
 def validator(schema: Any) -> Any:
     """Return a validator for a JSON Schema, which is checked first.
 
-    jsonschema is imported here, because its import compiles grammars for seconds if JupyterLab is installed.
+    jsonschema is imported here, because the import takes seconds if JupyterLab is installed.
     """
     from jsonschema import Draft202012Validator
 

@@ -42,7 +42,7 @@ addEventListener("popstate", (event) => {
 });
 
 // Passes a file that is dropped outside of all file uploaders to the uploader of view files.
-// Otherwise, the browser would open the file.
+// Without this, the browser would open the dropped file.
 /** @param {DragEvent} event @returns {HTMLInputElement | null} */
 const findViewFileInput = (event) => {
   if (!event.dataTransfer?.types.includes("Files")) return null;
