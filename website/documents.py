@@ -87,7 +87,7 @@ class Heading:
     anchor: str
 
 
-class Document:
+class SiteDocument:
     """A Markdown file as a page of the site.
 
     Args:
@@ -189,7 +189,7 @@ def write_documents(folder: Path) -> list[SitePage]:
     Args:
         folder: the root of the site.
     """
-    documents = [Document(source) for source in all_sources()]
+    documents = [SiteDocument(source) for source in all_sources()]
     sections = [
         {
             "id": f"{document.path}#{section['anchor']}",
@@ -212,7 +212,7 @@ def write_documents(folder: Path) -> list[SitePage]:
     return [_page(document, documents) for document in documents]
 
 
-def _page(document: Document, documents: Sequence[Document]) -> SitePage:
+def _page(document: SiteDocument, documents: Sequence[SiteDocument]) -> SitePage:
     fields = {
         "navigation": _navigation(document, documents),
         "contents": _contents(document),
@@ -233,7 +233,7 @@ def _without_dead_links(body: str) -> str:
     return re.sub(r'<a href="">(.*?)</a>', r"\1", body, flags=re.DOTALL)
 
 
-def _navigation(current: Document, documents: Sequence[Document]) -> str:
+def _navigation(current: SiteDocument, documents: Sequence[SiteDocument]) -> str:
     by_source = {document.source: document for document in documents}
     listed = {source for sources in GROUPS.values() for source in sources} | {OVERVIEW}
     groups: dict[str, Sequence[str]] = {"": (OVERVIEW,), **GROUPS}
@@ -247,13 +247,13 @@ def _navigation(current: Document, documents: Sequence[Document]) -> str:
     return "".join(parts)
 
 
-def _item(document: Document, current: Document) -> str:
+def _item(document: SiteDocument, current: SiteDocument) -> str:
     mark = ' aria-current="page"' if document is current else ""
     address = posixpath.relpath(document.path, posixpath.dirname(current.path))
     return f'<li><a href="{address}"{mark}>{html.escape(document.name)}</a></li>'
 
 
-def _contents(document: Document) -> str:
+def _contents(document: SiteDocument) -> str:
     headings = [heading for heading in document.headings if heading.level == 2]
     if len(headings) < 3:
         return ""

@@ -79,7 +79,7 @@ def build_table(result: Result) -> pd.DataFrame:
         cells += part.size
         if cells > MAX_CELLS:
             raise TooLargeError(
-                f"The table has more than {MAX_CELLS:,} cells. Request less of it, such as fewer layers, or "
-                "use the command line."
+                f"The table has more than {MAX_CELLS:,} cells. Request a smaller table, for example "
+                "fewer layers, or use the command line."
             )
     return result.joined(parts)

@@ -197,8 +197,8 @@ def output_options(command: Command) -> Command:
         "--out",
         type=OutputPath(),
         metavar="FILE",
-        help="Write the table to a .csv, .json, .npz or .parquet file, or the figure to a .html, .svg or "
-        ".png file.",
+        help="Write the table to a .csv, .json, .npz or .parquet file, or the figure to an .html, .svg "
+        "or .png file.",
     )
     @click.option("--force", is_flag=True, help="Overwrite existing files.")
     @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE_HELP)
@@ -206,8 +206,8 @@ def output_options(command: Command) -> Command:
         "--save-view",
         type=OutputPath(),
         metavar="FILE",
-        help="Also write the question, the model and the texts to a view file, which can be opened with ask, "
-        "report and app --view.",
+        help="Also write the question, the model and the texts to a view file, which the commands ask, "
+        "report and app --view can open.",
     )
     @functools.wraps(command)
     def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **values: Any) -> None:
@@ -464,7 +464,7 @@ def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, An
 
             yield write
     except OSError as error:
-        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another place.") from None
+        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another path.") from None
 
 
 def check_log(file: Path) -> None:
@@ -481,7 +481,7 @@ def check_log(file: Path) -> None:
     except OSError as error:
         raise ExportError(f"{file} cannot be read: {error.strerror}. Choose another file.") from None
     if start and not start.startswith(_LOG_STARTS):
-        raise ExportError(f"{file} exists and is not a log. Choose another name for the log.")
+        raise ExportError(f"{file} exists and is not a log of BERT Probe. Choose another path for the log.")
 
 
 YES = click.option(

@@ -34,7 +34,7 @@ from bert_probe.runtime.progress import terminal_bar
 
 _FILE = click.Path(path_type=Path)
 _MODEL = click.option(
-    "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the one that the file names."
+    "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the model that the file names."
 )
 
 
@@ -120,7 +120,7 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
         print_message(remark)
     differences = len(verification.differences)
     print_message(
-        f"Computed {_count(len(report.views), 'view')} and {_count(verification.numbers, 'number')} again: "
+        f"Recomputed {_count(len(report.views), 'view')} and {_count(verification.numbers, 'number')}: "
         f"{_count(differences, 'difference') if differences else 'no differences'}."
     )
     if differences:

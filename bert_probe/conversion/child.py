@@ -102,7 +102,7 @@ class _PickleFile:
         with path.open("rb") as stream:
             self.is_zip = stream.read(len(_ZIP)) == _ZIP
 
-    def error(self, problem: str, remedy: str = "Download or copy it again.") -> WeightsError:
+    def error(self, problem: str, remedy: str = "Download or copy the file again.") -> WeightsError:
         return WeightsError(f"{self.name} {problem}. {remedy}")
 
 
@@ -123,7 +123,9 @@ def convert_file(
         OutOfMemoryError: the file needs more memory than this process may use.
     """
     source = _PickleFile(source_path)
-    with memory_errors(f"{source.name} needs more memory than is allowed for its size. It is not converted."):
+    with memory_errors(
+        f"{source.name} needs more memory than is allowed for its size, so it was not converted."
+    ):
         check_pickles(source)
         tensors = _check_tensors(source, _load(source))
         shared = find_shared(tensors, tied)
@@ -147,7 +149,8 @@ def check_pickles(source: _PickleFile) -> None:
         return
     if tarfile.is_tarfile(source.path):
         raise source.error(
-            "is a tar file of torch before 0.2, which cannot be read safely", "Use other weights."
+            "is a tar file from a PyTorch version before 0.2, which cannot be read safely",
+            "Use other weights.",
         )
     with source.path.open("rb") as stream:
         _scan(source, stream, _LEGACY_PICKLES)
@@ -167,12 +170,13 @@ def _pickle_in_zip(source: _PickleFile, stream: BinaryIO) -> IO[bytes]:
     if is_script:
         raise source.error("is a TorchScript program, not weights", "Use the model's own weights.")
     if len(pickles) != 1:
-        raise source.error(f"contains {len(pickles)} files data.pkl instead of one")
+        raise source.error(f"contains {len(pickles)} files named data.pkl instead of one")
     if is_packed:
         raise source.error("is compressed, which torch.save never does", "Use other weights.")
     if pickles[0].file_size > MAX_PICKLE_BYTES:
         raise source.error(
-            f"has a pickle of {pickles[0].file_size:,} bytes; at most {MAX_PICKLE_BYTES:,} are read",
+            f"has a pickle of {pickles[0].file_size:,} bytes, but at most {MAX_PICKLE_BYTES:,} bytes are "
+            "allowed",
             "Use other weights.",
         )
     try:
@@ -205,12 +209,12 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
         except (ValueError, EOFError, OSError, OverflowError, zipfile.BadZipFile) as error:
             if source.is_zip or position:
                 raise source.error(f"is broken or truncated ({_reason(error)})") from None
-            raise source.error("is not a file of torch.save") from None
+            raise source.error("was not written by torch.save") from None
 
 
 def _asks_for(source: _PickleFile, name: str) -> WeightsError:
     return source.error(
-        f"refers to {_printable(name)}, which a file of weights does not need and which may run code",
+        f"refers to {_printable(name)}, which is not needed to store weights and may run code",
         "No code from the file was executed. Use other weights, and report the file to its publisher.",
     )
 
@@ -237,7 +241,7 @@ def _load(source: _PickleFile) -> Any:
             if isinstance(error, RuntimeError):
                 raise_if_out_of_memory(error)
         detail = text.rpartition("WeightsUnpickler error:")[2] or type(error).__name__
-        raise source.error(f"is broken or is not a file of weights ({_reason(detail)})") from None
+        raise source.error(f"is broken or does not contain weights ({_reason(detail)})") from None
 
 
 def raise_if_out_of_memory(error: RuntimeError) -> None:
@@ -253,7 +257,7 @@ def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
     if type(state) not in (dict, OrderedDict):
         raise source.error("does not contain a dict of tensors", "Save the model's state dict.")
     if not 0 < len(state) <= MAX_TENSORS:
-        raise source.error(f"contains {len(state):,} tensors; 1 to {MAX_TENSORS:,} are allowed")
+        raise source.error(f"contains {len(state):,} tensors, but must contain 1 to {MAX_TENSORS:,}")
     tensors: dict[str, torch.Tensor] = {}
     storages: dict[int, int] = {}  # size in bytes, by address
     written = 0

@@ -114,9 +114,12 @@ def find_files(source: Source) -> CheckpointFiles:
 
 def _nothing_to_convert(source: Source, copies: list[str]) -> str:
     if any(name.endswith(".safetensors") for name in copies):
-        return f"The weights of {source.name} are safetensors already. Open the model as it is."
+        return (
+            f"The weights of {source.name} are already in safetensors format. Open the model without "
+            "converting it."
+        )
     return (
-        f"{source.name} has no {_PICKLE}; no other format of weights can be converted. Check the files "
+        f"{source.name} has no {_PICKLE}, the only weight format that can be converted. Check the files "
         "of the model."
     )
 
@@ -187,7 +190,8 @@ def _check_size(file: Path) -> None:
     limit = MAX_TOKENIZER_BYTES if file.name != "config.json" else MAX_JSON_BYTES
     if file.stat().st_size > limit:
         raise CheckpointError(
-            f"{file.name} has {file.stat().st_size:,} bytes; at most {limit:,} are read. Check the model."
+            f"{file.name} has {file.stat().st_size:,} bytes, but at most {limit:,} are allowed. Check "
+            "the model."
         )
 
 
@@ -354,7 +358,7 @@ def _run(
     if "error" in answer:
         raise (OutOfMemoryError if answer.get("is_memory") else WeightsError)(str(answer["error"]))
     if [_stamp(path) for path in paths] != stamps:
-        raise WeightsError("The weights were changed while they were being converted. Convert them again.")
+        raise WeightsError("The weights changed during the conversion. Convert the model again.")
     return digests, answer["files"]
 
 
@@ -421,9 +425,9 @@ class _Process:
             progress(max(0, done), total)
             if time.monotonic() > end:
                 raise WeightsError(
-                    f"Reading the weights took longer than {seconds:g} seconds, so it was ended. The file "
-                    f"may "
-                    "be crafted to exhaust the machine. Use other weights, or allow more time."
+                    f"Reading the weights took longer than {seconds:g} seconds, so the process was "
+                    "stopped. The file may be crafted to exhaust the machine. Use other weights, or "
+                    "allow more time."
                 )
             try:
                 line = self._lines.get(timeout=_POLL_SECONDS)
@@ -444,8 +448,8 @@ class _Process:
         if isinstance(answer, dict):
             return answer
         raise WeightsError(
-            "The process that read the weights ended unexpectedly: they need more memory or time than is "
-            "allowed for their size, or are broken. Use other weights."
+            "The process that read the weights ended unexpectedly: the weights are broken, or need more "
+            "memory or time than is allowed for their size. Use other weights."
         )
 
 
@@ -459,7 +463,7 @@ def _check_results(
     ):
         path = part / written_name
         if len(_tensor_names(path)) != conversion["tensors"]:
-            raise CheckpointError(f"{name} was not converted completely. Convert it again.")
+            raise CheckpointError(f"{name} was not converted completely. Convert the model again.")
         with path.open("rb") as stream:
             written_sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         records.append(
@@ -480,7 +484,9 @@ def _tensor_names(path: Path) -> list[str]:
         with safe_open(path, framework="np") as weights:
             return list(weights.keys())
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path.name} was not written correctly ({error}). Convert it again.") from None
+        raise CheckpointError(
+            f"{path.name} was not written correctly ({error}). Convert the model again."
+        ) from None
 
 
 def _write_indices(part: Path, files: CheckpointFiles) -> None:

@@ -43,7 +43,7 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
         with _system_errors(file):
             place = _target(file)
         if place in places:
-            raise ExportError(f"{file} is the path of two outputs. Choose different paths.")
+            raise ExportError(f"{file} is the path of two output files. Choose different paths.")
         places[place] = file
     with ExitStack() as stack:
         for place, file in sorted(places.items()):
@@ -189,7 +189,8 @@ def _lock(place: Path, wait: float) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ExportError(
-            f"{place} is being written by another command. Wait for it to end, or choose another name."
+            f"{place} is being written by another command. Wait until that command has ended, or choose "
+            "another name."
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -247,4 +248,4 @@ def _system_errors(file: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # ValueError is raised if the name contains a NUL.
         reason = getattr(error, "strerror", None) or error
-        raise ExportError(f"{file} cannot be written: {reason}. Choose another place.") from None
+        raise ExportError(f"{file} cannot be written: {reason}. Choose another path.") from None

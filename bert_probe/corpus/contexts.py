@@ -35,7 +35,10 @@ from bert_probe.text.words import Unit, find_word, word_name
 
 MAX_CONTEXTS = 1000
 
-_UNITS = {False: "tokens, which may be parts of words", True: "words, by the mean of their tokens"}
+_UNITS = {
+    False: "tokens, including subword tokens",
+    True: "words, represented by the mean of their token vectors",
+}
 """Descriptions of what the vectors of a store represent, by the value of `IngestConfig.words`."""
 
 
@@ -57,18 +60,22 @@ class NearestContexts(Question):
 
     inputs = StoreAndTrace()
 
-    word: str = param(FieldType(), about="A word of the text; WORD:2 is its second occurrence.")
+    word: str = param(FieldType(), about="A word of the text; WORD:2 selects the second occurrence of WORD.")
     layer: int | None = param(
         Optional(VECTOR_LAYER),
         default=None,
         key="vector_layer",
-        about=f"{VECTOR_LAYER_HELP} Default: the store's last.",
+        about=f"{VECTOR_LAYER_HELP} Default: the last layer in the store.",
     )
     top: int = param(Number(1, MAX_CONTEXTS), default=10, about="Number of contexts.  [default: 10]")
-    every: bool = param(Flag(), default=False, about="List all contexts of a row, not only the nearest.")
+    every: bool = param(
+        Flag(), default=False, about="List all contexts of each row, not only the nearest context."
+    )
     others: bool = param(Flag(), default=False, about="Exclude rows that have the same text as the query.")
     exact: bool = param(
-        Flag(), default=False, about="Exact search: compare with every vector, without an approximate index."
+        Flag(),
+        default=False,
+        about="Search exactly: compare the query with every vector, without an approximate index.",
     )
 
     def of(self, store: Store, trace: Trace, progress: Progress = no_progress) -> NearestContextsResult:
@@ -89,7 +96,7 @@ class NearestContexts(Question):
             StoreError: files of the store cannot be read.
         """
         if trace.encoding.pair is not None:
-            raise TextError("A store contains single texts, not pairs. Trace the text without its pair.")
+            raise TextError("A store contains single texts, not text pairs. Trace the text without a pair.")
         _check_model(store, trace)
         layer = self._resolve_layer(store)
         unit = find_word(trace, self.word)
@@ -115,7 +122,7 @@ class NearestContexts(Question):
             layers = ", ".join(map(str, store.layers))
             raise SelectionError(
                 f"{store.folder.name} has no vectors of layer {layer}, only of {layers}. Choose one of "
-                "these, or run the corpus with --layers."
+                "these layers, or run the corpus with --layers."
             )
         return layer
 
@@ -152,8 +159,8 @@ def _check_model(store: Store, trace: Trace) -> None:
     actual, expected = trace.provenance["dtype"], store.manifest["model"]["dtype"]
     if actual != expected:
         raise CheckpointError(
-            f"{store.folder.name} was built in {expected}, but the text was traced in {actual}. Trace it "
-            "with store.checkpoint()."
+            f"{store.folder.name} was built in {expected}, but the text was traced in {actual}. Trace "
+            "the text with store.checkpoint()."
         )
 
 
@@ -344,7 +351,8 @@ class LayerSearch:
         if index is not None:
             built = index.metadata
             self.metadata = {
-                "search": f"index, {built.probes} of {built.lists} lists, reranked by exact cosines",
+                "search": f"index with {built.probes} of {built.lists} lists searched, reranked by exact "
+                "cosines",
                 "vectors": len(vectors),
                 f"recall_at_{RECALL_COUNT}": built.recall,
                 "recall_measured_of": built.recall_of,
@@ -383,7 +391,7 @@ class SearchCache:
             vectors = self._vectors.get(layer) or LayerVectors(self._files, layer)
             self._vectors[layer] = vectors
             if not len(vectors):
-                raise UnavailableError(f"{self._name} has no sentences yet. Continue the corpus run.")
+                raise UnavailableError(f"{self._name} contains no sentences yet. Continue the corpus run.")
             key = layer, exact or len(vectors) <= EXACT_UP_TO
             if key not in self._searches:
                 self._searches[key] = self._prepare(vectors, *key, progress)

@@ -246,7 +246,8 @@ class _Predictions:
             if not np.isfinite(logits).all():
                 raise UnavailableError(
                     f"The {self._output.task} head returns logits that are not finite for line "
-                    f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or keep no answers."
+                    f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or omit the table "
+                    "of answers."
                 )
             self._logits[index] = logits.copy()  # copy, because a view would keep the whole batch in memory
 

@@ -61,9 +61,9 @@ class CorpusHealth(Question):
     threshold: float | None = param(
         Optional(Number(-1, 1, integer=False)),
         default=None,
-        about="Minimum cosine of two rows that are near duplicates.",
+        about="Minimum cosine of two rows that count as near duplicates.",
     )
-    min_cluster: int = param(Number(2, 10_000), default=15, about="Smallest number of rows in a cluster.")
+    min_cluster: int = param(Number(2, 10_000), default=15, about="Minimum number of rows in a cluster.")
     show: str = param(
         Choice(TABLES), default="summary", display_only=True, key="health_show", about="Table to show."
     )
@@ -79,14 +79,15 @@ class CorpusHealth(Question):
         rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
         if len(rows) <= self.neighbors + 1:
             raise TextError(
-                f"{len(rows):,} rows have a vector, but {self.neighbors} neighbors need at least "
-                f"{self.neighbors + 2}. Use more vectors, or choose fewer neighbors."
+                f"{len(rows):,} rows have a vector, but at least {self.neighbors + 2} are needed for "
+                f"{self.neighbors} neighbors. Use more vectors, or choose fewer neighbors."
             )
         smaller = min(len(rows), vectors.vectors.shape[1])
         if smaller > MAX_COMPONENTS:
             raise TextError(
                 f"{len(rows):,} vectors of size {vectors.vectors.shape[1]:,} have {smaller:,} principal "
-                f"components; at most {MAX_COMPONENTS:,} are allowed. Give shorter vectors."
+                f"components, but at most {MAX_COMPONENTS:,} are allowed. Use vectors with fewer "
+                "dimensions."
             )
         # Reserve memory for copies of the vectors: one normalized, and for few rows one in float64.
         size = (2 + 2 * (smaller == len(rows))) * vectors.vectors.nbytes + 24 * smaller**2

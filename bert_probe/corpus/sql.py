@@ -77,11 +77,13 @@ class StoreTables:
         """
         if len(sql) > MAX_CHARACTERS:
             raise SelectionError(
-                f"The query has {len(sql):,} characters; at most {MAX_CHARACTERS:,} are allowed. Shorten it, "
-                "or open the files with DuckDB itself (docs/store.md)."
+                f"The query has {len(sql):,} characters, but at most {MAX_CHARACTERS:,} are allowed. "
+                "Shorten the query, or open the files with DuckDB itself (docs/store.md)."
             )
         if any("\ud800" <= character <= "\udfff" for character in sql):
-            raise SelectionError("The query has a lone surrogate, which is not valid Unicode. Remove it.")
+            raise SelectionError(
+                "The query has a lone surrogate, which is not valid Unicode. Remove this character."
+            )
         if self._child.poll() is not None:  # true if the child process ended during an earlier query
             self._child = _start(self._setup)
         return self._interruptible(lambda: self._answer(sql), seconds, progress)
@@ -225,7 +227,7 @@ class SqlQuery(Question):
 
     inputs = OneStore()
 
-    sql: str = param(FieldType(), about="A single SELECT, in DuckDB's dialect.", option="")
+    sql: str = param(FieldType(), about="A single SELECT statement, in DuckDB's SQL dialect.", option="")
 
     def arguments(self) -> list[str]:
         """Return the query as the only command line argument."""

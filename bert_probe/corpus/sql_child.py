@@ -102,7 +102,7 @@ class StoreConnection:
         try:
             parsed = json.loads(descriptions[0][0])
         except RecursionError:
-            raise SelectionError("The query is nested too deeply. Write it with fewer subqueries.") from None
+            raise SelectionError("The query is nested too deeply. Use fewer subqueries.") from None
         check(parsed, frozenset(self.setup["tables"]), self._internal_views)
         with _as_selection_errors(self.setup):
             return self._fetch(sql)
@@ -251,8 +251,8 @@ def _check_one_select(statements: Sequence[duckdb.Statement]) -> None:
         return
     actual = types[0].name if len(types) == 1 else f"{len(types) or 'no'} statements"
     raise SelectionError(
-        f"A query must be a single SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES, not {actual}. Write "
-        "one of these."
+        f"A query must be a single SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES statement, not {actual}. "
+        "Write one of these statements."
     )
 
 
@@ -267,8 +267,8 @@ def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
         raise SelectionError(out_of_memory(setup)) from None
     except duckdb.PermissionException:
         raise SelectionError(
-            "A query can read only the tables of its store, not other files or addresses. Use DuckDB itself "
-            "for those (docs/store.md)."
+            "A query can read only the tables of its store, not other files or URLs. Read those with "
+            "DuckDB itself (docs/store.md)."
         ) from None
     except duckdb.BinderException as error:
         columns = (f"{name} ({', '.join(_columns(table))})" for name, table in setup["tables"].items())
@@ -439,7 +439,7 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
     """
     if parsed.get("error"):
         reason = str(parsed.get("error_message", "")).split("\\n")[0].rstrip(".!")
-        raise SelectionError(f"This query cannot be validated ({reason}). Write a single SELECT.")
+        raise SelectionError(f"This query cannot be validated ({reason}). Write a single SELECT statement.")
     for node in _nodes(parsed):
         node_type = node.get("type")
         if node_type == "TABLE_FUNCTION" and "function" in node:

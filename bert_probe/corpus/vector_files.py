@@ -40,9 +40,9 @@ _DIGEST_BLOCK = 1 << 26
 """Number of bytes that are added to a digest between two reports of progress."""
 ARRAY_SUFFIXES, JSON_SUFFIXES = (".npz", ".npy"), (".jsonl", ".ndjson")
 _FORMAT_HELP = (
-    "Give a .parquet or .jsonl file with the column vector (lists of numbers of the same length) and "
-    "possibly id, text and tokens_dropped; an .npz file with the array vectors of shape [text, size] and "
-    "possibly ids, texts and tokens_dropped; or an .npy file with the vectors alone"
+    "Use a .parquet or .jsonl file with the column vector (lists of numbers of the same length) and "
+    "optionally id, text and tokens_dropped; an .npz file with the array vectors of shape [text, size] "
+    "and optionally ids, texts and tokens_dropped; or an .npy file that contains only the vectors"
 )
 MAX_EXPANSION = 20
 """Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file without another limit."""
@@ -297,13 +297,13 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
     size = _unpacked_size(io.BytesIO(content), name)
     if max_bytes is not None and size > max_bytes:
         raise TextError(
-            f"The arrays of {name} have {size / 1e6:,.0f} MB; at most {max_bytes / 1e6:.0f} MB are allowed. "
-            "Use the command line."
+            f"The arrays of {name} have {size / 1e6:,.0f} MB, but at most {max_bytes / 1e6:.0f} MB are "
+            "allowed. Use the command line."
         )
     if max_bytes is None and size > MAX_EXPANSION * len(content):
         raise TextError(
-            f"{name} has {size / 1e6:,.0f} MB when it is decompressed, more than {MAX_EXPANSION} times its "
-            "size. Save it with numpy.savez."
+            f"{name} has {size / 1e6:,.0f} MB after decompression, more than {MAX_EXPANSION} times its "
+            "size. Save the arrays with numpy.savez."
         )
 
 
@@ -322,8 +322,8 @@ def mean_vectors(store: Store) -> VectorSet:
 
     if not store.layers:
         raise UnavailableError(
-            f"{store.folder.name} has no token vectors. Build it with --keep profiles,vectors, or give a "
-            "file of sentence vectors."
+            f"{store.folder.name} has no token vectors. Build the store with --keep profiles,vectors, or "
+            "use a file of sentence vectors."
         )
     layer = max(store.layers)
     with store_errors(store.folder.name):
@@ -364,8 +364,8 @@ def make_vector_set(
     matrix = np.asarray(vectors)
     if matrix.ndim != 2 or not all(matrix.shape) or matrix.dtype.kind not in "fiu":
         raise TextError(
-            f"The vectors of {name} have the shape {matrix.shape} and the type {matrix.dtype}, but must be "
-            f"numbers of shape [text, size]. {_FORMAT_HELP}."
+            f"The vectors of {name} must be numbers of shape [text, size], not {matrix.dtype} of shape "
+            f"{matrix.shape}. {_FORMAT_HELP}."
         )
     number = np.dtype(np.float64 if matrix.dtype == np.float64 else np.float32)
     is_copied = matrix.dtype != number or not matrix.flags.c_contiguous
@@ -379,7 +379,7 @@ def make_vector_set(
         if len(shape) != 1:
             raise TextError(f"{column} of {name} must have shape ({count},), not {shape}.")
         if shape != (count,):
-            raise TextError(f"{name} has {count:,} vectors, but {shape[0]:,} {column}.")
+            raise TextError(f"{name} has {count:,} vectors, but {shape[0]:,} entries in {column}.")
     identifiers = tuple(map(str, range(1, count + 1) if ids is None else ids))
     lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)
     digest, content = hashlib.sha256(), memoryview(matrix.data).cast("B")
@@ -446,13 +446,13 @@ def _read_json_lines(stream: BinaryIO, name: str) -> dict[str, Any]:
         if rows and rows.keys() != columns.keys():
             raise TextError(
                 f"Line {number:,} of {name} has {', '.join(columns)}, but the lines before have "
-                f"{', '.join(rows)}. Give every line the same keys."
+                f"{', '.join(rows)}. Write the same keys in every line."
             )
         size = size or len(columns["vectors"])
         if len(columns["vectors"]) != size:
             raise TextError(
-                f"The vector in line {number:,} of {name} has {len(columns['vectors']):,} numbers, but those "
-                f"before have {size:,}. Give vectors of the same length."
+                f"The vector in line {number:,} of {name} has {len(columns['vectors']):,} numbers, but "
+                f"the vectors before have {size:,}. Use vectors of the same length."
             )
         for key, value in columns.items():
             rows.setdefault(key, []).append(value)
@@ -521,7 +521,7 @@ def _read_parquet(stream: BinaryIO, name: str, max_text_bytes: int | None = None
         }
         for column in (vector, *columns.values()):
             if names.count(column) > 1:
-                raise TextError(f"{name} has several columns {column}. Keep one of them.")
+                raise TextError(f"{name} has several columns named {column}. Keep one of these columns.")
         # Repeated texts stay dictionary-encoded until their total size is known.
         stream.seek(0)
         file = pq.ParquetFile(stream, read_dictionary=[*columns.values()])
@@ -535,7 +535,7 @@ def _read_parquet(stream: BinaryIO, name: str, max_text_bytes: int | None = None
         raise TextError(f"{name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
     if not isinstance(lists, pa.ListArray | pa.FixedSizeListArray | pa.LargeListArray) or not len(lists):
-        raise TextError(f"The column {vector} of {name} has no lists of numbers. {_FORMAT_HELP}.")
+        raise TextError(f"The column {vector} of {name} does not contain lists of numbers. {_FORMAT_HELP}.")
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
     sizes = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), float)
     if lists.null_count or len(set(sizes.tolist())) != 1:

@@ -27,8 +27,8 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document
 
 ELSEWHERE = (
-    "The vectors of the documents were computed elsewhere. Their scores have a meaning only if this model "
-    "computed them, with the same prompts."
+    "The document vectors were not computed by BERT Probe. The scores are meaningful only if this model "
+    "computed the vectors, with the same prompts."
 )
 SAME_VECTOR = 0.99
 """Smallest cosine of a stored vector with that of its text at which both are considered the same. Vectors
@@ -90,7 +90,9 @@ class VectorSearch(PromptedSearch):
         if not isinstance(vectors, IndexedVectors):
             vectors = self.index(checkpoint, vectors, progress)
         if vectors.similarity != recipe.similarity:
-            raise SelectionError("The vectors were indexed for another model. Index them with this question.")
+            raise SelectionError(
+                "The vectors were indexed for another model. Index the vectors again with this model."
+            )
         order, values = vectors.best(encoded.vectors[0], self.count)
         documents = tuple(stored.document(row) for row in order)
         document_recipe = self.document_pooling(checkpoint)
@@ -147,9 +149,9 @@ def _check_dimensions(vectors: VectorSet, size: int, checkpoint: Checkpoint) -> 
     actual = vectors.vectors.shape[1]
     if actual != size:
         raise SelectionError(
-            f"The vectors of {vectors.name} have {actual:,} dimensions, but those of "
-            f"{checkpoint.description.name} have {size:,} here. Choose the model that computed the vectors, "
-            "and the number of dimensions to which they were truncated."
+            f"The vectors of {vectors.name} have {actual:,} dimensions, but the vectors of "
+            f"{checkpoint.description.name} have {size:,} with these options. Choose the model that "
+            "computed the vectors, and the number of dimensions to which they were truncated."
         )
 
 
@@ -295,7 +297,7 @@ class VectorSearchResult(Result):
     def notes(self) -> tuple[str, ...]:
         """Sentences about the limits of the scores."""
         left_out = (
-            f"{self.without_vector:,} vectors are zero or not finite. They are left out."
+            f"{self.without_vector:,} vectors are zero or not finite. These vectors are excluded."
             if self.without_vector
             else ""
         )
@@ -311,12 +313,16 @@ class VectorSearchResult(Result):
         """A sentence that compares the best document's stored vector with the vector of its text."""
         if self.agreement is None:
             return ""
-        cosine = f"the cosine of its stored vector with the vector of its text is {self.agreement:.4f}"
+        cosine = (
+            "the cosine between its stored vector and the vector computed from its text is "
+            f"{self.agreement:.4f}"
+        )
         if self.is_same_model:
-            return f" For the best document they agree: {cosine}."
+            return f" For the best document, the stored and the computed vector agree: {cosine}."
         return (
-            f" For the best document they do not agree: {cosine}, so the scores are probably meaningless. "
-            "Choose the model and the prompts with which the vectors were computed."
+            f" For the best document, the stored and the computed vector do not agree: {cosine}, so the "
+            "scores are probably meaningless. Choose the model and the prompts with which the vectors "
+            "were computed."
         )
 
     @property

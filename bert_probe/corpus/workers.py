@@ -257,8 +257,8 @@ class RayRunner:
         """
         if checkpoint.folder is None:
             raise UnavailableError(
-                "A model in memory cannot be opened by other processes. Save it to a folder and open this "
-                "folder, or run on local."
+                "Other processes cannot open a model that is only in memory. Save the model to a folder "
+                "and open this folder, or run the corpus with --on local."
             )
         return "cuda:0" if self._gpus_per_actor(checkpoint) else "cpu"
 

@@ -26,7 +26,7 @@ CHECK_TEXT = "Two words and a few more"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 """Data types in which attention can be computed."""
 
-NO_SCORES = "Its attention has a step that softmax(q · k × scaling + terms) · v does not contain."
+NO_SCORES = "Its attention contains a step that is not part of softmax(q · k × scaling + terms) · v."
 
 _SAME_OUTPUT = 0.02
 """Largest difference of the outputs with fused and with eager attention, relative to the largest value. It is
@@ -62,8 +62,8 @@ def _unit(dtype: str) -> float:
 def missing_package(name: str, error: ImportError) -> CheckpointError:
     """Return the error for a model that needs a Python package that is not installed."""
     return CheckpointError(
-        f"{name} cannot be loaded with the installed Python packages: {reason(error)}. Install "
-        "the packages in requirements.txt and any package named here."
+        f"{name} cannot be loaded with the installed Python packages: {reason(error)}. Install the "
+        "packages in requirements.txt and any package that this message names."
     )
 
 

@@ -170,8 +170,8 @@ class _InMemory(Checkpoint):
             copied = ("name", "origin", "weights_sha256", "notes", "outputs_sha256", "heads", "is_causal")
             if replace(current, **{field: getattr(description, field) for field in copied}) != description:
                 raise UnavailableError(
-                    f"{self.initial_description.name} has other modules or sizes than when it was wrapped. "
-                    "Wrap it again."
+                    f"{self.initial_description.name} has different modules or sizes than when it was "
+                    "wrapped. Wrap the model again."
                 )
             return description
 
@@ -237,7 +237,7 @@ class _Snapshot(_InMemory):
         if current == before:
             return
         changed = [
-            f"it is {preposition} {getattr(current, field)}, no longer {getattr(before, field)}"
+            f"it is now {preposition} {getattr(current, field)} instead of {getattr(before, field)}"
             for field, preposition in (("dtype", "in"), ("device", "on"))
             if getattr(current, field) != getattr(before, field)
         ]

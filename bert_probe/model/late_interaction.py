@@ -203,7 +203,7 @@ def read_multi_vector_model(
     settings = _legacy_settings(options) | read_transformer(folder, "last_hidden_state", True)
     if "message" in (settings.get("modality_config") or {}):
         raise UnavailableError(
-            f"The module Transformer writes texts with a chat template, which is not supported. {_REMEDY}"
+            f"The module Transformer formats texts with a chat template, which is not supported. {_REMEDY}"
         )
     modules, mask, size = _read_modules(folder, options, description.hidden_size)
     limit = token_limit(settings.get("max_seq_length"), tokenizer.model_max_length, description.max_tokens)
@@ -312,7 +312,7 @@ def _read_modules(
     entries = read_modules(folder)
     if not entries or _kind(entries[0][0]) != "Transformer" or entries[0][1].resolve() != folder.resolve():
         raise UnavailableError(
-            f"The first module must be a Transformer in the folder of the model. {_REMEDY}"
+            f"The first module must be a Transformer that is saved in the folder of the model. {_REMEDY}"
         )
     modules: list[SentenceModule] = []
     masks = []
@@ -366,7 +366,7 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
         ) from None
     if weight.ndim != 2 or weight.shape[1] != size or not weight.isfinite().all():
         raise CheckpointError(
-            f"{name} must be a matrix of finite numbers with {size:,} columns. Its shape is "
+            f"{name} must be a matrix of finite numbers with {size:,} columns, not of shape "
             f"{list(weight.shape)}. {AGAIN}"
         )
     weight = weight if weight.dtype == torch.float64 else weight.float()
@@ -416,7 +416,9 @@ def _query_selection(
         )
     length = positive_integer(expansion.get("length"), "length of query_expansion")
     if own is not None and positive_integer(own, "query_length") < length:
-        raise CheckpointError(f"query_length is {own:,}, below the length of query_expansion. {AGAIN}")
+        raise CheckpointError(
+            f"query_length is {own:,}, but must be at least the length of query_expansion. {AGAIN}"
+        )
     longest = max_input_tokens(model_limit)
     if length > longest:
         raise CheckpointError(
@@ -424,7 +426,7 @@ def _query_selection(
         )
     if tokenizer.padding_side != "right":
         raise UnavailableError(
-            f"Queries are expanded at their beginning, because the tokenizer pads there, which is not "
+            "Queries are expanded at the beginning, because the tokenizer pads on the left. This is not "
             f"supported. {_REMEDY}"
         )
     target = length if expansion["strategy"] == "fixed" else own
@@ -447,7 +449,8 @@ def _expansion_token(name: Any, tokenizer: Any) -> int:
             token_id = None
     if token_id is None:
         raise CheckpointError(
-            f"The vocabulary has no token {str(name or '[MASK]')[:100]} to expand queries with. {AGAIN}"
+            f"The vocabulary does not contain {str(name or '[MASK]')[:100]}, the token with which "
+            f"queries are expanded. {AGAIN}"
         )
     return int(token_id)
 
@@ -456,5 +459,5 @@ def _within(own: Any, limit: int | None, model_limit: int | None) -> int | None:
     """Return the maximum number of tokens of queries or documents, bounded by the model's limit."""
     if own is None:
         return limit
-    positive_integer(own, "The length of queries or documents")
+    positive_integer(own, "The maximum length of queries or documents")
     return int(own) if model_limit is None else min(int(own), model_limit)

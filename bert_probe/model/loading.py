@@ -231,10 +231,11 @@ def _open_files(
             check_sizes(config, headers)
         memory = headers.estimate_memory(dtype)
         notice(
-            f"{format_bytes(headers.bytes)} of weights, about {format_bytes(memory)} of memory to load them."
+            f"The model has {format_bytes(headers.bytes)} of weights; about {format_bytes(memory)} of "
+            "memory are needed to load it."
         )
         with reserved_memory(
-            memory, source.name, "Close other programs, use a smaller model, or dtype float16."
+            memory, source.name, "Close other programs, use a smaller model, or use the dtype float16."
         ):
             file_states = _file_states(files)
             sha256 = digest(files, progress)
@@ -246,7 +247,9 @@ def _open_files(
             if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
                 notes += (f"Only the text encoder of this model is used, not its {other}.",)
             if _file_states(files) != file_states:
-                raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
+                raise WeightsError(
+                    f"{source.name} was changed while it was being loaded. Load the model again."
+                )
     return _OpenedFiles(network, tokenizer, heads, sha256, no_qkv, is_eager, unused, notes, head_notes)
 
 
@@ -315,7 +318,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
         raise
     except Exception as error:  # Tokenizer loaders raise many types of exceptions.
         raise TokenizerError(
-            f"The tokenizer cannot be loaded: {reason(error)}. Save it again with save_pretrained."
+            f"The tokenizer cannot be loaded: {reason(error)}. Save the tokenizer again with save_pretrained."
         ) from None
     check_expansion(tokenizer)
     check_positions(tokenizer)
@@ -410,7 +413,7 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
     """
     differing = describe_mismatches(report)
     if differing:
-        raise WeightsError(f"Config and weights disagree in {list_names(differing)}. {REMEDY}")
+        raise WeightsError(f"The config and the weights disagree about {list_names(differing)}. {REMEDY}")
     encoder_ids = {id(parameter) for parameter in network.parameters()}
     outside = {name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids}
     missing = sorted(set(report["missing_keys"]) - outside)
@@ -431,7 +434,10 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
 
 def unused_note(names: list[str]) -> str:
     """Return a note about weights that are not part of the encoder."""
-    return f"Not used by the encoder, for example because of a task head: {list_names(names)}."
+    return (
+        "The encoder does not use some of the weights, for example those of a task head: "
+        f"{list_names(names)}."
+    )
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:

@@ -131,7 +131,7 @@ class OutputHead:
         """
         checkpoint = trace.checkpoint
         memory_message = (
-            f"The {self.task} head needs more memory for {len(trace.encoding):,} tokens than is free."
+            f"The {self.task} head needs more memory for {len(trace.encoding):,} tokens than is available."
         )
         with memory_errors(memory_message), torch.inference_mode(), checkpoint.running():
             inputs = batch(checkpoint, [trace.encoding])
@@ -217,7 +217,7 @@ def missing_head_message(checkpoint: Checkpoint, task: str) -> str:
     """Return the error message for a task without a head."""
     tasks = checkpoint.tasks
     remedy = (
-        f"It has one for {' and '.join(tasks)}."
+        f"It has a task head for {' and '.join(tasks)}."
         if tasks
         else "The checkpoint has no task head. Open a checkpoint that was fine-tuned for the task."
     )
@@ -335,7 +335,7 @@ def open_heads(
     try:
         configured = read_head_settings(folder)
     except CheckpointError as error:
-        return [], [f"No output head is loaded. {error}"]
+        return [], [f"No task head is loaded. {error}"]
     heads, refused = [], []
     for task, classes in CLASSES.items():
         name = classes.get(config.model_type, "")
@@ -406,7 +406,9 @@ def _load_head(
     if report["missing_keys"]:
         raise WeightsError(f"the weights lack {list_names(sorted(report['missing_keys']))}")
     if report["mismatched_keys"]:
-        raise WeightsError(f"config and weights disagree in {list_names(describe_mismatches(report))}")
+        raise WeightsError(
+            f"the config and the weights disagree about {list_names(describe_mismatches(report))}"
+        )
     if type(model.base_model) is not type(network):
         raise WeightsError(f"its encoder is a {type(model.base_model).__name__}")
     model.eval().requires_grad_(False)

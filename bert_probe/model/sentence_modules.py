@@ -58,10 +58,10 @@ _LEGACY_MODES = {
 TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
 _SUPPORTED = "Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout and Router"
 _NOT_SUPPORTED = {
-    "WordWeights": "weights tokens by a list of words, and Pooling divides by the sum of these weights",
+    "WordWeights": "weights the tokens by a list of words, and Pooling divides by the sum of these weights",
     "StaticEmbedding": "has one vector per token and no encoder, so it has no attention",
     "SparseStaticEmbedding": "has one weight per token and no encoder, so it has no attention",
-    "MultiVectorMask": "keeps one vector per token (late interaction), so there is no vector of a text",
+    "MultiVectorMask": "outputs one vector per token (late interaction) and no vector of the whole text",
 }
 """Module → why it is not supported, as the end of a sentence; other modules are only named."""
 
@@ -188,8 +188,8 @@ def read_sentence_model(
         return None
     if is_late_interaction(options):
         raise UnavailableError(
-            "This checkpoint is a late-interaction model, which keeps one vector per token, so there is "
-            f"no vector of a text. Use Search with the scorer late-interaction. {REMEDY}"
+            "This checkpoint is a late-interaction model, which outputs one vector per token, so there "
+            f"is no vector of the whole text. Use Search with the scorer late-interaction. {REMEDY}"
         )
     _check_model_type(model_type)
     entries = read_modules(folder)
@@ -269,7 +269,7 @@ def _with_routes(read: Callable[[str | None], SentenceModel], tasks: tuple[str, 
         if isinstance(route, SentenceModel) and route.size != model.size:
             routes[task] = UnavailableError(
                 f"The vectors for the task {task} have {route.size:,} dimensions, not {model.size:,}, so "
-                "they cannot be compared."
+                "the vectors cannot be compared."
             )
     default = routes.pop(None)
     return replace(
@@ -375,7 +375,7 @@ def _check_encoder(module: ModuleEntry, encoder: Path) -> None:
     if path.resolve() != encoder.resolve():
         raise UnavailableError(
             f"The Transformer is in {path.name[:100]}, but the model in {encoder.name[:100]} is open. "
-            "Only one encoder of a checkpoint is read. To use the other one, open its folder as a model."
+            "Only one encoder of a checkpoint is used. To use the other encoder, open its folder as a model."
         )
 
 
@@ -393,8 +393,8 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
     if source != expected or (config.get("module_output_name") or source) != source:
         raise UnavailableError(
             f"The module {kind} reads {str(source)[:100]} and writes "
-            f"{str(config.get('module_output_name') or source)[:100]}, which is not supported at its "
-            f"place. {REMEDY}"
+            f"{str(config.get('module_output_name') or source)[:100]}, which is not supported at this "
+            f"position. {REMEDY}"
         )
     module, output = MODULE_READERS[kind](config, path, size)
     target.append(module)
@@ -407,7 +407,7 @@ def _read_dense(config: Mapping[str, Any], path: Path, size: int) -> tuple[Sente
     )
     if inputs != size:
         raise CheckpointError(
-            f"The module Dense reads vectors of {inputs:,} dimensions, but gets {size:,}. {AGAIN}"
+            f"The module Dense expects vectors of {inputs:,} dimensions, but receives {size:,}. {AGAIN}"
         )
     activation = activation_named(
         config.get("activation_function", "torch.nn.modules.activation.Tanh"), "The module Dense"
@@ -424,7 +424,8 @@ def _read_layer_norm(config: Mapping[str, Any], path: Path, size: int) -> tuple[
     dimension = positive_integer(config.get("dimension"), "dimension of LayerNorm")
     if dimension != size:
         raise CheckpointError(
-            f"The module LayerNorm reads vectors of {dimension:,} dimensions, but gets {size:,}. {AGAIN}"
+            f"The module LayerNorm expects vectors of {dimension:,} dimensions, but receives {size:,}. "
+            f"{AGAIN}"
         )
     with torch.device("meta"):
         network = LayerNormNetwork(dimension)

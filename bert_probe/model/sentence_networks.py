@@ -125,7 +125,7 @@ class SentenceModule:
     def __str__(self) -> str:
         """Return a readable description, such as “Dense to 256 (Tanh)”."""
         if self.kind != "Dense":
-            names = {"Normalize": "normalized", "MaskedLM": "logits of the masked-word head"}
+            names = {"Normalize": "normalized", "MaskedLM": "logits of the masked-language-modeling head"}
             return names.get(self.kind, self.kind)
         settings = dict(self.settings)
         details = [] if self.activation == "Identity" else [self.activation]
@@ -167,8 +167,8 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
     file = path / "model.safetensors"
     if not file.is_file():
         raise UnavailableError(
-            f"The weights of the module {kind} are only available as a pickle or missing ({path.name} has no "
-            f"model.safetensors). Convert the model with bert-probe convert. {REMEDY}"
+            f"The weights of the module {kind} are missing or only available as a pickle ({path.name} "
+            f"has no model.safetensors). Convert the model with bert-probe convert. {REMEDY}"
         )
     expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     try:

@@ -186,7 +186,7 @@ def _read_mappings(mappings: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
 def _check_count(count: int, name: str) -> None:
     if count > MAX_MODULES:
         raise CheckpointError(
-            f"{name} lists {count:,} modules or routes, but at most {MAX_MODULES} are read. {AGAIN}"
+            f"{name} lists {count:,} modules or routes, but at most {MAX_MODULES} are allowed. {AGAIN}"
         )
 
 

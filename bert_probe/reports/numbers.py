@@ -229,7 +229,7 @@ DIFFERS: Final = "differs from the recomputed value"
 CHANGED: Final = "changed after the report was written"
 DISPLAY_DIFFERS: Final = "displayed value differs from the data"
 OTHER_MODEL: Final = "weights differ from those of the stated model"
-OTHER_VERSION: Final = "another version of BERT Probe, so pages and files cannot be compared"
+OTHER_VERSION: Final = "written by another version of BERT Probe, so pages and files cannot be compared"
 NOT_RENDERED: Final = "differs from BERT Probe's rendering of the data"
 
 MAX_DIFFERENCES: Final = 1_000
@@ -375,7 +375,7 @@ class ViewNumbers:
         cells = len(table) * (len(table.columns) + (table.index.name is not None))
         if cells > MAX_CELLS:
             raise ReportError(
-                f"its table has {cells:,} cells; at most {MAX_CELLS:,} are allowed in a report. Choose a "
+                f"its table has {cells:,} cells, but at most {MAX_CELLS:,} are allowed in a report. Choose a "
                 "shorter text, or fewer layers and heads."
             )
         picture = _draw_picture(view, answered)
@@ -549,9 +549,11 @@ def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
     parameters = dict(view.drawn)
     kind = parameters.pop("as", "")
     if len(traces) != 1 or kind not in pictures.ATTENTION_PICTURES:
-        raise UnavailableError(f"A picture of kind {kind[:60]!r} does not exist for {len(traces)} texts.")
+        raise UnavailableError(f"There is no picture of the type {kind[:60]!r} for {len(traces)} texts.")
     trace = traces[0]
     selection, unknown = from_address(parameters, trace)
     if unknown:
-        raise SelectionError(f"The {unknown[0].what} {unknown[0].given[:60]} does not exist here.")
+        raise SelectionError(
+            f"The {unknown[0].what} {unknown[0].given[:60]} does not exist in this model and text."
+        )
     return pictures.attention_page(kind, trace, selection)

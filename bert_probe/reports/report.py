@@ -136,12 +136,13 @@ class Report:
             raise ReportError("The report has no views yet. Add a view.")
         if len(draft.entries) > MOST_VIEWS:
             raise ReportError(
-                f"The report has {len(draft.entries)} views; at most {MOST_VIEWS} are allowed. Split it into "
-                "two reports."
+                f"The report has {len(draft.entries)} views, but at most {MOST_VIEWS} are allowed. Split "
+                "the report into two reports."
             )
         if len(draft.title) > MAX_TITLE:
             raise ReportError(
-                f"The title has {len(draft.title)} characters; at most {MAX_TITLE} are allowed."
+                f"The title has {len(draft.title)} characters, but at most {MAX_TITLE} are allowed. "
+                "Shorten the title."
             )
         items = []
         for number, entry in enumerate(draft.entries, start=1):
@@ -174,8 +175,8 @@ class Report:
         size = len(html.encode())
         if size > MAX_BYTES:
             raise ReportError(
-                f"The report has {size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB are allowed. Remove "
-                "views, or choose shorter texts."
+                f"The report has {size / 1e6:,.0f} MB, but at most {MAX_BYTES / 1e6:.0f} MB are allowed. "
+                "Remove views, or choose shorter texts."
             )
         return html
 

@@ -205,8 +205,8 @@ class ViewCheck:
         unchecked = tables.unchecked_numbers(source)
         if unchecked:
             self.remarks.append(
-                f"View {self.number}: these numbers in the note are the author's own and cannot be verified: "
-                f"{', '.join(unchecked)}."
+                f"View {self.number}: these numbers in the note were written by the author and cannot be "
+                f"verified: {', '.join(unchecked)}."
             )
         try:
             segments = tables.split_note(source, self.stated.table)

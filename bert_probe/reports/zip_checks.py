@@ -118,8 +118,9 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
                 yield check.difference("table.parquet", name, column.name, *texts, finding=CHANGED)
     if is_same:
         check.remarks.append(
-            f"View {check.number}: table.parquet was written by another version of pyarrow. Its types and "
-            "cells equal those of the page; its other bytes, such as statistics, were not compared."
+            f"View {check.number}: table.parquet was written by another version of pyarrow. The types "
+            "and cells of table.parquet equal those of the page; the other bytes, such as statistics, "
+            "were not compared."
         )
 
 

@@ -64,8 +64,9 @@ class Permissions:
         if not self.allows(model, revision):
             name = f"{model.strip() or BUILT_IN}{f' at {revision}' if revision else ''}"
             raise NotFoundError(
-                f"{_shorten(name)!r} is not available on this server. Choose one of its models: "
-                f"{', '.join(self.models)}. To open other models, install BERT Probe on your machine."
+                f"{_shorten(name)!r} is not available on this server. Choose one of the available "
+                f"models: {', '.join(self.models)}. To open other models, install BERT Probe on your "
+                "machine."
             )
 
     @property
@@ -106,7 +107,7 @@ def public(
     for origin in frame_ancestors:
         if not _ORIGIN.fullmatch(origin):
             raise AddressError(
-                f"{_shorten(origin)!r} is not an origin. Pass scheme and host name without a path: "
+                f"{_shorten(origin)!r} is not an origin. Pass the scheme and the host name without a path: "
                 "--frame-ancestors https://huggingface.co"
             )
     return Permissions(

@@ -314,8 +314,8 @@ def open_checkpoint(
     def load_model() -> Checkpoint:
         if is_in_memory(model):
             raise NotFoundError(
-                "This model was trained here but not saved, and has been removed from memory. Train it again "
-                "and save it."
+                "This model was trained in this app but not saved, and has been removed from memory. "
+                "Train the model again, and save it."
             )
         from bert_probe.model.loading import load  # fast, because `preload` has already imported this module
 

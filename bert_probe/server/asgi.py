@@ -209,7 +209,7 @@ class WithoutMetrics:
 
 
 _NO_METRICS = text_response("Not found. The app's metrics are at /metrics.", 404)
-_NO_WEBSOCKET = PlainTextResponse("There is no WebSocket at this address.\n", status_code=403)
+_NO_WEBSOCKET = PlainTextResponse("There is no WebSocket endpoint at this URL.\n", status_code=403)
 _SERVER_ERROR = text_response(
     "Internal error; the app's log has the details. Reload the page, or try again.", 500
 )

@@ -66,7 +66,9 @@ def set_store_folders(folders: Sequence[Path]) -> None:
     """
     for folder in folders:
         if not folder.is_dir():
-            raise AddressError(f"There is no folder {folder}. Pass --corpus a store or a folder of stores.")
+            raise AddressError(
+                f"There is no folder {folder}. Pass a store or a folder of stores with --corpus."
+            )
     _store_folders[:] = [folder.resolve() for folder in folders]
 
 
@@ -153,7 +155,8 @@ def _check_url(url: str) -> str:
         is_valid = False
     if url and (not is_valid or " " in url or "#" in url):
         raise AddressError(
-            f"{url[:200]!r} is not the URL of a playground. Give a URL with http:// or https:// and without "
-            f"#, such as https://example.org/playground/, in --playground or {PLAYGROUND_VARIABLE}."
+            f"{url[:200]!r} is not the URL of a playground. Pass a URL with http:// or https:// and "
+            "without #, such as https://example.org/playground/, in --playground or "
+            f"{PLAYGROUND_VARIABLE}."
         )
     return url

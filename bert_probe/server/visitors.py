@@ -144,10 +144,14 @@ class LimitedVisitors:
     def _session_refusal(self, client: str) -> PlainTextResponse | None:
         maximum, of_client = self._permissions.max_sessions, self._permissions.max_client_sessions
         if maximum is not None and self._sessions.total() >= maximum:
-            return text_response(f"All {maximum} pages of this server are in use. Try again later.", 503)
+            return text_response(
+                f"This server already has {maximum} open pages, the maximum. Try again later.", 503
+            )
         if of_client is not None and self._sessions[client] >= of_client:
             return text_response(
-                f"{of_client} pages are open from your IP address. Close some, and reload the page.", 503
+                f"{of_client} pages are open from your IP address, the maximum. Close some of these "
+                "pages, and reload this page.",
+                503,
             )
         return None
 

@@ -137,7 +137,8 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
             yield stream, path.name
             if stat.S_ISREG(before.st_mode) and _version(os.fstat(stream.fileno())) != _version(before):
                 raise TextError(
-                    f"{path.name} was changed while it was read. Read it again when it is complete."
+                    f"{path.name} was changed while it was being read. Read the file again when it is "
+                    "complete."
                 )
     except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
         reason = getattr(error, "strerror", None) or error
@@ -163,7 +164,7 @@ def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
             raise  # an I/O error is not an error in the contents
         program = "gzip" if ending.lower() == "gz" else "zstd"
         raise TextError(
-            f"{name} cannot be decompressed: {error}. Compress it with {program} again."
+            f"{name} cannot be decompressed: {error}. Compress the file with {program} again."
         ) from None
 
 
@@ -236,7 +237,7 @@ def _unpacked_sentences(
         cells = ((line, text.strip()) for line, text in enumerate(file_lines, 1))
     sentences = tuple(islice((Sentence(text, line) for line, text in cells if text), MAX_SENTENCES + 1))
     if not sentences:
-        raise EmptyTextError(f"{name} has no sentences. Write one per line.")
+        raise EmptyTextError(f"{name} has no sentences. Write one sentence per line.")
     return _limited(sentences, name)
 
 
@@ -248,7 +249,9 @@ def _limited(sentences: tuple[Sentence, ...], name: str) -> tuple[str, ...]:
 
 def _one_line(cell: str, name: str, line: int) -> str:
     if isinstance(cell, NonTextCell):
-        raise TextError(f"{name}, line {line:,}: the text is {cell}. Write a string in each object.")
+        raise TextError(
+            f"{name}, line {line:,}: the text is {cell}, but must be a string. Write a string in each object."
+        )
     return " ".join(lines(cell))
 
 
@@ -328,7 +331,10 @@ def lines_of(
         before, nul, _ = text.partition("\0")
         if nul:
             line += before.count("\n")
-            raise TextError(f"{name} is not a text file: line {line:,} has a NUL. Save it as UTF-8 text.")
+            raise TextError(
+                f"{name} is not a text file, because line {line:,} contains a NUL character. Save the "
+                "file as UTF-8 text."
+            )
         line += text.count("\n")
         if line > MAX_LINES:
             raise TextError(f"{name} has more than {MAX_LINES:,} lines. Split the file.")
@@ -358,7 +364,9 @@ def _decoded(stream: BinaryIO, name: str, errors: str, max_bytes: int) -> Iterat
             text = decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
             line += len(_LINE_END.findall("\r" * has_pending_return + error.object[: error.start].decode()))
-            raise TextError(f"{name} is not UTF-8: line {line:,} cannot be read. Save it as UTF-8.") from None
+            raise TextError(
+                f"{name} is not UTF-8, because line {line:,} cannot be decoded. Save the file as UTF-8."
+            ) from None
         line += text.count("\n")
         yield text
         if not chunk:
@@ -390,7 +398,7 @@ def table_of(
     rows = _rows(chain(start, file_lines), detect_separator(start[-1] if start else ""), name, keep_broken)
     header = next(rows, None)
     if header is None:
-        raise EmptyTextError(f"{name} is empty. Add a header and a sentence in each row.")
+        raise EmptyTextError(f"{name} is empty. Add a header, and write one sentence per row.")
     return [cell.strip() for cell in header[1]], rows
 
 
@@ -417,7 +425,7 @@ def _rows(
             return
         if row and separator == "\t" and any("\n" in cell and "\t" in cell for cell in row):
             # Many programs write TSV without quoting, so two quotation marks may not enclose a cell.
-            problem = f"a quotation mark in line {line:,} joins it with the next line"
+            problem = f"a quotation mark in line {line:,} joins this line with the next line"
             remedy = 'Write each " as "" and the cell in quotation marks, or save the table as CSV.'
         if problem and (is_header or not keep_broken):
             raise TextError(f"{name} is a broken table: {where}{problem}. {remedy}")
@@ -442,14 +450,15 @@ def find_column(header: Sequence[str], column: str | None, name: str) -> int:
         default = default_column(header)
         if default is None:
             raise SelectionError(
-                f"{name} has {len(header)} columns: {_list_columns(header)}. Name one of them."
+                f"{name} has {len(header)} columns: {_list_columns(header)}. Choose one of these columns."
             )
         return default
     matches = [index for index, name_in_header in enumerate(header) if name_in_header == column.strip()]
     if len(matches) != 1:
         problem = "several columns" if matches else "no column"
         raise SelectionError(
-            f"{name} has {problem} {column}; there are {_list_columns(header)}. Name one of them."
+            f"{name} has {problem} {column}. Its columns are {_list_columns(header)}. Choose one of "
+            "these columns."
         )
     return matches[0]
 

@@ -153,10 +153,10 @@ def to_checkpoint(
 HEAD, ALL, LORA, TOP = "head", "all", "lora", "top"
 
 UPDATES: Mapping[str, str] = {
-    HEAD: "The head only. The encoder is frozen, so its vectors are computed only once.",
-    TOP: "The last K layers and the head.",
-    ALL: "All parameters, including the embeddings.",
-    LORA: "The head, and low-rank updates of the matrices in all layers (Hu et al. 2022).",
+    HEAD: "Train only the head. The encoder is frozen, so its vectors are computed only once.",
+    TOP: "Train the last K layers and the head.",
+    ALL: "Train all parameters, including the embeddings.",
+    LORA: "Train the head, and low-rank updates of the matrices in all layers (Hu et al. 2022).",
 }
 """Update scopes; "top" is written with its number of layers, as in "top:2"."""
 
@@ -188,7 +188,8 @@ def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Mod
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
             return name, list(module)
     raise UnavailableError(
-        f"{type(network).__name__} has no list of separate layers. Choose head or all instead."
+        f"{type(network).__name__} has no list of separate layers, so its last layers cannot be "
+        "selected. Choose head or all instead."
     )
 
 
@@ -220,7 +221,7 @@ def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parame
         count = int(update.partition(":")[2])
         name, layers = encoder_layers(full_model.base_model)
         if count > len(layers):
-            raise SelectionError(f"{update} has more layers than this model, which has {len(layers)}.")
+            raise SelectionError(f"{update} selects more layers than this model has ({len(layers)}).")
         prefixes = [
             f"{full_model.base_model_prefix}.{name}.{index}." for index in range(len(layers))[-count:]
         ]

@@ -75,8 +75,8 @@ def check_space(target_folder: Path, size: int) -> None:
         free = shutil.disk_usage(_target(target_folder).parent).free
     if free < size:
         raise ExportError(
-            f"{target_folder} needs about {format_bytes(size)}, but only {format_bytes(free)} are free on "
-            "its disk. Free some space, or choose another folder."
+            f"{target_folder} needs about {format_bytes(size)}, but only {format_bytes(free)} are free "
+            "on the disk. Free some space, or choose another folder."
         )
 
 
@@ -86,13 +86,14 @@ def _target(target_folder: Path) -> Path:
     with suppress(FileNotFoundError):
         os.lstat(real)  # raises an error if the name is too long or a parent is a file
     if real.is_symlink():
-        raise ExportError(f"{target_folder} is a link in a loop. Remove it, or choose another name.")
+        raise ExportError(
+            f"{target_folder} is a symbolic link that forms a loop. Remove the link, or choose another name."
+        )
     try:
         str(real).encode()
     except UnicodeEncodeError:
         raise ExportError(
-            f"{target_folder} is not UTF-8, and models cannot be saved under such a path. Choose another "
-            "place."
+            f"The path {target_folder} is not UTF-8, so models cannot be saved there. Choose another path."
         ) from None
     return real
 
@@ -100,11 +101,11 @@ def _target(target_folder: Path) -> Path:
 def _check_parent(target_folder: Path, real: Path) -> None:
     parent = real.parent
     if not parent.is_dir():
-        raise ExportError(f"There is no folder {parent}. Create it, or choose another place.")
+        raise ExportError(f"There is no folder {parent}. Create this folder, or choose another path.")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise ExportError(f"{parent} is not writable. Choose another place.")
+        raise ExportError(f"{parent} is not writable. Choose another path.")
     if os.path.ismount(real):  # a mount point cannot be renamed, so it cannot be replaced
-        raise ExportError(f"{target_folder} is a mount point. Choose a folder in it.")
+        raise ExportError(f"{target_folder} is a mount point. Choose a folder inside the mount point.")
 
 
 def _check_replaceable(target_folder: Path, real: Path, replaces: bool) -> None:
@@ -195,12 +196,16 @@ def find_leftovers(target_folder: Path) -> list[str]:
         for path in sorted(real.parent.glob(f"{_escaped(_prefix(real))}.*")):
             if path.suffix == _PART:
                 results.append(
-                    f"{path} is incomplete, because the process that wrote it was ended. Delete it."
+                    f"{path} is incomplete, because the process that wrote this folder was ended. Delete "
+                    "the folder."
                 )
             elif path.suffix == _OLD and target_folder.exists():
-                results.append(f"{path} is the previous content of {target_folder}. Delete it.")
+                results.append(f"{path} is the previous content of {target_folder}. Delete this folder.")
             elif path.suffix == _OLD:
-                results.append(f"{path} is the original content of {target_folder}. Rename it back.")
+                results.append(
+                    f"{path} is the original content of {target_folder}. Rename the folder to its "
+                    "original name."
+                )
     return results
 
 
@@ -342,7 +347,7 @@ def _system_errors(target_folder: Path) -> Iterator[None]:
 
 
 def _refused(target_folder: Path, error: Exception) -> ExportError:
-    return ExportError(f"{target_folder} cannot be written: {_reason(error)}. Choose another place.")
+    return ExportError(f"{target_folder} cannot be written: {_reason(error)}. Choose another path.")
 
 
 def _reason(error: Exception) -> str:

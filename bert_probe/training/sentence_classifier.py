@@ -38,9 +38,11 @@ from bert_probe.training.training_loop import STOPPED, EvaluationPoint, OnEvalua
 AUTO, SENTENCE, CLS = "auto", "sentence", "cls"
 
 HEADS = {
-    AUTO: "sentence where the checkpoint declares its pooling and only the head is trained; otherwise cls.",
+    AUTO: "The default is sentence if the checkpoint declares its pooling and only the head is trained; "
+    "otherwise cls.",
     SENTENCE: "A linear head on the model's own sentence vector, fitted with scikit-learn.",
-    CLS: "The head of transformers' class for the task, for most families on the vector of [CLS].",
+    CLS: "The head of the transformers class for the task, which for most model families reads the "
+    "vector of [CLS].",
 }
 """Heads of text classification → what they read."""
 
@@ -65,7 +67,7 @@ def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
     network = type(checkpoint.model).__name__
     names = MODEL_MAPPING_NAMES.get(checkpoint.description.family, "")
     if not problem and network not in ([names] if isinstance(names, str) else names):
-        problem = f"its encoder ({network}) is a part of a larger model"
+        problem = f"its encoder ({network}) is part of a larger model"
     return problem
 
 
@@ -176,11 +178,13 @@ def _notes(unfinished: Sequence[str], held_out: Sequence[Any]) -> list[str]:
     notes = []
     if unfinished:
         notes.append(
-            f"scikit-learn reached its limit of {_MAX_ITERATIONS:,} iterations for C = "
+            f"The fit did not converge within the limit of {_MAX_ITERATIONS:,} iterations for C = "
             f"{', '.join(unfinished)}."
         )
     if not held_out:
-        notes.append(f"No texts are held out, so C was not selected; it is {DEFAULT_PENALTY:g}.")
+        notes.append(
+            f"No texts are held out, so C was not selected; the default, {DEFAULT_PENALTY:g}, is used."
+        )
     return notes
 
 

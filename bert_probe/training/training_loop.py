@@ -346,7 +346,7 @@ class LinearHead:
                 raise UnavailableError(
                     f"The head of {type(self._whole).__name__} depends on more than each token's own "
                     "vector, so "
-                    "it cannot be trained separately. Update the last layers too, for example top:1."
+                    "it cannot be trained separately. Train the last layers as well, for example with top:1."
                 )
             return _read_all
         mask_of_one = torch.ones_like(mask[:, :1])

@@ -155,8 +155,8 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
         f"Compute {measure.label.lower()}" if start else "Compute all layers first",
         work,
         "layer passes",
-        f"Runs {len(layers) * len(trace.tokens):,} forward passes through one layer each. You can cancel at "
-        "any time.",
+        f"This analysis runs {len(layers) * len(trace.tokens):,} forward passes through one layer each. "
+        "You can cancel at any time.",
         start=start,
     )
     return done is True
@@ -383,9 +383,9 @@ def _row_sums(model: ViewModel, result: AttentionResult) -> str:
     if question.specials and not question.renormalize:
         return "Each row sums to 1. The columns need not sum to 1."
     if question.specials:
-        return "Each row was divided by its sum, so rows sum to 1."
+        return "Each row was divided by its sum, so the rows sum to 1."
     if question.renormalize:
-        return "Special tokens are hidden and each row was renormalized, so rows sum to 1 again."
+        return "Special tokens are hidden, and each row was renormalized, so the rows sum to 1 again."
     sums = result.row_sums
     return (
         f"Special tokens are hidden, so the rows sum to between {sums.min():.2f} and {sums.max():.2f}. The "
@@ -483,10 +483,10 @@ def model_view(trace: Trace) -> None:
 
     with footer(
         model,
-        "Each thumbnail is one head: rows are queries, columns are keys. In long texts, each pixel covers "
-        "several tokens and shows the largest of their weights. A label describes where a head attends on "
-        "this text, not its function. The export contains the measures for sorting heads. To export the "
-        "weights, use the Heatmap view.",
+        "Each thumbnail is one head: rows are queries, columns are keys. In long texts, each pixel "
+        "covers several tokens and shows the largest of their weights. A label describes where a head "
+        "attends on this text, not the function of the head. The export contains the measures for "
+        "sorting heads. To export the weights, use the Heatmap view.",
     ):
         export(
             profiles,

@@ -85,8 +85,8 @@ def ask(
         if about:
             st.caption(about)
         st.caption(
-            "A folder is read from this machine. Any other name is looked up on the Hugging Face Hub, and "
-            "the model is downloaded. Nothing has been opened yet."
+            "A folder is read from this machine. Any other name is looked up on the Hugging Face Hub, "
+            "and the model is downloaded. No model has been opened yet."
         )
         with st.container(horizontal=True):
             st.button("Open", type="primary", on_click=on_click, key=f"{key}_agree")
@@ -122,9 +122,9 @@ def offer_conversion(
     with st.container(border=True, key=f"{key}_convert"):
         st.subheader("Convert the weights", anchor=False)
         st.caption(
-            "A separate process without network access reads only the numbers of the file, and saves them as "
-            "safetensors in a new folder. The original is not changed. A file that tries to run code is "
-            "rejected."
+            "A separate process without network access reads only the numbers of the file, and saves "
+            "the numbers as safetensors in a new folder. The original file is not changed. A file that "
+            "tries to run code is rejected."
         )
         if error.converted_revision is not None:
             reference = error.converted_revision

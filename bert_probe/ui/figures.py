@@ -13,7 +13,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.vectors.dimensions import DimensionCurveResult
 from bert_probe.analyses.vectors.sentences import SentenceMapResult
 from bert_probe.analyses.vectors.similarity import CosineDistribution, SimilarityBaselineResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
@@ -324,14 +323,7 @@ def length_histogram(lengths: Array, limit: int) -> Any:
             customdata=np.stack([edges[:-1], edges[1:] - 1], axis=1)[selected],
             hovertemplate="%{customdata[0]} to %{customdata[1]} tokens: %{y} documents<extra></extra>",
         )
-    figure.add_scatter(
-        x=[limit + 0.5] * 2,
-        y=[0, 1.08 * counts.max()],
-        mode="lines",
-        line={"color": ACCENT, "width": 3},
-        name=f"limit: {limit:,} tokens",
-        hoverinfo="skip",
-    )
+    mark_limit(figure, limit, (0, 1.08 * counts.max()), f"limit: {limit:,} tokens")
     return apply_layout(
         figure,
         240,
@@ -340,6 +332,23 @@ def length_histogram(lengths: Array, limit: int) -> Any:
         barmode="overlay",
         xaxis={"title": "tokens", "zeroline": False, "rangemode": "tozero"},
         yaxis={"title": "documents", "zeroline": False},
+    )
+
+
+def mark_limit(figure: Any, limit: int, ends: tuple[float, float], name: str) -> None:
+    """Draw a vertical line on a histogram of integers, to the right of a limit.
+
+    Args:
+        ends: lower and upper end of the line.
+        name: the line in the legend.
+    """
+    figure.add_scatter(
+        x=[limit + 0.5] * 2,
+        y=ends,
+        mode="lines",
+        line={"color": ACCENT, "width": 3},
+        name=name,
+        hoverinfo="skip",
     )
 
 
@@ -415,7 +424,7 @@ def threshold_histograms(
         y=[0, 1.08 * peak],
         mode="lines",
         line={"color": GRAY, "width": 3, "dash": "dash"},
-        name="threshold, with its 95% interval",
+        name="threshold with 95% interval",
         hovertemplate=f"{threshold:.4f}<extra></extra>",
     )
     return apply_layout(
@@ -425,7 +434,7 @@ def threshold_histograms(
         barmode="overlay",
         bargap=0,
         xaxis={"title": name, "zeroline": False},
-        yaxis={"title": "% of the pairs of each kind", "zeroline": False},
+        yaxis={"title": "% of the pairs of each class", "zeroline": False},
     )
 
 
@@ -443,38 +452,6 @@ class PairCurve:
 
     name: str
     cosines: Array
-
-
-def dimension_curve(result: DimensionCurveResult) -> Any:
-    """Return a figure of the agreement between truncated and full vectors by number of dimensions."""
-    figure = go.Figure()
-    curves = (
-        ("Spearman", result.spearman, ACCENT),
-        ("Pearson", result.pearson, GRAY),
-        ("same nearest neighbor", result.same_neighbor, SECOND),
-    )
-    for name, values, color in curves:
-        figure.add_scatter(
-            x=result.sizes,
-            y=values,
-            mode="lines+markers",
-            line={"color": color, "width": 3 if color == ACCENT else 2},
-            name=name,
-            hovertemplate=f"{name} at %{{x:,}} dimensions: %{{y:.4f}}<extra></extra>",
-        )
-    low = min(0.5, float(np.nanmin([*(values for _, values, _ in curves)])))
-    return apply_layout(
-        figure,
-        320,
-        legend="above",
-        xaxis={
-            "title": "dimensions (logarithmic)",
-            "type": "log",
-            "tickvals": result.sizes,
-            "ticktext": [f"{size:,}" for size in result.sizes],
-        },
-        yaxis={"title": "agreement", "range": [low - 0.03, 1.03]},
-    )
 
 
 def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve | None) -> Any:

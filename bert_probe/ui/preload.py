@@ -11,7 +11,7 @@ from functools import cache
 
 from streamlit import delta_generator
 
-from bert_probe.runtime.imports import long_lived_imports
+from bert_probe.core.extras import long_lived_imports
 
 
 def start() -> None:

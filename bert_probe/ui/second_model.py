@@ -51,10 +51,10 @@ class FineTunedExample:
         training, best = self.training, self.training.best
         return (
             f"Model B is a copy of {self.original} whose last layers and new classification head were "
-            f"fine-tuned on {len(training.data.rows):,} sample sentences about six topics ({best.epoch:g} "
-            f"epochs, seed 0). {training.measure.capitalize()} on {len(training.held_out.rows):,} held-out "
-            f"sentences: {best.measure:.0%}. It is in memory only. Training on other data would give "
-            "different changes."
+            f"fine-tuned on {len(training.data.rows):,} sample sentences about six topics "
+            f"({best.epoch:g} epochs, seed 0). {training.measure.capitalize()} on "
+            f"{len(training.held_out.rows):,} held-out sentences: {best.measure:.0%}. Model B is in "
+            "memory only. Training on other data would give different changes."
         )
 
 
@@ -149,7 +149,7 @@ def explain(a: Checkpoint) -> None:
             on_click=_compare_with_itself,
             args=(workbench.request().model or BUILT_IN,),
         )
-        st.caption("Comparing a model with itself gives 0 everywhere.")
+        st.caption("If a model is compared with itself, all changes are 0.")
 
 
 def _fine_tune_example(a: Checkpoint) -> None:
@@ -161,9 +161,9 @@ def _fine_tune_example(a: Checkpoint) -> None:
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",
-        f"Trains the last layers and a new classification head on {len(everyday_topics().rows):,} sample "
-        "sentences about six topics, included in the package. This takes seconds for the built-in model "
-        "and minutes for a large model. Model A is not changed.",
+        f"This trains the last layers and a new classification head on {len(everyday_topics().rows):,} "
+        "sample sentences about six topics, included in the package. Training takes seconds for the "
+        "built-in model and minutes for a large model. Model A is not changed.",
         activity="Fine-tuning the copy",
     )
     if training is None:

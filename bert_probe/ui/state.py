@@ -203,7 +203,7 @@ def select_head(key: str, count: int) -> int | str:
         format_func=lambda option: "Mean of all" if option == "mean" else str(option),
         key=key,
         persist_state="session",
-        help="Each layer has several attention heads with their own weights. The mean is a summary that "
+        help="Each layer has several attention heads with their own weights. The mean over the heads "
         "hides what individual heads do.",
     )
     return "mean" if head is None else head

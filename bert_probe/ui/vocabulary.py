@@ -26,9 +26,9 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.pieces import KINDS, MATCHES, WORD, VocabularyTokens, visible
 from bert_probe.ui import blocks, figures, second_model, state, workbench
+from bert_probe.ui.blocks import numbers
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
-from bert_probe.ui.vectors import numbers
 
 _PARTS = {"pieces": "Tokens", "kinds": "Types and scripts", "text": "Your text"}
 _TOKEN = "near"
@@ -41,8 +41,8 @@ _MATCHES = dict(zip(MATCHES, ("Contains", "Starts with", "Equals", "Regular expr
 _MARKERS = {
     "##": "A token that continues a word starts with \\#\\#.",
     "Ġ": "Ġ is the space before a word; a token without it continues a word, or starts a text.",
-    "▁": "▁ is the space before a word; a token without it continues a word. Text without spaces, such as "
-    "Chinese, consists of such tokens only.",
+    "▁": "▁ is the space before a word; a token without it continues a word. Text without spaces, such "
+    "as Chinese text, consists only of tokens without ▁.",
 }
 """Explanations of the tokenizers' word boundary markers."""
 
@@ -213,10 +213,11 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
         "Histogram of the cosines of random pairs of tokens, with the neighbors marked",
     )
     blocks.caveat(
-        "Input embeddings are rows of the word embedding matrix, before position and segment embeddings and "
-        f"LayerNorm, so they do not depend on the text. The baseline has {len(result.unrelated):,} random "
-        "pairs with a fixed seed; the dotted line is its 95th percentile. Neighbors may share a spelling, a "
-        "part of speech or a low frequency in the training data, as well as a meaning."
+        "Input embeddings are rows of the word embedding matrix, before position and segment embeddings "
+        "and LayerNorm, so the vectors do not depend on the text. The baseline has "
+        f"{len(result.unrelated):,} random pairs with a fixed seed; the dotted line is its 95th "
+        "percentile. Neighbors may share a spelling, a part of speech or a low frequency in the "
+        "training data, as well as a meaning."
     )
     export(result, "neighbors", label="Export neighbors")
 
@@ -437,7 +438,8 @@ def _metrics(result: FertilityResult, letter: str) -> None:
 
 def _caveat() -> None:
     blocks.caveat(
-        "Here, a word is a sequence of letters and digits or a single symbol, so that vocabularies can be "
-        "compared. Text without spaces has long words. Tokens per word (fertility) and the share of split "
-        "words follow Rust et al. 2021. More tokens mean longer inputs and less information per token."
+        "In this table, a word is a sequence of letters and digits or a single symbol, so that "
+        "vocabularies can be compared. In text without spaces, a word can be very long. Tokens per word "
+        "(fertility) and the share of split words follow Rust et al. 2021. More tokens mean longer "
+        "inputs and less information per token."
     )

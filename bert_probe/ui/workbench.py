@@ -55,9 +55,9 @@ _OWN_INPUTS = {
     "report": OwnInput("the views that you add with Export on other pages", has_model=False),
     "corpus": OwnInput("a store of sentences, which you choose or build on the page"),
     "heads": OwnInput("many sentences, which you choose on the page", "heads_part", ("many",)),
-    "context": OwnInput("its own sentences, which you add on the page"),
-    "sentences": OwnInput("its own sentences, which you type on the page"),
-    "search": OwnInput("its own query and documents"),
+    "context": OwnInput("sentences that you add on the page"),
+    "sentences": OwnInput("sentences that you type on the page"),
+    "search": OwnInput("a query and documents that you enter on the page"),
     "evaluate": OwnInput("judged data, which you choose on the page"),
     "map": OwnInput("a file, which you choose on the page", "map_from", ("file",)),
     "train": OwnInput("a dataset, which you choose on the page"),
@@ -336,8 +336,9 @@ def draw_sidebar() -> None:
                     required=True,
                     format_func=_RELATIONS.__getitem__,
                     key="draft_relation",
-                    help="A separate text is processed on its own and compared with A. A second segment is "
-                    "joined to A with [SEP], so that tokens of both can attend to each other.",
+                    help="A separate text is processed on its own and compared with A. A second segment "
+                    "is joined to A with [SEP], so that the tokens of both sentences can attend to "
+                    "each other.",
                 )
             allowed = permissions.current()
             with st.expander("Length" if len(allowed.models) == 1 else "Model and length"):
@@ -346,7 +347,8 @@ def draw_sidebar() -> None:
                     "Truncate long texts",
                     now.truncate,
                     key="draft_truncate",
-                    help="If this is off, a text that is longer than the model accepts causes an error.",
+                    help="If this option is off, a text that exceeds the maximum length of the model "
+                    "causes an error.",
                 )
             blocks.not_run(_submitted_values())
             if allowed.is_public:

@@ -91,7 +91,7 @@ def token_matches_heatmap(part: TokenMatches) -> Heatmap:
         ("query", "document"),
         COSINES if is_cosine else Scale.around_zero(part.similarities, coverage=1),
         "similarity",
-        "Similarity of each token of the query and of the document; the best match of each row is outlined",
+        "Similarity between each query token and each document token; the best match of each row is outlined",
         "token-matches",
     )
     marked = [(row, int(column)) for row, column in enumerate(part.best)]
@@ -127,7 +127,7 @@ def contacts_title(result: ContactsResult) -> str:
         place = "mean of all heads"
     else:
         place = f"layer {layer + 1}, " + ("mean of its heads" if head == "mean" else f"head {int(head) + 1}")
-    return f"Not a contact prediction: APC-corrected attention, {place}"
+    return f"APC-corrected attention, which is not a contact prediction, {place}"
 
 
 def contacts_heatmap(result: ContactsResult) -> Heatmap:

@@ -15,10 +15,9 @@ from bert_probe.analyses.attribution.attribution import AttributionResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
 from bert_probe.analyses.attribution.methods import methods
-from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
-from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
 from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
 from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
+from bert_probe.analyses.comparison.model_similarity import HeadMatchesResult, LayerSimilarityResult
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.analyses.vectors.embedding import HiddenStatesResult
@@ -391,7 +390,7 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption="Accuracy of the most attended other word as the prediction, from "
+            caption="Accuracy of predicting the other word with the largest weight, from "
             f"{DIRECTIONS[direction]}",
             square=False,
             file_name="relations",

@@ -53,8 +53,8 @@ def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, b
     unit = "words" if result.question.words else "tokens"
     if len(result.marks) > MAX_TOKENS:
         raise TextError(
-            f"{len(result.marks):,} {unit}, but a map shows at most {MAX_TOKENS:,}. Use fewer texts, or "
-            "export the table with the command line."
+            f"{len(result.marks):,} {unit}, but a map shows at most {MAX_TOKENS:,} {unit}. Use fewer "
+            "texts, or export the table with the command line."
         )
     shares = result.planes.by_layer.sum(axis=1)
     names = list(dict.fromkeys(mark.display for mark in result.marks))

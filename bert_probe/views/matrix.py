@@ -131,7 +131,7 @@ def _checked(values: ArrayLike, rows: int, columns: int, decimals: int) -> Matri
     array = np.ascontiguousarray(values, dtype=np.dtype("<f4"))
     if array.ndim != 2 or array.shape != (rows, columns):
         raise ValueError(
-            f"The values have the shape {list(array.shape)}, but there are {rows} row labels and {columns} "
+            f"The values have shape {list(array.shape)}, but there are {rows} row labels and {columns} "
             "column labels."
         )
     if not rows or not columns:
@@ -139,7 +139,7 @@ def _checked(values: ArrayLike, rows: int, columns: int, decimals: int) -> Matri
     if np.isinf(array).any():
         raise ValueError("The values contain infinity, which has no color. Use NaN for missing values.")
     if not 0 <= decimals <= 9:
-        raise ValueError(f"decimals is {decimals}; decimals must be between 0 and 9.")
+        raise ValueError(f"decimals must be between 0 and 9, not {decimals}.")
     return array
 
 

@@ -201,9 +201,9 @@ class Scale:
 
     def __post_init__(self) -> None:
         if self.kind not in ("sequential", "diverging"):
-            raise ValueError(f"kind is {self.kind!r}; it must be 'sequential' or 'diverging'.")
+            raise ValueError(f"kind must be 'sequential' or 'diverging', not {self.kind!r}.")
         if self.curve not in ("linear", "sqrt"):
-            raise ValueError(f"curve is {self.curve!r}; it must be 'linear' or 'sqrt'.")
+            raise ValueError(f"curve must be 'linear' or 'sqrt', not {self.curve!r}.")
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(
                 f"The range {self.low} to {self.high} is invalid: both ends must be finite and low < high."

@@ -16,10 +16,9 @@ from bert_probe.analyses.attribution.attribution import AttributionResult, Simil
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulnessResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
-from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
-from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
 from bert_probe.analyses.comparison.minimal_pair import MinimalPairResult, MinimalPairRowResult
 from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
+from bert_probe.analyses.comparison.model_similarity import HeadMatchesResult, LayerSimilarityResult
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult

@@ -53,7 +53,7 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     summand_keys, summands = steps.summands(MAX_SUMMANDS)
     names = [f"{shorten(steps.tokens[position].display)} ({position})" for position in summand_keys]
     if len(summands) > len(summand_keys):
-        names.append(f"{len(steps.tokens) - len(summand_keys)} others")
+        names.append(f"{len(steps.tokens) - len(summand_keys)} other keys")
 
     def vectors(values: Sequence[Array], rows: list[str], scale: Scale, name: str, caption: str) -> Heatmap:
         return strips(values, rows, scale, f"steps-{name}", caption, "vector")

@@ -54,8 +54,8 @@ def describe_calibration(calibration: Mapping[str, Any]) -> str:
         return f"{float(calibration['score']):.4f} is higher than the {name} of {share} of {reference}."
     median, high, highest = (float(calibration["percentiles"][key]) for key in ("50", "95", "99"))
     return (
-        f"Half of the {reference} have a {name} below {median:.2f}, 95% have one below {high:.2f}, and 99% "
-        f"have one below {highest:.2f}."
+        f"Half of the {reference} have a {name} below {median:.2f}, 95% have a {name} below {high:.2f}, "
+        f"and 99% have a {name} below {highest:.2f}."
     )
 
 

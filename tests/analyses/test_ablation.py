@@ -302,7 +302,7 @@ def test_inconsistent_shapes_raise_shape_error(minilm: Checkpoint) -> None:
         with pytest.raises(ShapeError):
             replace(result, **wrong)  # type: ignore[arg-type]
     each = np.zeros((6, 12))
-    with pytest.raises(ShapeError, match=r"both must be \[layer, head\]"):
+    with pytest.raises(ShapeError, match=r"must have shape \[layer, head\]"):
         HeadAblationSweepResult(HeadAblationSweep(), result.inputs, each, each[1:])
     assert isinstance(result, HeadAblationResult)
 

@@ -13,7 +13,7 @@ from scipy.stats import pearsonr, spearmanr
 
 import bert_probe
 from bert_probe import DimensionCurve
-from bert_probe.analyses.vectors.dimensions import _costs
+from bert_probe.analyses.evaluation.vector_comparison import _costs
 from bert_probe.errors import UnavailableError
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import families, sentence_models
@@ -72,7 +72,7 @@ def test_too_few_sentences_and_sparse_vectors_raise(
     family_folder: Callable[[str], Path], trained_folder: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
     checkpoint = bert_probe.load(family_folder("bert"))
-    with pytest.raises(UnavailableError, match="2 sentences have too few pairs"):
+    with pytest.raises(UnavailableError, match="2 sentences are too few"):
         DimensionCurve().of(checkpoint, ["a", "b"])
     with sentence_models.without_warnings():
         from sentence_transformers import SparseEncoder

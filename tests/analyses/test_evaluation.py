@@ -254,7 +254,8 @@ def test_invalid_rows_raise_errors_with_lines(trained_on: Trained, minilm: Check
         Evaluate().of(labeller, [])
     unknown = classed(("One", "O"), ("Two", "<b>x</b>"), ("Three", "B-ORG"))
     with pytest.raises(
-        TextError, match=r"line 3: <b>x</b> is not a label of .*; line 4: B-ORG .* Its labels are O"
+        TextError,
+        match=r"line 3: <b>x</b> is not a label of .*; line 4: B-ORG .* The labels of the model are O",
     ):
         Evaluate().of(head, unknown)
     sentence = TaggedSentence(("a",), ("NOUN",), (), (), "a", ((0, 1),), {}, 7)

@@ -114,10 +114,10 @@ def test_url_without_pairs_raises(minilm: Checkpoint, address_value: str) -> Non
         ("ground", "must be a list"),
         (["ab"], "but contains 'ab'"),
         ([("a",)], "but contains"),
-        ([("a", -1)], "-1 is not a word"),
-        ([("a", True)], "True is not a word"),
-        ([("a", 1.0)], "1.0 is not a word"),
-        ([(None, "a")], "None is not a word"),
+        ([("a", -1)], "-1 is neither a word nor"),
+        ([("a", True)], "True is neither a word nor"),
+        ([("a", 1.0)], "1.0 is neither a word nor"),
+        ([(None, "a")], "None is neither a word nor"),
     ],
 )
 def test_invalid_word_pairs_raise(pairs: object, sentence: str) -> None:
@@ -141,7 +141,7 @@ def test_unknown_words_raise(minilm: Checkpoint, pair: tuple[str, str | int], se
 def test_weights_without_ranks_raise_error(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = FindHeads([(1, 2)]).of(trace)
-    with pytest.raises(ShapeError, match=r"both must be \[layer, head\]"):
+    with pytest.raises(ShapeError, match=r"must have shape \[layer, head\]"):
         FindHeadsResult(
             result.question, InputRecord.of(trace), result.words, result.weights, result.ranks[1:]
         )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bert_probe import HeadMatches
-from bert_probe.analyses.comparison import head_matches
+from bert_probe.analyses.comparison import model_similarity
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import pictures
@@ -115,7 +115,7 @@ def test_result_does_not_depend_on_chunk_size(
         size = 8 * a.heads * len(full.spans.rows) * len(full.spans.spans)
         reports = Told()
         with monkeypatch.context() as patch:
-            patch.setattr(head_matches, "CHUNK_BYTES", layers * size)
+            patch.setattr(model_similarity, "CHUNK_BYTES", layers * size)
             parts = HeadMatches().of(a, b, reports)
         np.testing.assert_array_equal(parts.matrix, full.matrix)
         assert reports.all[-1] == (9, 9)

@@ -135,7 +135,9 @@ def test_too_many_texts_for_a_server_are_refused(minilm: Checkpoint, monkeypatch
     data = texts(3)
     LabelEvaluation().check_limits(minilm, data, False, None)
     monkeypatch.setattr(label_evaluation, "MAX_PROBABILITIES", 2 * len(data.rows))
-    with pytest.raises(UnavailableError, match=r"are too many here for .* classes\. Give at most 6 texts"):
+    with pytest.raises(
+        UnavailableError, match=r"evaluates at most 6 texts with .* classes, not .*\. Use fewer texts"
+    ):
         LabelEvaluation().check_limits(minilm, data, False, None)
 
 
@@ -156,7 +158,7 @@ def test_calibration_error_by_hand() -> None:
     [
         ("text,label\na,x\nb,x\n", UnavailableError, "The texts have 1 class. Use texts of 2 to"),
         ("text,label\na,x\nb,x\nc,y\n", UnavailableError, "1 classes have only one text.*: y"),
-        ("text,label\na,0.5\nb,1.5\n", TextError, "The labels are of the kind number"),
+        ("text,label\na,0.5\nb,1.5\n", TextError, "The labels are of the type number"),
         ("text_a,text_b,label\na,b,x\nc,d,y\n", TextError, "has text pairs"),
     ],
 )

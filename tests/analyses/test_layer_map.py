@@ -93,7 +93,7 @@ def test_invalid_vectors_raise(basis: str) -> None:
         apart = planes([np.zeros((1, 4)), np.eye(4)[:1]], basis)
         np.testing.assert_allclose(apart.points[:, 0], [[-0.5, 0], [0.5, 0]], atol=1e-12)
         assert np.isnan(apart.by_layer).all(), "one token has no variance of its own"
-    with pytest.raises(ShapeError, match="they must be"):
+    with pytest.raises(ShapeError, match="points must have shape"):
         Planes(np.zeros((2, 3)), None, np.zeros((2, 2)))
 
 
@@ -170,7 +170,7 @@ def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
     ask = CorpusTokenMap().of
     with pytest.raises(EmptyTextError, match="There is no text"):
         ask(checkpoint, [" "])
-    with pytest.raises(TextError, match=r"Line 2: .* tokens; this model accepts"):
+    with pytest.raises(TextError, match=r"Line 2: .* tokens, but this model accepts"):
         ask(checkpoint, ["One", "word " * 5000])
     with pytest.raises(TextError, match="Pass a list of texts"):
         ask(checkpoint, "One text")

@@ -130,7 +130,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "word weights": (
         "modules.json",
         lambda modules: [*modules, {**modules[1], "type": "sentence_transformers.models.WordWeights"}],
-        "WordWeights is not supported: it weights tokens by a list of words",
+        "WordWeights is not supported: it weights the tokens by a list of words",
     ),
     "repeated pooling": (
         "modules.json",
@@ -161,7 +161,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "input of Dense": (
         "2_Dense/config.json",
         lambda c: c | {"in_features": 33},
-        "33 dimensions, but gets 32",
+        "33 dimensions, but receives 32",
     ),
     "output of Dense": ("2_Dense/config.json", lambda c: c | {"out_features": 21}, "have the shapes"),
     "huge Dense": ("2_Dense/config.json", lambda c: c | {"out_features": 10**9}, "have the shapes"),

@@ -68,7 +68,7 @@ def test_correlations_are_those_of_sentence_transformers(minilm: Checkpoint) -> 
         model_side.astype(np.float32) for model_side in (result.models[0].first, result.models[0].second)
     )
 
-    class Encoded:
+    class PairEncoderStub:
         """A stub for a sentence-transformers model that returns the vectors of this package."""
 
         similarity_fn_name = "cosine"
@@ -85,7 +85,7 @@ def test_correlations_are_those_of_sentence_transformers(minilm: Checkpoint) -> 
         similarity_fn_names=["cosine"],
     )
     evaluator.store_metrics_in_model_card_data = lambda *_: None  # type: ignore[method-assign]
-    expected = evaluator(Encoded())  # type: ignore[arg-type]
+    expected = evaluator(PairEncoderStub())  # type: ignore[arg-type]
     table = result.table().set_index("measure")
     assert table.loc["cosine_spearman", "value"] == pytest.approx(expected["spearman_cosine"], abs=1e-6)
     assert table.loc["cosine_pearson", "value"] == pytest.approx(expected["pearson_cosine"], abs=1e-6)

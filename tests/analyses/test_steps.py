@@ -104,7 +104,7 @@ def test_summands_of_output_equal_hand_computation() -> None:
 
 
 def test_inconsistent_steps_raise() -> None:
-    with pytest.raises(ShapeError, match=r"keys has shape \(2, 2\), but must be \(3, 2\)"):
+    with pytest.raises(ShapeError, match=r"keys must have shape \(3, 2\), not \(2, 2\)"):
         made([0, 0, 0], keys=np.zeros((2, 2)))
     with pytest.raises(ShapeError, match="values"):
         made([0, 0, 0], model_output=[1, 2, 3])

@@ -463,7 +463,7 @@ def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) 
         Attribution(target="first").of(trained_on("bert", "question-answering").trace("Who?", TEXT))
     with pytest.raises(TextError, match="Pass a second text"):
         Attribution().of(minilm.trace(A))
-    with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
+    with pytest.raises(UnavailableError, match="It has a task head for sentence-similarity"):
         Attribution("fill-mask").of(minilm.trace(A))
 
 

@@ -310,7 +310,7 @@ def test_format_follows_the_suffix(trace: Trace, tmp_path: Path) -> None:
 def test_unwritable_path_is_an_export_error(name: str, trace: Trace, tmp_path: Path) -> None:
     (tmp_path / "a_folder.csv").mkdir()
     (tmp_path / "file").touch()
-    with pytest.raises(ExportError, match=r"cannot be written: .+\. Choose another place\.$"):
+    with pytest.raises(ExportError, match=r"cannot be written: .+\. Choose another path\.$"):
         files.save(bert_probe.Tokens().of(trace).table(), tmp_path / name)
 
 

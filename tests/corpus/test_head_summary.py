@@ -78,7 +78,7 @@ def test_confidence_interval_matches_manual_calculation() -> None:
     matches = MeasureStatistics(3, 2 * unit, unit, unit, 3 * unit, np.array([[[1, 1, 1]]]))
     assert matches.interval_half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
     assert np.isnan(replace(matches, count=1).interval_half_widths).all()
-    with pytest.raises(ShapeError, match=r"must have a shape that begins with .* \(layers, heads\)"):
+    with pytest.raises(ShapeError, match=r"shape of values must begin with .*  \(layers, heads\)"):
         replace(matches, minima=np.ones((2, 1)))
 
 
@@ -245,8 +245,8 @@ def test_questions_survive_round_trips(question: Any, stores: Stores) -> None:
         ),
         (["heads", "tokens", "--save-view", "a.json"], "cannot be saved in a view file"),
         (["histograms", "tokens", "--out", "a.svg"], "visualization"),
-        (["heads", "nowhere"], "Use a folder written by corpus run."),
-        (["histograms", "."], "Use a folder written by corpus run."),
+        (["heads", "nowhere"], "Use a folder that was written by bert-probe corpus run."),
+        (["histograms", "."], "Use a folder that was written by bert-probe corpus run."),
     ],
 )
 def test_invalid_questions_raise_readable_errors(words: list[str], message: str) -> None:

@@ -177,7 +177,7 @@ def test_files_and_command(tmp_path: Path) -> None:
         ({"vectors": np.ones(4)}, "shape"),
         ({"vectors": np.ones((4, 2)), "ids": ["a"]}, "4 vectors, but 1 ids"),
         ({"vectors": np.array([["a", "b"]])}, "numbers"),
-        ({"vectors": np.ones((4, 2))}, "need at least 12"),
+        ({"vectors": np.ones((4, 2))}, "at least 12 are needed"),
     ],
 )
 def test_invalid_files(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_wide_vectors_have_few_components() -> None:
 def test_too_many_components_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "MAX_COMPONENTS", 15)
     vectors = make_vector_set("a.npz", np.random.default_rng(1).normal(size=(20, 16)))
-    with pytest.raises(TextError, match="20 vectors of size 16 have 16 principal components; at most 15"):
+    with pytest.raises(TextError, match="20 vectors of size 16 have 16 principal components, but at most 15"):
         CorpusHealth().of(vectors)
 
 

@@ -356,7 +356,7 @@ def test_connection_itself_refuses_every_statement_type(stores: Stores, tmp_path
         ("SELECT ?", "The tables are rows,"),
         ("SELECT '\ud800'", "lone surrogate"),
         ("SELECT '\x00", "."),
-        ("SELECT 1 --" + "x" * 20_000, "has 20,011 characters; at most 20,000 are allowed"),
+        ("SELECT 1 --" + "x" * 20_000, "has 20,011 characters, but at most 20,000 are allowed"),
         ("SELECT * FROM " + "(FROM " * 900 + "rows" + ")" * 900, "nested too deeply"),
     ],
 )

@@ -91,9 +91,9 @@ def test_vectors_of_another_model_are_recognized(minilm: Checkpoint) -> None:
     assert "probably meaningless" in result.notes[0]
     without_texts = VectorSearch("a boat").of(minilm, make_vector_set("v.npy", vectors))
     assert (without_texts.agreement, without_texts.documents[0].text) == (None, "")
-    with pytest.raises(SelectionError, match=r"v.npz have 7 dimensions, but those of .* have 384"):
+    with pytest.raises(SelectionError, match=r"v.npz have 7 dimensions, but the vectors of .* have 384"):
         VectorSearch("a boat").of(minilm, make_vector_set("v.npz", vectors[:, :7]))
-    with pytest.raises(SelectionError, match=r"have 384 dimensions, but those of .* have 8"):
+    with pytest.raises(SelectionError, match=r"have 384 dimensions, but the vectors of .* have 8"):
         VectorSearch("a boat", dimensions=8).of(minilm, make_vector_set("v.npz", vectors))
     with pytest.raises(UnavailableError, match="zero or not finite"):
         VectorSearch("a boat").of(minilm, make_vector_set("v.npz", np.zeros((2, 384))))

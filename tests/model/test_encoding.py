@@ -216,7 +216,8 @@ def test_maximum_length_fits_and_one_more_token_does_not(minilm: Checkpoint) -> 
     assert len(fits) == fits.max_tokens == 512
     assert fits.dropped == 0
     with pytest.raises(
-        TooLongError, match=r"^513 tokens; this model accepts 512\. Shorten the text or turn on"
+        TooLongError,
+        match=r"^The text has 513 tokens, but this model accepts 512\. Shorten the text, or turn on",
     ):
         minilm.encode("the " * 511)
     assert minilm.encode("the " * 510, truncate=True).dropped == 0

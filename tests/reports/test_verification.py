@@ -128,7 +128,7 @@ def test_unchanged_report_passes(report: Report, archive: bytes, read: Any, mode
         assert verdict.differences == ()
         assert verdict.numbers > 500
         assert verdict.remarks == (
-            "View 3: these numbers in the note are the author's own and cannot be verified: "
+            "View 3: these numbers in the note were written by the author and cannot be verified: "
             + ", ".join(re.findall("[0-9]+", NOTE)[1:])
             + ".",
         )

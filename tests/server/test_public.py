@@ -198,7 +198,7 @@ def test_sessions_are_limited_per_client_and_in_total(public: Permissions) -> No
             assert (refused.value.status_code, one.get("/").status_code) == (503, 503)
             assert "2 pages are open from your IP address" in one.get("/").text
             with two.websocket_connect("/_stcore/stream"):
-                assert "All 3 pages of this server are in use" in two.get("/").text
+                assert "This server already has 3 open pages" in two.get("/").text
             assert two.get("/").status_code == 200
         assert one.get("/").status_code == 200
 

@@ -135,7 +135,7 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
         ('{"text": null, "label": "a"}', "line 2: text is empty"),
         ('{"text": "x", "label": NaN}', "line 2: label nan, a missing"),
         ('{"text": "x", "label": "a"', "invalid in line 2: Expecting"),
-        ("7", "invalid in line 2: neither an object nor a string"),
+        ("7", "invalid in line 2: the value is neither an object nor a string"),
         ('{"text": "\\u0000", "label": "a"}', "line 2: a text contains a NUL"),
         ('{"text": "\\ud800", "label": "a"}', "line 2: a text contains a NUL or an unpaired surrogate"),
         (f'{{"text": {"9" * 5000}}}', "line 2: a number with too many digits"),

@@ -34,7 +34,7 @@ def test_contacts_of_a_fasta_record_are_the_librarys(folder: str) -> None:
     expected = bert_probe.Contacts("attention").of(trace).frame()
     values = app.dataframe[0].value["corrected_attention"]
     np.testing.assert_allclose(values, expected["corrected_attention"], atol=1e-6)
-    assert any("Not a contact prediction" in caption.value for caption in app.caption)
+    assert any("not a contact prediction" in caption.value for caption in app.caption)
 
 
 def test_several_records_in_one_field_are_refused(folder: str) -> None:

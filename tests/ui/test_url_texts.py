@@ -121,7 +121,8 @@ def test_missing_text_is_reported_and_not_replaced(a: str, b: str) -> None:
 def test_text_over_limit_is_refused_and_kept() -> None:
     app = ran("word " * 60_000)
     assert error_text(app) == (
-        "300,000 characters; a text may have at most 250,000, even if truncated. Shorten the text."
+        "The text has 300,000 characters, but at most 250,000 are allowed, even with truncation. "
+        "Shorten the text."
     )
     again = open_page("tokens", **address(app))
     assert error_text(again) == error_text(app)

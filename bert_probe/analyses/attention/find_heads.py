@@ -73,7 +73,9 @@ class WordPairs(FieldType):
         for pair in text.split(","):
             query, hyphen, key = pair.partition("-")
             if not (query and hyphen and key):
-                raise SelectionError(f"{pair!r} is not a word pair. Write query-key, for example 4-2.")
+                raise SelectionError(
+                    f"{pair!r} is not a word pair. Write a pair as query-key, for example 4-2."
+                )
             pairs.append((_read_word(query), _read_word(key)))
         return self.check(name, pairs)
 
@@ -159,8 +161,8 @@ class FindHeadsResult(Result):
     def __post_init__(self) -> None:
         if self.weights.ndim != 2 or self.weights.shape != self.ranks.shape:
             raise ShapeError(
-                f"weights and ranks have shapes {self.weights.shape} and {self.ranks.shape}, but both must "
-                "be [layer, head]."
+                f"weights and ranks must have shape [layer, head], not {self.weights.shape} and "
+                f"{self.ranks.shape}."
             )
 
     @property
@@ -212,7 +214,9 @@ def _check_word(word: Any) -> Word:
     if isinstance(word, str):
         return str(word)
     if isinstance(word, bool) or not isinstance(word, int | np.integer) or word < 0:
-        raise SelectionError(f"{word!r} is not a word. Pass a word, or a token position from 0.")
+        raise SelectionError(
+            f"{word!r} is neither a word nor a token position. Pass a word, or a token position from 0."
+        )
     return int(word)
 
 

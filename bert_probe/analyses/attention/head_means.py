@@ -64,7 +64,7 @@ class HeadMeans(Question):
         super().__post_init__()
         if not 0 < self.confidence < 1:
             raise SelectionError(
-                f"The confidence is {self.confidence:g}, but must be between 0 and 1, for example 0.95."
+                f"confidence must be between 0 and 1, for example 0.95, not {self.confidence:g}."
             )
 
     def of(

@@ -128,7 +128,7 @@ def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
         for name, value in values.items():
             if value.shape != shape:
                 raise ShapeError(
-                    f"{name} has shape {value.shape}, but must be [{shape[0]} layers, {shape[1]} heads]."
+                    f"{name} must have shape [{shape[0]} layers, {shape[1]} heads], not {value.shape}."
                 )
 
 

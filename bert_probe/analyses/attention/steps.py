@@ -59,7 +59,7 @@ class AttentionSteps(Question):
     key: int | str | None = param(
         TOKEN,
         default=None,
-        about="Show the vectors of this key instead of the table of all keys.",
+        about="Show the vectors of this key token instead of the table of all keys.",
         display_only=True,
     )
 
@@ -166,7 +166,7 @@ class AttentionStepsResult(Result):
         }
         for name, (array, shape) in shapes.items():
             if array.shape != shape or array.ndim != len(shape) or self.q.ndim != 1:
-                raise ShapeError(f"{name} has shape {array.shape}, but must be {shape}.")
+                raise ShapeError(f"{name} must have shape {shape}, not {array.shape}.")
 
     def resolve(self, question: AttentionSteps) -> AttentionSteps:
         """Return the question with its key as a position in the text."""
@@ -242,18 +242,19 @@ class AttentionStepsResult(Result):
     def bias_note(self) -> str:
         """A sentence about the values other than 0 and -inf in the mask."""
         if not self.biased:
-            return "The model does not add a bias to the scores."
+            return "The model does not add a bias to the attention scores."
         if self.relative:
             return (
-                "The model adds a bias to the scores: the products of q and of k with vectors learned for "
-                "the distance between the two tokens (He et al. 2021). This bias also depends on the text."
+                "The model adds a bias to the attention scores: the products of q and of k with vectors "
+                "learned for the distance between the two tokens (He et al. 2021). This bias also "
+                "depends on the text."
             )
         if self.by_distance:
             return (
-                "The model adds a bias to the scores: a number learned for the distance between query and "
-                "key."
+                "The model adds a bias to the attention scores: a number learned for the distance "
+                "between query and key."
             )
-        return "The model adds a bias to the scores."
+        return "The model adds a bias to the attention scores."
 
     @cached_property
     def exponentials(self) -> Array:

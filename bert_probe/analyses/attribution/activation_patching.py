@@ -96,13 +96,16 @@ class ActivationPatching(Question):
         about="Activations copied from TEXT_A into TEXT_B: token vectors or head outputs.",
     )
     task: str | None = param(
-        Optional(Choice(PATCHABLE)), default=None, key="patch_task", about="The task of the output head."
+        Optional(Choice(PATCHABLE)),
+        default=None,
+        key="patch_task",
+        about="The task to predict, if the model has several task heads.",
     )
     target: str | None = param(
         Optional(FieldType()),
         default=None,
         key="patch_target",
-        about="The class, label, word, or rank of an answer span whose value is predicted.",
+        about="The prediction to compare: a class, a label, a word, or the rank of an answer span.",
     )
     at: int | str | None = param(
         Optional(WordSelector()),
@@ -195,8 +198,8 @@ class ActivationPatching(Question):
             return None
         if self.prompt is not None or self.dimensions is not None:
             raise SelectionError(
-                f"prompt and dimensions apply to the cosine only, not to {task}. Leave them out, or set the "
-                f"task to {SENTENCE_SIMILARITY}."
+                f"prompt and dimensions apply to the cosine only, not to {task}. Omit prompt and "
+                f"dimensions, or set the task to {SENTENCE_SIMILARITY}."
             )
         number = select_output(a, None, task, self.target, self.resolved(a).at)  # type: ignore[arg-type]
         if number.trace is not a:
@@ -239,8 +242,8 @@ class ActivationPatchingResult(Result):
         fits = self.answers.ndim == 2 and self.together.shape == self.answers.shape[:1]
         if not fits or (self.question.component == "tokens" and self.answers.shape[1] != count):
             raise ShapeError(
-                f"answers and together have shapes {self.answers.shape} and {self.together.shape}, which do "
-                f"not fit {count} tokens."
+                f"The shapes of answers, {self.answers.shape}, and together, {self.together.shape}, do not "
+                f"match {count} tokens."
             )
 
     @property

@@ -55,7 +55,11 @@ class TargetQuestion(SentencePairQuestion):
 
     second: ClassVar[str] = "--pair"
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The task of the output head.")
+    task: str | None = param(
+        Optional(Choice(TASKS)),
+        default=None,
+        about="The task to predict, if the model has several task heads.",
+    )
     target: str | None = param(
         Optional(FieldType()),
         default=None,
@@ -184,7 +188,10 @@ class AttributionResult(Result):
 
     def __post_init__(self) -> None:
         if self.scores.shape != (len(self.units),):
-            raise ShapeError(f"{len(self.units)} units do not fit scores of shape {self.scores.shape}.")
+            raise ShapeError(
+                f"scores must have shape ({len(self.units)},), one score per token or word, not "
+                f"{self.scores.shape}."
+            )
 
     @property
     def shares(self) -> Array:

@@ -67,16 +67,16 @@ class AttributionFaithfulness(TargetQuestion):
     words: bool = param(Flag(), default=False, about="Score whole words instead of tokens.")
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
-    orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
-    seed: int = param(
-        Number(0), default=0, about="Random seed of the baseline orders of words.  [default: 0]"
+    orders: int = param(
+        Number(1, 1000), default=20, about="Number of random word orders of the baseline.  [default: 20]"
     )
+    seed: int = param(Number(0), default=0, about="Seed of the baseline's random word orders.  [default: 0]")
     rows: str = param(
         Choice(("methods", "words")),
         default="methods",
         key="faithfulness_rows",
         display_only=True,
-        about="With --check: the rows of the table.",
+        about="With --check: whether the table has a row for each method or for each word.",
     )
 
     def of(
@@ -279,7 +279,11 @@ class FaithfulnessSummary(SentencePairQuestion):
 
     inputs = SentenceList()
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The task of the output head.")
+    task: str | None = param(
+        Optional(Choice(TASKS)),
+        default=None,
+        about="The task to predict, if the model has several task heads.",
+    )
     target: str | None = param(
         Optional(FieldType()),
         default=None,
@@ -288,10 +292,10 @@ class FaithfulnessSummary(SentencePairQuestion):
     words: bool = param(Flag(), default=False, about="Score whole words instead of tokens.")
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
-    orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
-    seed: int = param(
-        Number(0), default=0, about="Random seed of the baseline orders of words.  [default: 0]"
+    orders: int = param(
+        Number(1, 1000), default=20, about="Number of random word orders of the baseline.  [default: 20]"
     )
+    seed: int = param(Number(0), default=0, about="Seed of the baseline's random word orders.  [default: 0]")
 
     def of(
         self,

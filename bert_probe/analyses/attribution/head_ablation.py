@@ -255,8 +255,8 @@ class HeadAblationSweepResult(Result):
     def __post_init__(self) -> None:
         if self.mean_token_change.ndim != 2 or self.mean_token_change.shape != self.cls_change.shape:
             raise ShapeError(
-                f"mean_token_change and cls_change have shapes {self.mean_token_change.shape} and "
-                f"{self.cls_change.shape}; both must be [layer, head]."
+                "mean_token_change and cls_change must have shape [layer, head], not "
+                f"{self.mean_token_change.shape} and {self.cls_change.shape}."
             )
 
     def frame(self) -> pd.DataFrame:

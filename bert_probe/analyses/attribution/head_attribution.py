@@ -130,8 +130,8 @@ class HeadAttributionResult(Result):
     def __post_init__(self) -> None:
         if self.changes.shape != self.importance.shape or self.layers.shape != self.changes.shape[:1]:
             raise ShapeError(
-                f"changes {self.changes.shape}, importance {self.importance.shape} and layers "
-                f"{self.layers.shape} must be [layer, head] and [layer]."
+                "changes and importance must have shape [layer, head], and layers must have shape "
+                f"[layer], not {self.changes.shape}, {self.importance.shape} and {self.layers.shape}."
             )
 
     @property
@@ -179,8 +179,10 @@ class HeadPruning(Question):
 
     inputs = SentenceList()
 
-    parts: int = param(Number(1, 100), default=10, about="Number of steps.  [default: 10]")
-    seed: int = param(Number(0), default=0, about="Seed of the random order.  [default: 0]")
+    parts: int = param(
+        Number(1, 100), default=10, about="Number of steps from no ablated head to all heads.  [default: 10]"
+    )
+    seed: int = param(Number(0), default=0, about="Seed of the random order of the heads.  [default: 0]")
 
     def of(
         self,
@@ -287,7 +289,7 @@ class HeadPruningResult(Result):
         if self.accuracies.shape != (len(ORDERS), len(self.removed)):
             raise ShapeError(
                 f"accuracies must have shape [{len(ORDERS)}, {len(self.removed)}], not "
-                "{self.accuracies.shape}."
+                f"{self.accuracies.shape}."
             )
 
     @property

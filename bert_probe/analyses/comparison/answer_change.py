@@ -65,7 +65,7 @@ class AnswerChange(Question):
     task: str | None = param(
         Optional(Choice(TASKS)),
         default=None,
-        about="A task for which both models have a trained output head.",
+        about="A task for which both models have a trained task head.",
     )
     top: int = param(Number(1), default=5, about="Number of words or answers from each model.  [default: 5]")
     mask: int | str | None = param(
@@ -148,7 +148,7 @@ class AnswerChangeResult(Result):
         if not self.a.shape == self.b.shape == (len(self.keys),):
             raise ShapeError(
                 f"a and b must have shape [{len(self.keys)} predictions], not {self.a.shape} and "
-                "{self.b.shape}."
+                f"{self.b.shape}."
             )
 
     @property

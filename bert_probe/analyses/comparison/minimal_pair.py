@@ -111,7 +111,9 @@ class MinimalPairRow(Question):
         about="A token of TEXT_A.  [default: the token whose vector changed most]",
     )
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
-    head: Head = param(HEAD, default="mean", about="Head, counted from 1, or mean for the layer's mean.")
+    head: Head = param(
+        HEAD, default="mean", about="Head, counted from 1, or mean for the mean over the layer's heads."
+    )
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> MinimalPairRowResult:

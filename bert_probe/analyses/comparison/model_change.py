@@ -66,9 +66,8 @@ def _check_text(a: Trace, b: Trace) -> None:
     encoding_a, encoding_b = a.encoding, b.encoding
     if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):
         raise SelectionError(
-            "The two models read different texts. Trace the same text with both, or use MinimalPair to "
-            "compare "
-            "two texts in one model."
+            "The two models read different texts. Trace the same text with both models, or use "
+            "MinimalPair to compare two texts in one model."
         )
 
 

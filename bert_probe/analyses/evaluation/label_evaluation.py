@@ -68,14 +68,18 @@ class LabelEvaluation(Question):
             neighbors that changed.
     """
 
-    inputs = EvaluationFiles({"texts": FileInput(formats=(TABLE,), help="A table with text and label.")})
+    inputs = EvaluationFiles(
+        {"texts": FileInput(formats=(TABLE,), help="A table with the columns text and label.")}
+    )
 
     pooling: str | None = param(Optional(POOLING), default=None, about=POOLED)
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
     folds: int = param(Number(2, 20), default=5, about="Number of folds of the cross-validation.")
     regularization: float = param(
-        Number(1e-6, 1e6, integer=False), default=1.0, about="C of the L2-regularized logistic regression."
+        Number(1e-6, 1e6, integer=False),
+        default=1.0,
+        about="Inverse strength C of the L2 penalty of the logistic regression.",
     )
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
     show: str = param(
@@ -83,8 +87,10 @@ class LabelEvaluation(Question):
         default="summary",
         display_only=True,
         key="label_table",
-        about="Table: summary, texts, moved, confusion, reliability, agreement of vectors, neighbors, "
-        "or the curve.",
+        about=(
+            "Table: summary, texts, texts whose prediction changed, confusion matrix, reliability, agreement "
+            "of vectors, neighbors, or curve."
+        ),
     )
 
     def of(
@@ -161,8 +167,8 @@ class LabelEvaluation(Question):
         limit = MAX_PROBABILITIES // max(1, len(texts.labels))
         if len(texts.rows) > limit:
             raise UnavailableError(
-                f"{len(texts.rows):,} texts are too many here for {len(texts.labels):,} classes. Give at "
-                f"most {limit:,} texts, or use the command line."
+                f"The app evaluates at most {limit:,} texts with {len(texts.labels):,} classes, not "
+                f"{len(texts.rows):,}. Use fewer texts, or the command line."
             )
 
     def _probabilities(self, vectors: Array, labels: Array, folds: int, progress: Progress) -> Array:
@@ -237,7 +243,7 @@ def _check_classes(texts: LabeledTexts) -> Array:
         raise EmptyTextError("There are no texts. Pass labeled texts.")
     if texts.kind != CLASSES:
         raise TextError(
-            f"The labels are of the kind {texts.kind}, but classification needs one class per text. Read the "
+            f"The labels are of the type {texts.kind}, but classification needs one class per text. Read the "
             "file with kind='classes', or use another column label."
         )
     if any(row.pair is not None for row in texts.rows):
@@ -367,7 +373,10 @@ class LabelEvaluationResult(Result):
     def __post_init__(self) -> None:
         for model in self.models:
             if model.probabilities.shape != (len(self.labels), len(self.texts.labels)):
-                raise ShapeError(f"{len(self.labels)} texts do not match {model.probabilities.shape}.")
+                raise ShapeError(
+                    f"probabilities must have shape ({len(self.labels)}, {len(self.texts.labels)}), not "
+                    f"{model.probabilities.shape}."
+                )
 
     @property
     def has_other(self) -> bool:
@@ -435,7 +444,9 @@ class LabelEvaluationResult(Result):
         if show in ("vectors", "neighbors"):
             self._require_other()
             if self.comparison is None:
-                raise UnavailableError("There are fewer than three different texts, so no neighbors.")
+                raise UnavailableError(
+                    "There are fewer than three different texts, so neighbors cannot be compared."
+                )
             return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show == "reliability":
             return self._reliability()

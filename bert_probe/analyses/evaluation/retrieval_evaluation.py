@@ -77,12 +77,14 @@ class RetrievalEvaluation(PromptedSearch):
     inputs = JudgedQueries()
 
     scorers: Sequence[str] = param(
-        Choices(SCORERS), default=(BI_ENCODER,), about="Scorers; the others are compared with the first."
+        Choices(SCORERS),
+        default=(BI_ENCODER,),
+        about="Scorers; each further scorer is compared with the first.",
     )
     candidates: int = param(
         Number(1),
         default=100,
-        about="Number of top documents of another scorer that the cross-encoder scores.",
+        about="Number of top-ranked documents of another scorer that the cross-encoder rescores.",
     )
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
     show: str = param(
@@ -90,7 +92,7 @@ class RetrievalEvaluation(PromptedSearch):
         default="summary",
         display_only=True,
         key="retrieval_table",
-        about="Table: summary, queries, failures, agreement of vectors, neighbors, or the curve.",
+        about="Table: summary, queries, failures, agreement of vectors, neighbors, or curve.",
     )
 
     def of(
@@ -175,8 +177,8 @@ class RetrievalEvaluation(PromptedSearch):
         limit = min(MAX_QUERIES, max(1, MAX_SCORES // max(1, documents)))
         if queries > limit:
             raise UnavailableError(
-                f"{queries:,} queries are too many here for {documents:,} documents. Give at most {limit:,} "
-                "queries, or use the command line."
+                f"The app evaluates at most {limit:,} queries on {documents:,} documents, not "
+                f"{queries:,}. Use fewer queries, or the command line."
             )
 
     def _check_fields(self) -> None:
@@ -232,8 +234,8 @@ class _JudgedData:
         unknown = sum(document not in ids for query in judged for document in grades[query.id])
         if unknown == sum(len(grades[query.id]) for query in judged):
             raise UnavailableError(
-                "No ID of a judged document occurs in the documents, so nothing relevant can be found. Check "
-                "the IDs of the documents and of the judgments."
+                "No ID of a judged document occurs in the documents, so no relevant document can be "
+                "found. Check the IDs of the documents and of the judgments."
             )
         return cls(
             documents,
@@ -446,7 +448,8 @@ class RetrievalEvaluationResult(Result):
         for system in self.systems:
             if system.values.shape != (len(self.data.queries), len(MEASURES)):
                 raise ShapeError(
-                    f"{len(self.data.queries)} queries do not match {system.values.shape} values."
+                    f"values must have shape ({len(self.data.queries)}, {len(MEASURES)}), one row per query, "
+                    f"not {system.values.shape}."
                 )
 
     @property
@@ -464,8 +467,8 @@ class RetrievalEvaluationResult(Result):
         """Sentences about queries and judgments that cannot be evaluated."""
         data = self.data
         parts = (
-            (data.unjudged, "queries have no relevant document and are left out"),
-            (data.unknown_queries, "judged queries are not in the file of queries and are left out"),
+            (data.unjudged, "queries have no relevant document and are excluded"),
+            (data.unknown_queries, "judged queries are not in the file of queries and are excluded"),
             (
                 data.unknown_documents,
                 "judgments name documents that are not in the file of documents; relevant ones count as "

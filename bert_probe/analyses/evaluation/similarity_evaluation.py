@@ -38,7 +38,8 @@ MAX_GROUPS = 200
 ALL = "all"
 """Name of the rows of all pairs in the summary, unless a group has this name."""
 CURVE_HELP = (
-    "Also evaluate fewer dimensions, and int8 and binary vectors (without judgments: see dimensions)."
+    "Also evaluate vectors with fewer dimensions, and int8 and binary vectors. Without judged data, use the "
+    "command dimensions."
 )
 NO_CURVE = "The curve was not computed. Evaluate with curve=True (--curve)."
 NO_OTHER = "There is no second model to compare with. Pass other (--other MODEL)."
@@ -69,13 +70,20 @@ class SimilarityEvaluation(Question):
     """
 
     inputs = EvaluationFiles(
-        {"pairs": FileInput(formats=(TABLE,), help="A table with text_a, text_b, score; optionally group.")}
+        {
+            "pairs": FileInput(
+                formats=(TABLE,),
+                help="A table with the columns text_a, text_b and score, and optionally group.",
+            )
+        }
     )
 
     pooling: str | None = param(Optional(POOLING), default=None, about=POOLED)
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
     pair_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the second text of each pair."
+        Optional(Name()),
+        default=None,
+        about="Name of the checkpoint's prompt that is prepended to the second text of each pair.",
     )
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
@@ -84,7 +92,8 @@ class SimilarityEvaluation(Question):
         default="summary",
         display_only=True,
         key="sts_table",
-        about="Table: summary, pairs by error, pairs that moved, agreement of vectors, neighbors, or curve.",
+        about="Table: summary, pairs by error, pairs whose error changed, agreement of vectors, "
+        "neighbors, or curve.",
     )
 
     def of(
@@ -275,8 +284,8 @@ def _groups(pairs: LabeledTexts) -> dict[str, Array]:
     names = sorted(name for name in rows if name)
     if len(names) > MAX_GROUPS:
         raise UnavailableError(
-            f"The column group names {len(names):,} groups, but at most {MAX_GROUPS} are evaluated. Give "
-            "fewer groups, or leave out the column."
+            f"The column group names {len(names):,} groups, but at most {MAX_GROUPS} are evaluated. Use "
+            "fewer groups, or omit the column."
         )
     return {name: np.array(rows[name]) for name in names}
 
@@ -351,7 +360,10 @@ class SimilarityEvaluationResult(Result):
     def __post_init__(self) -> None:
         for model in self.models:
             if model.values.shape != (2, len(self.pairs.rows)):
-                raise ShapeError(f"{len(self.pairs.rows)} pairs do not match {model.values.shape} scores.")
+                raise ShapeError(
+                    f"values must have shape (2, {len(self.pairs.rows)}), one column per pair, not "
+                    f"{model.values.shape}."
+                )
 
     @property
     def has_other(self) -> bool:
@@ -399,7 +411,7 @@ class SimilarityEvaluationResult(Result):
             low, high = self.total.intervals[1, _MAIN]
             return f"; the other model's is {values[1]:.4f} ({low:.4f} to {high:.4f})"
         low, high = self.total.change_intervals[1, _MAIN]
-        return f"; the other model's is {values[1] - values[0]:+.4f} different ({low:+.4f} to {high:+.4f})"
+        return f"; the other model's differs by {values[1] - values[0]:+.4f} ({low:+.4f} to {high:+.4f})"
 
     @property
     def total_name(self) -> str:
@@ -463,7 +475,9 @@ class SimilarityEvaluationResult(Result):
         if show in ("vectors", "neighbors"):
             self._require_other()
             if self.comparison is None:
-                raise UnavailableError("The pairs have fewer than three different texts, so no neighbors.")
+                raise UnavailableError(
+                    "The pairs have fewer than three different texts, so neighbors cannot be compared."
+                )
             return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show in ("pairs", "moved"):
             return self._pairs(show)

@@ -46,7 +46,7 @@ MAIN_MEASURES: Mapping[str, str] = {
 """Label type → the measure that is compared with the baselines."""
 
 TABLES: Mapping[str, str] = {
-    "measures": "The measures of the head and of the baselines.",
+    "measures": "Measures of the task head and of the baselines.",
     "classes": "Precision, recall, F1 and support of each class and entity type.",
     "confusion": "The confusion matrix: rows are true classes, columns are predicted classes.",
     "texts": "Each text with its true and predicted label, and the probability of the prediction.",
@@ -144,7 +144,7 @@ def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> 
     try:
         errors.check()
     except InvalidFileError as error:
-        message = f"{error} Its labels are {format_labels(labels)}."
+        message = f"{error} The labels of the model are {format_labels(labels)}."
         raise InvalidFileError(message, error.faults, error.count) from None
 
 
@@ -270,8 +270,8 @@ class EvaluateResult(Result):
         shape = (units, len(self.labels)) if self.kind == MULTI_LABEL else (units,)
         if not self.true.shape == self.predicted.shape == shape or self.certainty.shape != (units,):
             raise ShapeError(
-                f"true, predicted and certainty have shapes {self.true.shape}, {self.predicted.shape} and "
-                f"{self.certainty.shape}; {shape} and {(units,)} are needed."
+                f"true and predicted must have shape {shape}, and certainty {(units,)}, not "
+                f"{self.true.shape}, {self.predicted.shape} and {self.certainty.shape}."
             )
 
     @property
@@ -367,7 +367,7 @@ class EvaluateResult(Result):
         """
         if self.kind == NUMBER:
             raise SelectionError(
-                "A regression head has no classes. Choose the table 'measures' or 'texts' instead."
+                "A regression head has no classes. Choose the table “measures” or “texts” instead."
             )
         classes = head_predictions.class_report(self.true, self.predicted, self.labels)
         tags = self._tags(self.true) if self.kind == TAGS else []
@@ -401,7 +401,7 @@ class EvaluateResult(Result):
         if self.kind not in (CLASSES, TAGS):
             raise SelectionError(
                 "A confusion matrix needs exactly one class per text, but the labels are of type "
-                f"{self.kind}. Choose the table 'measures' or 'texts' instead."
+                f"{self.kind}. Choose the table “measures” or “texts” instead."
             )
 
 

@@ -30,8 +30,8 @@ TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
 """Tasks whose heads can be applied to any layer, in order of preference."""
 
 CAVEAT = (
-    "The output head was trained on the last layer only. Its predictions for earlier layers show how close "
-    "the vectors of these layers are to a prediction, not a decision of the model."
+    "The task head was trained on the last layer only. Its predictions for earlier layers show how close the "
+    "vectors of these layers are to a prediction, not a decision of the model."
 )
 
 
@@ -54,7 +54,11 @@ class Lens(Question):
 
     inputs = OneTrace()
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The task of the output head.")
+    task: str | None = param(
+        Optional(Choice(TASKS)),
+        default=None,
+        about="The task to predict, if the model has several task heads.",
+    )
     top: int = param(Number(1), default=5, about="Maximum number of predictions.")
     targets: tuple[str, ...] = param(
         WordList(), default=(), about="Restrict predictions at masks to these words."
@@ -89,7 +93,7 @@ class Lens(Question):
         output = _output(trace.checkpoint, self.task)
         if output.task != FILL_MASK and (self.targets or self.mask is not None or self.tuned is not None):
             raise SelectionError(
-                f"Target words, masks and tuned lenses need a {FILL_MASK} head, but this output head is for "
+                f"Target words, masks and tuned lenses need a {FILL_MASK} head, but this task head is for "
                 f"{output.task}."
             )
         lens = None if self.tuned is None else load_lens(self.tuned, trace.checkpoint)
@@ -185,8 +189,8 @@ class LensResult(Result):
         shapes = {array.shape for array in (self.ids, self.ranks, self.logits, self.probabilities)}
         if len(shapes) > 1 or self.ids.shape[:2] != shape or self.entropy.shape != shape:
             raise ShapeError(
-                f"The arrays have shapes {shapes} and {self.entropy.shape}; [{shape[0]} layers + embeddings, "
-                f"{shape[1]} places, answer] is needed."
+                f"All arrays must begin with shape [{shape[0]} layers including the embeddings, {shape[1]} "
+                f"positions], not {shapes} and {self.entropy.shape}."
             )
 
     @property

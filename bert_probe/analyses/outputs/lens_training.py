@@ -169,8 +169,8 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
             on_step()
     if not np.isfinite(states).all():
         raise UnavailableError(
-            f"The hidden states of {description.name} are not finite for these lines, so a lens cannot be "
-            "trained. Use float32."
+            f"The hidden states of {description.name} are not finite for these lines, so a tuned lens "
+            "cannot be trained. Use float32."
         )
     pairs = [*zip(lines.texts, lines.places, strict=True)]
     names = lines.texts[0].inputs

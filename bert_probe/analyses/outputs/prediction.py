@@ -148,8 +148,8 @@ class ClassifyTextResult(PredictionResult):
     def __post_init__(self) -> None:
         if not self.logits.shape == self.probabilities.shape == (len(self.labels),):
             raise ShapeError(
-                f"logits have shape {self.logits.shape} and probabilities {self.probabilities.shape}; "
-                f"[{len(self.labels)} labels] is needed."
+                f"logits and probabilities must have shape [{len(self.labels)} labels], not "
+                f"{self.logits.shape} and {self.probabilities.shape}."
             )
 
     def frame(self) -> pd.DataFrame:
@@ -410,8 +410,8 @@ class LabelTokensResult(PredictionResult):
     def __post_init__(self) -> None:
         if self.probabilities.shape != (len(self.trace.tokens), len(self.labels)):
             raise ShapeError(
-                f"probabilities have shape {self.probabilities.shape}; "
-                f"[{len(self.trace.tokens)} tokens, {len(self.labels)} labels] is needed."
+                f"probabilities must have shape [{len(self.trace.tokens)} tokens, {len(self.labels)} "
+                f"labels], not {self.probabilities.shape}."
             )
 
     @property

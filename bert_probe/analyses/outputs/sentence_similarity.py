@@ -39,7 +39,7 @@ SHOWN = (
 )
 
 
-PAIR_PROMPT_HELP = "Prompt of the checkpoint before the second text."
+PAIR_PROMPT_HELP = "Name of the checkpoint's prompt that is prepended to the second text."
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,7 +184,7 @@ class SentenceSimilarityResult(PredictionResult):
             UnavailableError: the score is not a sum over token pairs, or a vector is zero.
         """
         if self.not_a_sum:
-            raise UnavailableError(f"{self.not_a_sum} Choose the score instead.")
+            raise UnavailableError(f"{self.not_a_sum} Choose the table of the score instead.")
         a, b = (token_parts(trace.vectors(-1), recipe) for trace, recipe in self._sides)
         return pair_contributions(a, b, self.recipe.similarity)
 

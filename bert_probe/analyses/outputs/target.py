@@ -188,9 +188,8 @@ def select_output(
     task = task or next(iter(checkpoint.tasks), None)
     if task is None:
         raise UnavailableError(
-            f"{checkpoint.description.name} is an encoder without a trained output head, so there is no "
-            f"prediction to "
-            "explain. Choose a model that was fine-tuned for a task."
+            f"{checkpoint.description.name} is an encoder without a trained task head, so there is no "
+            "prediction to explain. Choose a model that was fine-tuned for a task."
         )
     if task == SENTENCE_SIMILARITY:
         return _similarity_output(trace, other, target, token_position, similarity or SentenceSimilarity())
@@ -384,7 +383,7 @@ def _label_index(labels: Sequence[str], target: str | None, logits: Array) -> in
 
 def _check_no_position(token_position: int | None, task: str) -> None:
     if token_position is not None:
-        raise SelectionError(f"{task} is predicted for the whole text. Omit the token.")
+        raise SelectionError(f"The task {task} is predicted for the whole text. Omit the token.")
 
 
 def format_labels(labels: Sequence[str]) -> str:

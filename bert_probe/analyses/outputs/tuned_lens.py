@@ -117,7 +117,7 @@ class TuneLens(Question):
         texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
         if len(texts) < 2:
             raise TextError(
-                "Training a lens needs at least two different lines: one for training and one for "
+                "Training a tuned lens needs at least two different lines: one for training and one for "
                 "evaluation. "
                 "Use more lines."
             )
@@ -193,8 +193,8 @@ class TuneLensResult(Result):
         fits = self.weights.shape == (layers, size, size)
         if not fits or not self.logit_lens.shape == self.tuned.shape == (layers,):
             raise ShapeError(
-                f"weights {self.weights.shape}, biases {self.biases.shape}, logit_lens "
-                f"{self.logit_lens.shape} and tuned {self.tuned.shape} do not fit together."
+                f"The shapes of weights, {self.weights.shape}, biases, {self.biases.shape}, logit_lens, "
+                f"{self.logit_lens.shape}, and tuned, {self.tuned.shape}, do not match."
             )
 
     @property
@@ -208,12 +208,13 @@ class TuneLensResult(Result):
         words = f"{self.kept:,} held-out masked words"
         if not self.worse:
             return (
-                f"On {words}, the lens is closer to the model's prediction than the logit lens at all layers."
+                f"On {words}, the tuned lens is closer to the model's prediction than the logit lens at "
+                "all layers."
             )
         layers = ", ".join(map(str, self.worse))
         layer_names = f"layer {layers}" if len(self.worse) == 1 else f"layers {layers}"
         return (
-            f"On {words}, the lens is not closer to the model's prediction than the logit lens at "
+            f"On {words}, the tuned lens is not closer to the model's prediction than the logit lens at "
             f"{layer_names}."
         )
 
@@ -269,7 +270,7 @@ class TuneLensResult(Result):
 _PREFIX = "tuned-lens-"
 _SENTENCE_KEYS = ("sentences", "sentences_sha256", "tokens_dropped")
 _DTYPES = ("F32", "F64")
-_TRAIN_AGAIN = "Train a lens with bert-probe tune-lens FILE."
+_TRAIN_AGAIN = "Train a tuned lens with bert-probe tune-lens FILE."
 
 
 def load_lens(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
@@ -327,7 +328,7 @@ def _array_names(path: Path, lens: Any, checkpoint: Checkpoint) -> tuple[str, ..
     shapes = {name: array.get_shape() for name, array in slices.items()}
     if shapes != needed or not {array.get_dtype() for array in slices.values()} <= {*_DTYPES}:
         raise WeightsError(
-            f"{path.name} has arrays of shapes {shapes}, but {needed} in float32 or float64 are needed. "
+            f"The arrays of {path.name} must have shapes {needed} in float32 or float64, not {shapes}. "
             f"{_TRAIN_AGAIN}"
         )
     return tuple(needed)

@@ -184,7 +184,10 @@ def fit_online(
 RESAMPLES = 1000
 MAX_LABELS = 500
 """Maximum number of different labels; a column with more labels probably contains text."""
-LABEL_HELP = "Name of the comment with each sentence's label, such as genre.  [default: tags of words]"
+LABEL_HELP = (
+    "Treebank comment that contains the label of each sentence, such as genre.  [default: the tags of the "
+    "words]"
+)
 POOLING_HELP = "How tokens are pooled into a sentence vector.  [default: mean]"
 
 
@@ -304,7 +307,9 @@ class Probe(Question):
                 "each text has one label. Omit the label."
             )
         if self.pooling and self.label is None and not texts:
-            raise SelectionError("The vector of a word is always the mean of its tokens. Omit the pooling.")
+            raise SelectionError(
+                "The vector of a word is always the mean of its token vectors. Omit the pooling."
+            )
         if self.pooling == "cls":
             resolve_pooling(checkpoint, self.pooling)
 
@@ -501,7 +506,7 @@ class ProbeResult(Result):
     def __post_init__(self) -> None:
         arrays = (self.accuracies, self.low, self.high, self.controls, self.code_lengths)
         if {array.shape for array in arrays} != {(len(self.layers),)}:
-            raise ShapeError(f"All arrays must have shape ({len(self.layers)},), one value per layer.")
+            raise ShapeError(f"All arrays must have shape ({len(self.layers)},), with one value per layer.")
 
     @property
     def of_sentences(self) -> bool:

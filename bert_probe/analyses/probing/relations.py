@@ -49,7 +49,7 @@ class Relations(Question):
         default="best",
         display_only=True,
         key="relations_part",
-        about="The best head of each relation, or all heads.",
+        about="Table: the best head for each relation, or all heads.",
     )
 
     def of(
@@ -298,7 +298,9 @@ class RelationsResult(Result):
     def __post_init__(self) -> None:
         count = len(self.relations)
         if self.accuracies.shape != self.chosen.shape or self.accuracies.ndim != 4:
-            raise ShapeError("Accuracies must be [relation, direction, layer, head] in both files.")
+            raise ShapeError(
+                "The accuracies of both files must have shape [relation, direction, layer, head]."
+            )
         if {len(self.accuracies), len(self.counts), len(self.offsets), len(self.offset_accuracies)} != {
             count
         }:

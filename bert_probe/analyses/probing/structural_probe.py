@@ -58,7 +58,7 @@ class StructuralProbe(Question):
         }
     )
 
-    rank: int = param(Number(1), default=64, about="Rank of the map.  [default: 64]")
+    rank: int = param(Number(1), default=64, about="Rank of the linear map.  [default: 64]")
     layers: Sequence[int] | None = param(
         Indices(Index("layer", first=0)), default=None, about="Layers, from 0 for the embeddings."
     )
@@ -278,14 +278,15 @@ class StructuralProbeResult(Result):
         inputs = InputRecord.of(trace)
         if inputs.model.get("weights_sha256") != self.inputs.model.get("weights_sha256"):
             raise SelectionError(
-                "The trace was computed with another model than the probe. Trace the sentence with the "
+                "The trace was not computed with the model of the probe. Trace the sentence with the "
                 "probe's model."
             )
         lens = word_lens(trace)
         indices = [index for index, unit in enumerate(lens.units) if not unit.special and unit.segment == 0]
         if len(indices) > MAX_WORDS:
             raise TextError(
-                f"{len(indices):,} words, but at most {MAX_WORDS} are allowed. Use a single sentence."
+                f"The text has {len(indices):,} words, but at most {MAX_WORDS} are allowed. Use a single "
+                "sentence."
             )
         means = lens.average(trace.vectors(selected))[indices].astype(np.float64)
         distances = squared_distances(means @ self.maps[self.layers.index(selected)].T.astype(np.float64))

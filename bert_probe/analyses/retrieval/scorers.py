@@ -36,8 +36,8 @@ K1, B = 1.2, 0.75
 """BM25's saturation of the term frequency, and its normalization by the length of the document."""
 _WORD = re.compile(r"\w+")
 NOT_A_SUM = (
-    "A cross-encoder reads query and document together, so its score is not a sum over their tokens. Compute "
-    "attributions of the pair instead, on the page Answer or with bert-probe why."
+    "A cross-encoder encodes query and document together, so its score is not a sum over their tokens. "
+    "Compute attributions of the pair instead, on the page Answer or with bert-probe why."
 )
 QUERY_PROMPTS = ("query",)
 
@@ -58,13 +58,13 @@ class PromptedSearch(Question):
     prompt: str | None = param(
         Optional(Name()),
         default=None,
-        about="Prompt of the checkpoint before the query; none for no prompt.",
+        about="Name of the checkpoint's prompt that is prepended to the query; none for no prompt.",
         kw_only=True,
     )
     document_prompt: str | None = param(
         Optional(Name()),
         default=None,
-        about="Prompt of the checkpoint before each document.",
+        about="Name of the checkpoint's prompt that is prepended to each document.",
         kw_only=True,
     )
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP, kw_only=True)

@@ -48,14 +48,17 @@ BI_ENCODER, LATE_INTERACTION, CROSS_ENCODER, BM25_SCORER = (
 )
 SCORERS: Mapping[str, str] = {
     BI_ENCODER: "Similarity of the vectors of query and document.",
-    LATE_INTERACTION: "MaxSim: how well each token of the query is matched by a token of the document.",
-    CROSS_ENCODER: "Score of query and document read together, for the best documents of another scorer.",
-    BM25_SCORER: "Words that query and document share, weighted by frequency; needs no model.",
+    LATE_INTERACTION: "MaxSim: how well each query token is matched by a document token.",
+    CROSS_ENCODER: "Score of query and document encoded together, for the top documents of another scorer.",
+    BM25_SCORER: "Words that query and document share, weighted by inverse document frequency; no model is "
+    "needed.",
 }
 """Name of a scorer → what it computes."""
 OVERLAP = 10
 """Number of documents at the top of two rankings whose overlap is reported."""
-_OTHER_OPTIONS = "The documents were indexed with other options. Index them with this question."
+_OTHER_OPTIONS = (
+    "The documents were indexed with other options. Index the documents with the options of this question."
+)
 
 
 @question("search")
@@ -79,12 +82,12 @@ class Search(PromptedSearch):
 
     query: str = param(Text(), positional=True, about="The query.")
     scorers: Sequence[str] = param(
-        Choices(SCORERS), default=(BI_ENCODER,), about="Scorers, the first of which orders the documents."
+        Choices(SCORERS), default=(BI_ENCODER,), about="Scorers; the first scorer ranks the documents."
     )
     candidates: int = param(
         Number(1),
         default=100,
-        about="Number of top documents of another scorer that the cross-encoder scores.",
+        about="Number of top-ranked documents of another scorer that the cross-encoder rescores.",
     )
     count: int = param(
         Number(1),
@@ -346,10 +349,13 @@ class SearchResult(Result):
     def __post_init__(self) -> None:
         count = len(self.documents)
         if tuple(self.scores) != self.question.scorers or len(self.dropped) != count:
-            raise ShapeError(f"{count} documents do not match {len(self.dropped)} numbers of tokens.")
+            raise ShapeError(
+                f"scores must have the scorers of the question, and dropped must have {count} entries, "
+                f"one per document, not {len(self.dropped)}."
+            )
         for name, values in self.scores.items():
             if values.shape != (count,):
-                raise ShapeError(f"{count} documents do not match {name} scores of shape {values.shape}.")
+                raise ShapeError(f"The {name} scores must have shape ({count},), not {values.shape}.")
 
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
@@ -426,7 +432,7 @@ class SearchResult(Result):
         if not missing:
             return ""
         return (
-            f"The cross-encoder has scored only the {len(self.documents) - missing:,} best documents of "
+            f"The cross-encoder has scored only the top {len(self.documents) - missing:,} documents of "
             f"{self.question.candidates_by}; {missing:,} documents have no score."
         )
 

@@ -207,7 +207,7 @@ class TokenContributions:
             UnavailableError: the score is not a sum over token pairs, or a vector is zero.
         """
         if reason := why_not_a_sum(recipe):
-            raise UnavailableError(f"{reason} Its contributions cannot be shown.")
+            raise UnavailableError(f"{reason} The contributions to the score cannot be shown.")
         sides = ((query, recipe), (document, document_recipe))
         first_parts, second_parts = (token_parts(trace.vectors(-1), pooling) for trace, pooling in sides)
         first, second = (text_vector(trace, pooling) for trace, pooling in sides)

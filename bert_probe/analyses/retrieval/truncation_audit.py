@@ -50,17 +50,19 @@ class TruncationAudit(Question):
         Optional(Number(1, MAX_TOKENS)),
         default=None,
         key="audit_limit",
-        about="Maximum number of tokens; by default, that of the checkpoint.",
+        about="Maximum number of tokens; by default, the checkpoint's maximum.",
     )
     document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
+        Optional(Name()),
+        default=None,
+        about="Name of the checkpoint's prompt that is prepended to each document.",
     )
     show: str = param(
         Choice(("documents", "lost", "limits")),
         default="documents",
         display_only=True,
         key="audit_show",
-        about="Table: lengths of the documents, text that is not read, or losses by limit.",
+        about="Table: document lengths, truncated text, or loss by limit.",
     )
 
     def of(
@@ -170,7 +172,9 @@ class TruncationAuditResult(Result):
 
     def __post_init__(self) -> None:
         if self.lengths.shape != (len(self.documents),):
-            raise ShapeError(f"{len(self.documents)} documents do not match {len(self.lengths)} lengths.")
+            raise ShapeError(
+                f"lengths must have {len(self.documents)} entries, one per document, not {len(self.lengths)}."
+            )
 
     @cached_property
     def dropped(self) -> Array:

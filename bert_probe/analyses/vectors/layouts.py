@@ -47,7 +47,7 @@ class PointLayout:
 
     def __post_init__(self) -> None:
         if self.points.ndim != 2 or self.points.shape[1] != 2:
-            raise ShapeError(f"Points have shape {self.points.shape}, but must be [vector, 2].")
+            raise ShapeError(f"points must have shape [vector, 2], not {self.points.shape}.")
 
 
 def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - immediate
@@ -204,10 +204,10 @@ def _directions(vectors: Array, minimum: int) -> Array:
 
 def _check(vectors: Array, minimum: int) -> None:
     if vectors.ndim != 2:
-        raise ShapeError(f"Vectors have shape {vectors.shape}, but must be [vector, hidden].")
+        raise ShapeError(f"vectors must have shape [vector, hidden], not {vectors.shape}.")
     if len(vectors) < minimum:
         raise UnavailableError(
-            f"This map needs at least {minimum} sentences (given: {len(vectors)}). Add sentences."
+            f"This map needs at least {minimum} sentences, not {len(vectors)}. Add sentences."
         )
     if not np.isfinite(vectors).all():
         raise UnavailableError(

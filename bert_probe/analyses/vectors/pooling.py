@@ -26,7 +26,7 @@ POOLINGS: Mapping[str, str] = {
     "mean": "Mean of all token vectors, including [CLS] and [SEP].",
     "cls": "Last-layer vector of the first token, [CLS] or <s>.",
     "pooler": "The pooler's output for [CLS]; BERT's was trained for next-sentence prediction.",
-    "max": "Largest value of all tokens in each dimension, including [CLS] and [SEP].",
+    "max": "Maximum over all token vectors in each dimension, including [CLS] and [SEP].",
     "last": "Last-layer vector of the last token, the only token of a decoder that attends to the whole "
     "text.",
     "model": "The pooling that the checkpoint declares, as in sentence-transformers.",
@@ -37,9 +37,9 @@ _NAMES = {
     "cls": "first token",
     "max": "maximum over all tokens",
     "lasttoken": "last token",
-    "splade_max": "largest weight of each word (SPLADE)",
+    "splade_max": "maximum weight of each word (SPLADE)",
     "splade_sum": "sum of the weights of each word (SPLADE)",
-    "splade_max_log1p": "largest weight of each word (SPLADE, two logarithms)",
+    "splade_max_log1p": "maximum weight of each word (SPLADE, two logarithms)",
     "splade_sum_log1p": "sum of the weights of each word (SPLADE, two logarithms)",
 }
 
@@ -183,9 +183,8 @@ def resolve_pooling(
         size = model.size if is_own and model is not None else checkpoint.description.hidden_size
         if not 1 <= dimensions <= size:
             raise SelectionError(
-                f"dimensions is {dimensions:,}, but the vectors have {size:,} dimensions. Give a "
-                "number from 1 to "
-                f"{size:,}."
+                f"dimensions is {dimensions:,}, but the vectors have {size:,} dimensions. Pass a number "
+                f"from 1 to {size:,}."
             )
         config = replace(config, dimensions=dimensions)
     return config
@@ -375,7 +374,10 @@ def _pooled_mask(mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
     pooled = mask.clone()
     pooled[:, : recipe.excluded] = 0
     if not pooled.any(dim=1).all():
-        raise TextError("The text has no token after the prompt, which is not pooled. Write a longer text.")
+        raise TextError(
+            "The text has no token after the prompt, and the tokens of the prompt are not pooled. Write a "
+            "longer text."
+        )
     return pooled
 
 

@@ -50,12 +50,12 @@ BATCH_TOKENS = 1024
 """Maximum number of padded tokens in a batch. Larger batches exceed CPU caches and need more padding."""
 
 POOLING = Choice(POOLINGS)
-POOLED = "Pooling of token vectors; model is the pooling that the checkpoint was trained with."
+POOLED = "Pooling of token vectors; model is the pooling with which the checkpoint was trained."
 _ID_DTYPE = np.dtype(">u4")
 """Big-endian, so that the bytes of token IDs sort in the same order as the IDs."""
 _PROGRESS_CHARACTERS = 100_000
 """Number of characters between two reports of progress while texts are tokenized."""
-ORDERED = "Order of the rows: as in the input, or by similarity (hierarchical clustering)."
+ORDERED = "Order of the rows: the input order, or by similarity (hierarchical clustering)."
 
 
 class SentencesTable(Choice):
@@ -263,7 +263,9 @@ class SentencesResult(Result):
     def __post_init__(self) -> None:
         count = len(self.sentences)
         if self.vectors.ndim != 2 or {len(self.vectors), len(self.tokens), len(self.dropped)} != {count}:
-            raise ShapeError(f"{count} sentences do not match vectors of shape {self.vectors.shape}.")
+            raise ShapeError(
+                f"vectors must have {count} rows, one per sentence, not shape {self.vectors.shape}."
+            )
 
     @property
     def vectors(self) -> Array:
@@ -451,7 +453,7 @@ class SentenceMap(Question):
         Optional(Number(2, 10_000)),
         default=None,
         key="sentences_cluster",
-        about="Smallest number of sentences in a cluster; default: no clusters.",
+        about="Minimum number of sentences in a cluster.  [default: no clusters]",
     )
 
     def of(
@@ -493,9 +495,8 @@ class SentenceMap(Question):
             )
         if (vectors.question.prompt, vectors.question.dimensions) != (self.prompt, self.dimensions):
             raise SelectionError(
-                "These vectors have another prompt or number of dimensions. Use the same prompt and number "
-                "of "
-                "dimensions for the map."
+                "These vectors have a different prompt or number of dimensions. Use the same prompt and "
+                "number of dimensions for the map."
             )
         layout = METHODS[self.method](vectors.vectors, progress)
         plane = SentenceMapResult(
@@ -525,7 +526,8 @@ class SentenceMapResult(Result):
     def __post_init__(self) -> None:
         if len(self.layout.points) != len(self.sentences):
             raise ShapeError(
-                f"{len(self.sentences)} sentences do not match {len(self.layout.points)} points."
+                f"The layout must have {len(self.sentences)} points, one per sentence, not "
+                f"{len(self.layout.points)}."
             )
 
     @property
@@ -546,7 +548,7 @@ class SentenceMapResult(Result):
         unit = unit_rows(vectors.vectors)
         if not np.isfinite(unit).all():
             raise UnavailableError(
-                "The vector of a sentence is all zeros, so it has no direction. Leave the sentence out."
+                "The vector of a sentence is all zeros, so the vector has no direction. Remove the sentence."
             )
         rows, labels = cluster(unit, min_cluster)
         clusters = np.full(len(unit), -2)

@@ -38,8 +38,8 @@ def cosine(a: Array, b: Array) -> Array:
     """
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ShapeError(
-            f"a and b must be matrices with the same number of columns, but have shapes {a.shape} and "
-            f"{b.shape}."
+            f"a and b must be matrices with the same number of columns, not arrays of shapes {a.shape} "
+            f"and {b.shape}."
         )
     # Use double precision, so that a vector's cosine similarity to itself is 1 and not 0.99999994.
     product = unit_rows(a) @ unit_rows(b).T
@@ -58,7 +58,7 @@ def cosine_of_rows(a: Array, b: Array) -> Array:
     """
     if a.ndim != 2 or a.shape != b.shape:
         raise ShapeError(
-            f"a and b must be matrices of the same shape, but have shapes {a.shape} and {b.shape}."
+            f"a and b must be matrices of the same shape, not arrays of shapes {a.shape} and {b.shape}."
         )
     a, b = unit_rows(a), unit_rows(b)
     product = np.clip((a * b).sum(axis=1), -1.0, 1.0)
@@ -156,8 +156,8 @@ class SimilarityResult(Result):
     def __post_init__(self) -> None:
         if self.cosines.shape != (len(self.rows), len(self.columns)):
             raise ShapeError(
-                f"cosines has shape {self.cosines.shape}, but must be "
-                f"[{len(self.rows)} rows, {len(self.columns)} columns]."
+                f"cosines must have shape [{len(self.rows)} rows, {len(self.columns)} columns], not "
+                f"{self.cosines.shape}."
             )
 
     def curve(self, row: int, column: int) -> Array:

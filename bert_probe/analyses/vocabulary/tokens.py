@@ -119,7 +119,7 @@ class UnknownTokens:
         )
         if not self.change:
             return f"{problem} Use a model whose vocabulary fits the text."
-        return f"{problem} More tokens are known with {self.change}: {self.text[:40]}"
+        return f"{problem} Fewer tokens are unknown with {self.change}: {self.text[:40]}"
 
 
 def find_unknown_tokens(trace: Trace) -> UnknownTokens | None:
@@ -308,7 +308,7 @@ class FertilityChange(Question):
         """
         encoding_a, encoding_b = a.encoding, b.encoding
         if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):
-            raise SelectionError("The two models read different texts. Trace the same text with both.")
+            raise SelectionError("The two models read different texts. Trace the same text with both models.")
         inputs = InputRecord.of(a).with_other_model(InputRecord.of(b))
         return FertilityChangeResult(self, inputs, Fertility().of(a), Fertility().of(b))
 

@@ -49,7 +49,7 @@ class Vocabulary(Question):
     inputs = OneCheckpoint()
 
     search: str = param(
-        FieldType(), default="", about="Show only tokens that match this text.", display_only=True
+        FieldType(), default="", about="Show only tokens that match this search text.", display_only=True
     )
     match: str = param(
         Choice(pieces.MATCHES),
@@ -112,7 +112,7 @@ class VocabularyResult(Result):
 
     def __post_init__(self) -> None:
         if self.norms.shape != (len(self.pieces),):
-            raise ShapeError(f"norms has shape {self.norms.shape}, but must be [{len(self.pieces)} tokens].")
+            raise ShapeError(f"norms must have shape [{len(self.pieces)} tokens], not {self.norms.shape}.")
 
     @cached_property
     def found(self) -> tuple[int, ...]:
@@ -510,7 +510,7 @@ def _not_a_token(checkpoint: Checkpoint, name: str) -> str:
     if not name.strip():
         return "The token is empty. Pass a token, for example river."
     if len(name) > 200:
-        return f"{len(name):,} characters, but a token has at most 200. Pass a shorter token."
+        return f"The token has {len(name):,} characters, but at most 200 are allowed. Pass a shorter token."
     tokens = [token for token in checkpoint.encode(name, truncate=True).tokens if not token.special]
     pieces = ", ".join(visible(str(token)) for token in tokens[:12])
     return (

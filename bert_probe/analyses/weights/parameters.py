@@ -403,8 +403,7 @@ class ModelSizesResult(Result):
     def __post_init__(self) -> None:
         if len(self.sizes) != len(self.inputs.configs):
             raise ShapeError(
-                f"sizes must have one entry for each of the {len(self.inputs.configs)} models, not "
-                f"{len(self.sizes)} entries."
+                f"sizes must have {len(self.inputs.configs)} entries, one per model, not {len(self.sizes)}."
             )
 
     @property

@@ -122,7 +122,7 @@ class PositionsResult(Result):
         show = question.show or self.available[0]
         if show not in self.available:
             raise UnavailableError(
-                f"{self.inputs.model['architecture']} has no table {show}. "
+                f"{self.inputs.model['architecture']} has no position table “{show}”. "
                 f"Choose one of {', '.join(self.available)}."
             )
         return replace(question, show=show)

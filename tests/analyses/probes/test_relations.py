@@ -168,6 +168,6 @@ def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     paths[0].write_text(broken, encoding="utf-8")
     refusal = bert_probe("relations", *map(str, paths), built_in=minilm).refusal
     assert refusal == (
-        "dev.conllu has 2 errors: line 3: head 9, but the sentence has 6 words; line 11: head 9, but the "
-        "sentence has 6 words. Correct the file and open it again."
+        "dev.conllu has 2 errors: line 3: the head is 9, but the sentence has 6 words; line 11: the "
+        "head is 9, but the sentence has 6 words. Correct the file, and open the file again."
     )

@@ -202,7 +202,7 @@ def test_tree_of_unprobed_layer_or_model_raises_error(
 ) -> None:
     with pytest.raises(SelectionError, match="one of the probed layers: 0, 4"):
         probe_result.tree(minilm.trace(SENTENCE), 2)
-    with pytest.raises(SelectionError, match="with another model"):
+    with pytest.raises(SelectionError, match="not computed with the model of the probe"):
         probe_result.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
     with pytest.raises(TextError, match="256 words, but at most 255"):
         probe_result.tree(minilm.trace("go " * 256))
