@@ -38,7 +38,7 @@ from bert_probe.model.config import load_config, read_head_settings
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.preflight import described, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import MAX_JSON_BYTES, MAX_TOKENIZER_BYTES, Source, digest, locate, read_json
+from bert_probe.model.sources import MAX_CONFIG_BYTES, MAX_TOKENIZER_BYTES, Source, digest, locate, read_json
 from bert_probe.training.saving import check_space, write_folder
 
 HUB_PATTERNS = (
@@ -187,7 +187,7 @@ def _target_names(pickled: list[str]) -> dict[str, str]:
 def _check_size(file: Path) -> None:
     if file.suffix == ".safetensors":
         return
-    limit = MAX_TOKENIZER_BYTES if file.name != "config.json" else MAX_JSON_BYTES
+    limit = MAX_TOKENIZER_BYTES if file.name != "config.json" else MAX_CONFIG_BYTES
     if file.stat().st_size > limit:
         raise CheckpointError(
             f"{file.name} has {file.stat().st_size:,} bytes, but at most {limit:,} are allowed. Check "

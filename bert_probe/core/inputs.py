@@ -356,6 +356,10 @@ class Documents(SentenceList):
     list_file = DOCUMENTS_FILE
     list_option = "--documents"
     can_skip = True
+    variable: ClassVar[str] = "documents"
+    """Name of the documents in code."""
+    reader: ClassVar[str] = "read_documents"
+    """Function that reads them from a file."""
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> DocumentList:
         """Parse documents from the contents of a file."""
@@ -379,13 +383,17 @@ class Documents(SentenceList):
         """Return statements that load the model and read the documents, and the arguments as code."""
         lines = [
             f"checkpoint = {load_expression(record.model)}",
-            f"documents = bert_probe.read_documents({DOCUMENTS_FILE!r})",
+            f"{self.variable} = bert_probe.{self.reader}({self.file(record)!r})",
         ]
-        return lines, ", ".join(["checkpoint", "documents", *truncate_argument(record)])
+        return lines, ", ".join(["checkpoint", self.variable, *truncate_argument(record)])
 
-    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the option and the file of the documents, and the question's own arguments."""
-        return [self.list_option, DOCUMENTS_FILE, *end_of_options(leading)]
+        return [self.list_option, self.file(record), *end_of_options(leading)]
+
+    def file(self, record: InputRecord) -> str:  # noqa: ARG002
+        """Return the name of the file of the documents in code."""
+        return self.list_file
 
 
 @dataclass(frozen=True)

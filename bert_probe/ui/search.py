@@ -92,7 +92,11 @@ def render() -> None:
         query = sentence_input.choose_query()
         documents = sentence_input.choose_documents()
         if documents is None:
-            st.info("Choose a file with one document per line, a table with a column named text, or vectors.")
+            # Otherwise, a job reads the vectors.
+            if st.session_state.get("documents_from") == "file" and "documents_file" not in st.session_state:
+                st.info(
+                    "Choose a file with one document per line, a table with a column named text, or vectors."
+                )
         elif not query.strip():
             st.info("Type a query.")
         else:

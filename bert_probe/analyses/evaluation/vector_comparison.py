@@ -22,7 +22,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress
 from bert_probe.model.sentence_modules import SentenceModel
 from bert_probe.model.trace import Array, read_only
 
@@ -281,30 +281,33 @@ class DimensionCurve(Question):
         )
         selected, trained = (None, ()) if model is None else (model.dimensions, model.trained_dimensions)
         sizes = offered_dimensions(encoded.vectors.shape[1], selected, trained)
-        costs = _costs(encoded.vectors, encoded.recipe.similarity, sizes)
+        final = final_progress(progress, len(sentences))
+        costs = _costs(encoded.vectors, encoded.recipe.similarity, sizes, final)
         return DimensionCurveResult(
             self, encoded.inputs, len(sentences), sizes, trained, encoded.recipe, *map(read_only, costs)
         )
 
 
-def _costs(vectors: Array, similarity: str, sizes: Sequence[int]) -> tuple[Array, Array, Array]:
+def _costs(
+    vectors: Array, similarity: str, sizes: Sequence[int], progress: Progress = no_progress
+) -> tuple[Array, Array, Array]:
     """Return Pearson's and Spearman's correlation, and the share of unchanged neighbors, for each size."""
     from scipy.stats import spearmanr  # imported here because the import is slow
 
     first, second = pair_indices(len(vectors))
-    full = pair_scores(vectors, similarity, first, second)
-    neighbors, best = nearest_neighbors(vectors, similarity)
+    full = pair_scores(vectors, similarity, first, second, progress)
+    neighbors, best = nearest_neighbors(vectors, similarity, progress)
     rows = []
     for size in sizes:
         part = vectors[:, :size]
-        values = pair_scores(part, similarity, first, second)
+        values = pair_scores(part, similarity, first, second, progress)
         is_defined = ~(np.isnan(full) | np.isnan(values))
         a, b = full[is_defined], values[is_defined]
         # The correlation with constant scores is undefined.
         is_varied = len(a) > 1 and np.ptp(a) > 0 and np.ptp(b) > 0
         pearson = np.corrcoef(a, b)[0, 1] if is_varied else np.nan
         spearman = spearmanr(a, b).statistic if is_varied else np.nan
-        same = nearest_neighbors(part, similarity)[0] == neighbors
+        same = nearest_neighbors(part, similarity, progress)[0] == neighbors
         rows.append((pearson, spearman, same[~np.isnan(best)].mean() if not np.isnan(best).all() else np.nan))
     pearsons, spearmans, shares = np.array(rows).T
     return pearsons, spearmans, shares
