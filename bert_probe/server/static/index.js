@@ -129,7 +129,7 @@ const markSection = () => {
   }
 };
 // On a narrow screen Streamlit's sidebar covers the page, and stays open after a run.
-// "data-runs" counts the runs of its form.
+// The attribute "data-runs" counts the runs of the form in the sidebar.
 const NARROW = matchMedia("(max-width: 768px)");
 /** @type {number | null} */
 let runs = null;
