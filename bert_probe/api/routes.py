@@ -371,7 +371,8 @@ def _family(name: str, kind: str, description: str, samples: Samples) -> Iterato
         yield f"{metric}{{{pairs}}} {value:.16g}" if pairs else f"{metric} {value:.16g}"
 
 
-_CLOSE = {"Connection": "close"}  # otherwise, the server would parse the unread body as a request
+# If the connection stayed open, the server would parse the unread body as a request.
+_CLOSE = {"Connection": "close"}
 
 
 class BodyReader:
