@@ -34,7 +34,9 @@ def choose_media_type(accept: str) -> str:
         return JSON
     best = max(FORMATS, key=lambda media: _quality(qualities, media))  # ties: `max` returns the first format
     if not _quality(qualities, best):
-        raise NotAcceptableError(f"{accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}.")
+        raise NotAcceptableError(
+            f"The format {accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}."
+        )
     return best
 
 

@@ -48,7 +48,7 @@ def convert(model: str, out: Path, revision: str | None, seconds: float | None, 
         tied = f", {len(file['tied'])} tied" if file["tied"] else ""
         message = f"{file['source']} → {file['file']}: {file['tensors']:,} tensors{tied}."
         click.echo(visible(message), err=True)
-    click.echo(visible(f"Saved in {out}. Open it with --model {out}."), err=True)
+    click.echo(visible(f"The model was saved in {out}. Open the model with --model {out}."), err=True)
 
 
 @click.command()

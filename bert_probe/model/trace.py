@@ -37,7 +37,7 @@ def resolve_index(index: int, count: int, name: str) -> int:
         raise SelectionError(f"{name} must be a whole number, not {index!r}.")
     if not -count <= index < count:
         raise SelectionError(
-            f"There is no {name} {index}: indices run from 0 to {count - 1}, or from -{count} to -1."
+            f"There is no {name} {index}: valid indices are 0 to {count - 1}, or -{count} to -1."
         )
     return int(index) % count
 

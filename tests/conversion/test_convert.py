@@ -129,7 +129,7 @@ def test_sharded_weights_are_converted_by_the_command(
     with pytest.raises(SystemExit) as ended:
         main(["convert", str(folder), "--out", str(target)])
     assert ended.value.code == 0
-    assert f"Saved in {target}. Open it with --model {target}." in capfd.readouterr().err
+    assert f"The model was saved in {target}. Open the model with --model {target}." in capfd.readouterr().err
     index = json.loads((target / "model.safetensors.index.json").read_text())
     assert index["weight_map"] == {
         name: f"model-0000{1 + files.index(file)}-of-00002.safetensors"

@@ -81,7 +81,10 @@ def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> Non
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        ("text-classification", "Single-label classification: the probabilities sum to 1."),
+        (
+            "text-classification",
+            "This is single-label classification: the probabilities of all classes sum to 1.",
+        ),
         ("token-classification", "One label per token."),
         ("question-answering", "Some answer always ranks first"),
         ("next-sentence-prediction", "B, then A"),

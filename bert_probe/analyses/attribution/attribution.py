@@ -37,8 +37,8 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
 
-METHOD_HELP = "Attribution method; see docs/methods.md."
-REMOVAL_HELP = "Whether words are removed or masked."
+METHOD_HELP = "Attribution method (see docs/methods.md)."
+REMOVAL_HELP = "Whether the words are removed from the text or replaced by the mask token."
 BASELINE_HELP = "Baseline token of integrated gradients."
 
 
