@@ -345,7 +345,9 @@ class Trace:
         )
 
     def _stack(self, arrays: tuple[Array, ...]) -> Array:
-        with memory_errors(f"The attention of {len(arrays)} layers needs more memory than is available."):
+        with memory_errors(
+            f"The arrays of {len(arrays)} layers together need more memory than is available."
+        ):
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:

@@ -551,7 +551,7 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
             TextError,
             "a.csv.gz cannot be read (line 1). From",
         ),
-        ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Name one"),
+        ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Choose one"),
         ("a.parquet", b"PAR1", None, TextError, "a.parquet cannot be read: "),
         (
             "a.txt",

@@ -219,7 +219,7 @@ def test_hostile_view_file_is_read_or_refused(kind: str, value: str, name: str) 
         ("data", "code.py", "must end in"),
         ("data", "data.py", "must end in"),
         ("data", "view.json", "must end in"),
-        ("data", "other.conll", "must be that of the argument"),
+        ("data", "other.conll", "must be the name of the argument"),
         ("../data", "../data.conll", "not a valid file name"),
         ("data", "data.conll\0", "not a valid file name"),
     ],

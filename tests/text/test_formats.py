@@ -183,7 +183,7 @@ def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
         module = __import__(read.__module__, fromlist=["lines_of"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "lines_of", appending)
-            with pytest.raises(TextError, match=r"a\.csv was changed while it was read"):
+            with pytest.raises(TextError, match=r"a\.csv was changed while it was being read"):
                 read(file)
         assert read(file)
 

@@ -102,7 +102,7 @@ def test_errors_of_a_long_file_are_counted() -> None:
         (b"text,label,labels\na,b,c\n", "a.csv", TextError, "has the columns"),
         (b"text,Label,label\na,b,c\n", "a.csv", TextError, "several columns label"),
         (b"text,label\na,\xff\n", "a.csv", TextError, "not UTF-8, because line 2"),
-        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 has a NUL"),
+        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 contains a NUL"),
         (b'text,label\n"a,x\n', "a.csv", TextError, "broken table: line 2"),
     ],
 )

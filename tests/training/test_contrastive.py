@@ -179,7 +179,7 @@ def test_recall_counts_ties_as_errors() -> None:
 
 def test_wrong_data(sentence_checkpoint: Callable[[str], Checkpoint], tmp_path: Path) -> None:
     checkpoint = sentence_checkpoint("mean")
-    with pytest.raises(SelectionError, match="does not fit pairs"):
+    with pytest.raises(SelectionError, match="cannot be used with pairs"):
         Train(loss="cosine").plan(checkpoint, examples("pairs"))
     high = [SimilarityExample(row.texts, 5.0, row.line) for row in examples("scored pairs").rows]
     with pytest.raises(TextError, match="between −1 and 1"):
