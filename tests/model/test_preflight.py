@@ -67,7 +67,7 @@ def test_oversized_config_sizes_are_refused_before_allocation(
     folder: Path, changes: dict[str, Any], word: str
 ) -> None:
     change_config(folder, **changes)
-    message = assert_refused(CheckpointError if "layers;" in word else WeightsError, folder, word)
+    message = assert_refused(CheckpointError if "layers," in word else WeightsError, folder, word)
     assert "belongs to these weights" in message
 
 
