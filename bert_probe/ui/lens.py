@@ -156,7 +156,7 @@ def _settled(result: LensResult, number: int) -> str:
     last = len(result.ids) - 1
     if layer == last:
         return f"**{name}** ranks first only at the last layer, {last}."
-    return f"**{name}** ranks first from layer {layer} of {last} on."
+    return f"**{name}** ranks first from layer {layer} (of {last}) onward."
 
 
 def _curves(result: LensResult, number: int, by: str) -> None:

@@ -298,7 +298,7 @@ class SimilarityAttribution(SentencePairQuestion):
         norms = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
         norm = norms if pooling.similarity == "cosine" else 1.0
         if not norm:
-            raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+            raise UnavailableError("The sentence vector of a text is zero, so the cosine is undefined.")
         first, second = paths
         contributions = first.tokens @ second.tokens.T / norm
         return SimilarityAttributionResult(

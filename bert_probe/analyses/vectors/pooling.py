@@ -459,7 +459,7 @@ def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
         return read_only(a @ b.T)
     norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
     if not norm:
-        raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+        raise UnavailableError("The sentence vector of a text is zero, so the cosine is undefined.")
     return read_only(a @ b.T / norm)
 
 
