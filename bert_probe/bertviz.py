@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bert_probe import notebook
 from bert_probe.core import extras
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.external_attention import from_attention, layers_of
 from bert_probe.model.trace import Array, Trace, resolve_index
-from bert_probe.notebook import views
-from bert_probe.notebook.views import Frame, HeadView
+from bert_probe.notebook import Frame, HeadView
 
 if TYPE_CHECKING:
     from IPython.display import HTML
@@ -81,7 +81,7 @@ def head_view(
                 f"initial_layer must be one of include_layers ({layers}), not {initial_layer}."
             )
         trace = picture.trace(layers, numbered=True)
-        view = views.head_view(
+        view = notebook.head_view(
             trace, layers.index(initial_layer), range(trace.heads) if heads is None else list(heads)
         )
         return (
@@ -126,7 +126,7 @@ def model_view(
     )
 
     def frame(picture: _ConvertedAttention) -> Frame:
-        view = views.model_view(picture.trace(picture.included(include_layers), include_heads))
+        view = notebook.model_view(picture.trace(picture.included(include_layers), include_heads))
         return replace(view, page=replace(view.page, theme=display_mode))
 
     return _display([frame(picture) for picture in pictures], html_action)
@@ -137,7 +137,7 @@ class _ConvertedAttention:
     """The converted attention for one figure.
 
     Attributes:
-        name: names of the kinds of attention, such as "encoder and cross"; "" for a model with one kind.
+        name: names of the kinds of attention, such as "encoder and cross"; "" for a model with only one kind.
         weights: attention weights, one array of shape [head, query, key] per layer.
         tokens: one token per query.
         sentence_b_start: position of the first token of the second text; None for a single text.
@@ -228,7 +228,9 @@ def _encoder_decoder_pictures(
     decoder_tokens: Sequence[str] | None,
     convert: Callable[[Sequence[str]], list[str]],
 ) -> list[_ConvertedAttention]:
-    """Return one figure if all kinds of attention have equal numbers of layers and heads, else one each."""
+    """Return one figure per kind of attention, or a single figure if all have the same numbers of heads.
+
+    A single figure also requires equal numbers of layers."""
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),
         "decoder_tokens": (decoder_tokens, decoder is not None or cross is not None),

@@ -261,7 +261,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         sentence = f"In the message {error}."
         try:
             return _error(INVALID_REQUEST, sentence, json.loads(line))
-        except (ValueError, RecursionError):  # the line has a syntax error after the duplicate key
+        except (ValueError, RecursionError):  # The line has a syntax error after the duplicate key.
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
         return _error(PARSE_ERROR, "The message is nested too deeply. Use fewer nested arrays and objects.")

@@ -72,7 +72,7 @@ class Body:
         models: name and revision of each model; "" stands for the built-in model and for the newest revision.
         texts: (text, pair) tuples.
         sentences: the sentences of a question about many sentences; otherwise empty.
-        files: argument of the question → file.
+        files: input files, by argument of the question.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -133,7 +133,7 @@ class Body:
 
 
 def _takes_long(question: Any, arguments: Sequence[Any]) -> bool:
-    """Return whether a question takes long; questions about attention do so only with slow measures."""
+    """Return whether a question takes long. Questions about attention take long only with slow measures."""
     if not isinstance(question, Attention | AttentionLong):
         return True
     trace, measure = arguments[0], get_measure(question.measure)

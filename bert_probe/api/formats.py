@@ -32,7 +32,8 @@ def choose_media_type(accept: str) -> str:
     qualities = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
     if not qualities:
         return JSON
-    best = max(FORMATS, key=lambda media: _quality(qualities, media))  # ties: `max` returns the first format
+    # If several formats are equally acceptable, `max` returns the first of them.
+    best = max(FORMATS, key=lambda media: _quality(qualities, media))
     if not _quality(qualities, best):
         raise NotAcceptableError(
             f"The format {accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}."

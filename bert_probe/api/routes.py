@@ -28,9 +28,9 @@ from starlette.types import Receive, Scope, Send
 
 from bert_probe.api import errors, limits
 from bert_probe.api.errors import Problem
+from bert_probe.core.extras import long_lived_imports
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.runtime.imports import long_lived_imports
 from bert_probe.runtime.jobs import SLOTS, Job
 from bert_probe.runtime.permissions import Permissions
 
@@ -183,7 +183,7 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
     finished, disconnected = loop.create_future(), asyncio.ensure_future(_disconnected(request))
 
     def on_end() -> None:
-        with suppress(RuntimeError):  # the server may have stopped meanwhile
+        with suppress(RuntimeError):  # the server may have stopped in the meantime
             loop.call_soon_threadsafe(finished.cancel)
 
     job = Job(request.scope["path"], work, queued=False, ended=on_end)
@@ -371,14 +371,14 @@ def _family(name: str, kind: str, description: str, samples: Samples) -> Iterato
         yield f"{metric}{{{pairs}}} {value:.16g}" if pairs else f"{metric} {value:.16g}"
 
 
-_CLOSE = {"Connection": "close"}  # otherwise the server would parse the unread body as a request
+_CLOSE = {"Connection": "close"}  # otherwise, the server would parse the unread body as a request
 
 
 class BodyReader:
     """Reads request bodies; limits the total size of incomplete bodies per client and for all clients."""
 
     def __init__(self) -> None:
-        self._bytes: Counter[str] = Counter()  # client → bytes received so far
+        self._bytes: Counter[str] = Counter()  # bytes received so far, by client
 
     async def read(self, request: Request) -> bytes | Problem:
         """Return the body of a request, or a problem if the body is too large or arrives too slowly.

@@ -334,7 +334,7 @@ def _document(version: str, _permissions: Permissions) -> dict[str, Any]:
 
 
 def _question_operation(question: RegisteredQuestion) -> dict[str, Any]:
-    contents: dict[str, Any] = {media: {} for media in FORMATS}  # no schema for binary formats
+    contents: dict[str, Any] = {media: {} for media in FORMATS}  # binary formats have no schema
     contents["text/csv"] = {"schema": {"type": "string"}}
     contents[JSON] = {"schema": {"$ref": "#/components/schemas/Table"}}
     return {
@@ -361,7 +361,7 @@ def _monitoring_operation(
 
 
 def _problem_responses(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
-    """Return HTTP status → problem response; problem types with the same status share a response."""
+    """Return the problem responses by HTTP status; problem types with the same status share a response."""
     titles_by_status: dict[str, list[str]] = {}
     for kind in kinds:
         titles_by_status.setdefault(str(kind.status), []).append(kind.title)

@@ -12,8 +12,8 @@ import click
 
 from bert_probe import __version__
 from bert_probe.core import extras
+from bert_probe.core.extras import long_lived_imports
 from bert_probe.errors import ExportError
-from bert_probe.runtime.imports import long_lived_imports
 
 
 @click.command("app")
@@ -136,7 +136,7 @@ def app(
 
 
 def _read_checked(view: Path) -> bytes:
-    """Return the content of a view file or report; check it first, before a browser opens."""
+    """Return the content of a view file or report, after checking the file before a browser opens."""
     from bert_probe.reports.drafts import read_any
     from bert_probe.reports.json_reader import MAX_BYTES, read_bytes
 
@@ -175,7 +175,8 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     except* OSError as group:
         failure = str(_first(group).strerror)
     if failure:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # so that the flush at exit succeeds
+        # Redirect the output, so that flushing it at exit raises no further error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())
         raise ExportError(f"Standard output cannot be written: {failure}. The client may have exited.")
     sys.exit(0)
 

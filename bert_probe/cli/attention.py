@@ -1,4 +1,4 @@
-"""Commands that show what is in a model: its parameters, attention, rollout, and heads by word pairs."""
+"""Commands that print a model's parameters, attention and rollout, and find attention heads by word pairs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from bert_probe.runtime.imports import long_lived_imports
+from bert_probe.core.extras import long_lived_imports
 
 if TYPE_CHECKING:
     from bert_probe.core.inputs import FileInput, Inputs, Text
@@ -106,7 +106,7 @@ class DerivedCommand(NamedTuple):
 
 @cache
 def derived_commands() -> Mapping[str, DerivedCommand]:
-    """Return command name → question for all public questions.
+    """Return the questions from which commands are derived, by command name.
 
     The modules are parsed instead of imported, because most analyses import torch.
     """
@@ -115,8 +115,9 @@ def derived_commands() -> Mapping[str, DerivedCommand]:
     for module in sorted(
         {node.module for node in stub.body if isinstance(node, ast.ImportFrom) and node.module}
     ):
-        source = (_PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-        for definition in _DEFINITION.findall(source):
+        path = _PACKAGE / module.replace(".", "/")
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        for definition in _DEFINITION.findall(file.read_text(encoding="utf-8")):
             (node,) = ast.parse(f"{definition}\n    pass").body
             name = _command_name(node)
             if name is not None and isinstance(node, ast.ClassDef):

@@ -65,7 +65,7 @@ COMMANDS = {
         "Print the attention rollout: how much of each token reaches every other token through all layers.",
     ),
     "tokens": ("tokens", "List the tokens of TEXT with their ID, segment, word and character offsets."),
-    "train": ("train", "Fine-tune a model on DATA, and save it in a folder."),
+    "train": ("checkpoints", "Fine-tune a model on DATA, and save it in a folder."),
     "tune-lens": ("predict", "Train a tuned lens on the lines of FILE (UTF-8) and print its losses."),
     "verify": ("reports", "Recompute every number of a REPORT, and list the differences."),
     "why": (
@@ -154,7 +154,7 @@ def _run(arguments: list[str] | None) -> int:
     except NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
-    return status if isinstance(status, int) else 0  # a command may set its own exit status
+    return status if isinstance(status, int) else 0  # a command returns an integer to set its exit status
 
 
 def _no_such_option(error: click.NoSuchOption) -> str:
@@ -168,7 +168,8 @@ def _no_such_option(error: click.NoSuchOption) -> str:
 
 
 def _sentence(error: click.ClickException) -> str:
-    message = error.format_message().replace("\n\t", " ")  # click prints each choice on its own line
+    # join the choices, each of which click prints on its own line
+    message = error.format_message().replace("\n\t", " ")
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 

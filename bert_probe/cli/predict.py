@@ -12,10 +12,9 @@ import click
 from bert_probe.analyses.attribution.attribution import Attribution
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution
-from bert_probe.analyses.outputs import evaluate_masks
+from bert_probe.analyses.outputs import fill_mask
 from bert_probe.analyses.outputs.evaluate import TABLES, Evaluate, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks, EvaluateMasksResult
-from bert_probe.analyses.outputs.fill_mask import FillMask
+from bert_probe.analyses.outputs.fill_mask import EvaluateMasks, EvaluateMasksResult, FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.head_predictions import TAGS, label_type
 from bert_probe.analyses.outputs.lens import Lens, LensResult
@@ -266,9 +265,9 @@ def evaluate(
     """Measure how well the trained task head of a model predicts the labels of DATA.
 
     FOLDER is the folder of a model or a Hub ID, and can also be passed with --model. The format of DATA
-    depends on the head: for text classification a .csv, .tsv or .jsonl table with the columns text and label,
-    or text_a, text_b and label; for token classification a CoNLL or CoNLL-U file; for masked words a file
-    with one text per line, in which 15% of the tokens are masked.
+    depends on the head. Text classification needs a .csv, .tsv or .jsonl table with the columns text and
+    label, or text_a, text_b and label. Token classification needs a CoNLL or CoNLL-U file. Masked-language
+    modeling needs a file with one text per line, in which 15% of the tokens are masked.
     """
     *folder, data = paths or (None,)
     if data is None or len(folder) > 1:
@@ -303,10 +302,10 @@ def _evaluate_masks(
     as_named: bool,
     truncate: bool,
 ) -> EvaluateMasksResult:
-    if table not in evaluate_masks.TABLES or training is not None:
+    if table not in fill_mask.TABLES or training is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a masked-language-modeling head. Choose "
-            f"--show {' or '.join(evaluate_masks.TABLES)}, and omit --training."
+            f"--show {' or '.join(fill_mask.TABLES)}, and omit --training."
         )
     sentences = read_sentences(data, as_named=as_named)
     with terminal_bar("Evaluating", "texts") as progress:

@@ -1,4 +1,4 @@
-"""The command that lists tokens, usually with only the tokenizer, without loading the model."""
+"""The command that lists tokens, which usually loads only the tokenizer and not the model."""
 
 from __future__ import annotations
 

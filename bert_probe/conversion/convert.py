@@ -38,7 +38,7 @@ from bert_probe.model.config import load_config, read_head_settings
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.preflight import described, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import MAX_JSON_BYTES, MAX_TOKENIZER_BYTES, Source, digest, locate, read_json
+from bert_probe.model.sources import MAX_CONFIG_BYTES, MAX_TOKENIZER_BYTES, Source, digest, locate, read_json
 from bert_probe.training.saving import check_space, write_folder
 
 HUB_PATTERNS = (
@@ -67,9 +67,9 @@ class CheckpointFiles:
     """The files of a checkpoint, as paths relative to its folder.
 
     Attributes:
-        pickles: pickled file → safetensors file to write.
+        pickles: for each pickled file, the safetensors file to write.
         copies: files to copy.
-        indices: index file to write → safetensors files in the index.
+        indices: for each index file to write, the safetensors files that the index lists.
     """
 
     pickles: dict[str, str]
@@ -187,7 +187,7 @@ def _target_names(pickled: list[str]) -> dict[str, str]:
 def _check_size(file: Path) -> None:
     if file.suffix == ".safetensors":
         return
-    limit = MAX_TOKENIZER_BYTES if file.name != "config.json" else MAX_JSON_BYTES
+    limit = MAX_TOKENIZER_BYTES if file.name != "config.json" else MAX_CONFIG_BYTES
     if file.stat().st_size > limit:
         raise CheckpointError(
             f"{file.name} has {file.stat().st_size:,} bytes, but at most {limit:,} are allowed. Check "
@@ -319,7 +319,7 @@ def check_torch_version(version: str) -> None:
 
 
 def find_tied_weights(folder: Path) -> dict[str, str]:
-    """Return the weights that transformers ties in a checkpoint's model: name → name of the stored tensor.
+    """Return the stored tensor's name for each weight that transformers ties in a checkpoint's model.
 
     Return {} for a model that BERT Probe cannot open. Its tied weights are then written separately.
     """
@@ -353,7 +353,7 @@ def _run(
     limit = CONSTANT_SECONDS + sum(sizes) / BYTES_PER_SECOND if seconds is None else seconds
     setup = Setup(files=list(setups), memory=2 * max(sizes) + SPARE_MEMORY, seconds=math.ceil(limit))
     with _Process(setup) as process:
-        digests = [digest([path]) for path in paths]  # hash files while the process starts
+        digests = [digest([path]) for path in paths]  # hash the files while the process starts
         answer = process.wait(limit, sum(sizes), progress)
     if "error" in answer:
         raise (OutOfMemoryError if answer.get("is_memory") else WeightsError)(str(answer["error"]))
@@ -388,10 +388,11 @@ class _Process:
                 **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
                 "MALLOC_ARENA_MAX": "2",
             },
-            process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only the parent
+            # A separate process group lets Ctrl+C reach only the parent process.
+            process_group=0 if os.name == "posix" else None,
         )
         assert self._child.stdin is not None
-        with suppress(OSError):  # `wait` reports a process that has ended
+        with suppress(OSError):  # ignored, because `wait` reports the error if the process has ended
             self._child.stdin.write(json.dumps(setup).encode() + b"\n")
             self._child.stdin.flush()
         threading.Thread(target=self._read, daemon=True).start()
@@ -435,7 +436,7 @@ class _Process:
             answer = self._parse(line)
             if "progress" not in answer:
                 return answer
-            if done < 0:  # the first report: reading begins
+            if done < 0:  # the first report; the time limit starts when reading begins
                 end = time.monotonic() + seconds
             done = min(int(answer["progress"]), total)
 

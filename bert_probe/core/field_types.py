@@ -502,7 +502,7 @@ class WordSelector(TokenSelector):
     """A word: the position of any of its tokens, or the word itself; see `find_word`."""
 
     def resolve(self, name: str, value: Any, trace: Trace) -> int:
-        """Return the position of the first token of a word, or the given position."""
+        """Return the position of a word's first token; return a position unchanged."""
         return (
             find_word(trace, value).position
             if isinstance(value, str)

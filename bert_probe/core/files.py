@@ -276,7 +276,7 @@ def _npz_column(series: pd.Series) -> Any:
 
 def flatten_index(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the index as a column and unique column names; see `_column_names`."""
-    table = pd.DataFrame(frame)  # drops attrs, which pandas would copy for every column
+    table = pd.DataFrame(frame)  # a copy without attrs, which pandas would copy for every column
     if frame.index.name is None:
         return table
     table.columns = pd.Index(_column_names(frame))

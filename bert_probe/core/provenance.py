@@ -116,7 +116,7 @@ class InputRecord:
         """Create a record for files of tagged sentences or labeled texts.
 
         Args:
-            files: argument name → content of the file.
+            files: content of each file, by argument name.
             dropped: number of truncated tokens over all sentences.
         """
         file_records = {name: describe_file(name, rows) for name, rows in files.items()}

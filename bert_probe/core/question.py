@@ -153,7 +153,7 @@ class Question:
         return [field for field in fields(self) if getattr(self, field.name) != field.default]
 
     def check_limits(self, *inputs: Any) -> None:
-        """Raise UnavailableError if the inputs, which are those of `of`, are too large for a server.
+        """Raise UnavailableError if the inputs, the arguments of `of`, are too large for a server.
 
         The HTTP API and the pages call this. In Python and on the command line there are no such limits.
         """

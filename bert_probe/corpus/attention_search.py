@@ -1,4 +1,4 @@
-"""Search a store for word pairs with given tags or a given relation, ranked by the attention of one head."""
+"""Search a store for word pairs with certain tags or a relation, ranked by the attention of one head."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def build_corpus(
         on: runner that processes the chunks, see `ShardRunner`. By default, they are processed in threads.
         progress: called with the number of processed records and their total, or with (0, 0) while the
             records are counted.
-        watch: opens a progress bar for each phase: hashing the inputs, counting, reading.
+        watch: opens a progress bar for each phase: hashing, counting and reading the inputs.
         on_shard: called with a log entry for each completed shard.
 
     Raises:
@@ -166,7 +166,7 @@ class _ShardProgress:
     @property
     def done(self) -> int:
         """Number of records processed so far, in all shards."""
-        return sum(list(self._done_by_shard.values()))  # a copy, as other threads add shards
+        return sum(list(self._done_by_shard.values()))  # copy the list, because other threads add shards
 
     def of(self, number: int) -> Progress:
         """Return a progress callback for one shard."""
@@ -220,7 +220,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
         write_json(folder / MANIFEST, manifest)
         return {}
     store = open_corpus(folder)
-    if not store.shards:  # a store without shards may be replaced by any run
+    if not store.shards:  # any run may replace a store without shards
         write_json(folder / MANIFEST, manifest)
         return {}
     for name, difference in _DIFFERENCES.items():
@@ -280,7 +280,7 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             raise StoreError(f"The path {folder} is not UTF-8. Choose another path for --out.") from None
         except ExportError as error:
             raise StoreError(str(error)) from None
-        except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+        except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
             reason = getattr(error, "strerror", None) or error
             raise StoreError(f"{folder} cannot be written: {reason}. Choose another path.") from None
         yield

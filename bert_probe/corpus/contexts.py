@@ -1,5 +1,6 @@
-"""Find the contexts in a store that are nearest to a word in context, and compare contexts with each other:
-project them to a plane, cluster them, and estimate the cosine similarity of unrelated words.
+"""Find the contexts in a store that are nearest to a word, and cluster them.
+
+For comparison, this module also estimates the cosine similarity of unrelated words.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class NearestContexts(Question):
         word: a word of the text, see `find_word`; WORD:2 is its second occurrence.
         layer: layer of the vectors; 0 is the output of the embeddings. If None, the last layer of the store.
         top: number of contexts.
-        every: list all near words of a row. By default, each row is listed only once, with its nearest word.
+        every: list every near word of a row. By default, each row is listed only once, with its nearest word.
         others: leave out rows whose text equals the text of the query word.
         exact: compare with every vector. By default, large stores are searched with an approximate index.
     """
@@ -244,7 +245,7 @@ class WordLookup:
     """Looks up the words of a store by row and position. The most recently used shards are cached."""
 
     def __init__(self, store: Store) -> None:
-        self._shard_of = store.shard_of  # holds no reference to the store, see `SearchCache`
+        self._shard_of = store.shard_of  # keep no reference to the store, see `SearchCache`
         self._name = store.folder.name
         self._files = [*zip(store.files(ROWS), store.files(TOKENS), strict=True)]
         self._shards: OrderedDict[int, _ShardWords] = OrderedDict()
@@ -263,7 +264,7 @@ class WordLookup:
     def _shard(self, number: int) -> _ShardWords:
         with self._lock:
             shard = self._shards.pop(number, None) or _ShardWords(*map(str, self._files[number]))
-            self._shards[number] = shard  # the most recently used shard is last
+            self._shards[number] = shard  # move the most recently used shard to the end
             if len(self._shards) > _CACHED_SHARDS:
                 self._shards.popitem(last=False)
             return shard
@@ -466,14 +467,14 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Con
     clusters, silhouette = _cluster(units)
     try:
         plane = pca(units)
-    except UnavailableError:  # one context or equal vectors have no principal components
+    except UnavailableError:  # A single context, or equal vectors, have no principal components.
         points = read_only(np.zeros((len(units), 2), np.float32))
         return ContextClusters(points, (0.0, 0.0), clusters, silhouette)
     return ContextClusters(plane.points, plane.explained or (0.0, 0.0), clusters, silhouette)
 
 
 def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array) -> Array:
-    """Return the index of each context's vector; contexts are (row, position) pairs, both from 1."""
+    """Return the index of the vector of each context, a (row, position) pair with both counted from 1."""
     pairs = np.array(contexts, np.int64).reshape(-1, 2)
     indices = np.empty(len(pairs), np.int64)
     first = 0

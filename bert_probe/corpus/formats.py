@@ -80,7 +80,7 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             with gzip.open(stream) as content:
                 yield cast(BinaryIO, content)
         elif ending == ".zst":
-            # Use Arrow, which raises an error for a truncated file, unlike other Zstandard readers.
+            # Unlike other Zstandard readers, Arrow raises an error for a truncated file.
             with pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd") as content:
                 yield content
         else:
@@ -98,7 +98,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     try:
         is_regular = stat.S_ISREG(path.stat().st_mode)
         stream = path.open("rb") if is_regular else None
-    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
         raise TextError(f"{path} cannot be opened: {describe_error(error)}. Check the path.") from None
     if stream is None:
         raise TextError(
@@ -146,8 +146,8 @@ def _decode(number: int, content: bytes | None) -> InputLine:
 
 def _split_lines(stream: BinaryIO) -> Iterator[bytes | None]:
     r"""Yield the lines of a stream without line breaks (\n, \r or \r\n); None for a line that is too long."""
-    pending: bytes | None = b""  # start of a line that continues in the next chunk
-    after_return = False  # whether the last chunk ended with "\r", maybe the first half of "\r\n"
+    pending: bytes | None = b""  # beginning of a line that continues in the next chunk
+    after_return = False  # whether the last chunk ended with "\r", which may be the first half of "\r\n"
     while chunk := stream.read1(_CHUNK):  # type: ignore[attr-defined]
         content = chunk[1:] if after_return and chunk.startswith(b"\n") else chunk
         after_return = content.endswith(b"\r")
@@ -330,7 +330,7 @@ def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Ite
         SelectionError: the first lines do not have the key, or `column` is None and they have several keys.
     """
     first_lines = list(islice(lines, HEADER_LINES))
-    keys: dict[str, None] = {}  # used as an ordered set
+    keys: dict[str, None] = {}  # this dict is used as an ordered set
     for line in first_lines:
         value = None if line.problem else _parse_json(line.text or "")[0]
         if isinstance(value, dict):
@@ -364,7 +364,7 @@ def _parse_json(text: str) -> tuple[object, str]:
         return json.loads(text), ""
     except json.JSONDecodeError as error:
         return None, f"The line is not valid JSON: {error.msg}, at character {error.colno:,}."
-    except ValueError:  # a number has more digits than Python can read
+    except ValueError:  # The number has more digits than Python can read.
         return None, "The line is JSON with a number that has too many digits."
     except RecursionError:
         return None, "The line is JSON that is nested too deeply."
@@ -375,7 +375,7 @@ def _parse_json(text: str) -> tuple[object, str]:
 
 def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """Yield the sequences of a FASTA file. A record with an invalid line is rejected as a whole."""
-    unreadable: list[tuple[int, str]] = []  # the first line of the record that cannot be read
+    unreadable: list[tuple[int, str]] = []  # first line of an unreadable record, if any
 
     def numbered_lines() -> Iterator[tuple[int, str]]:
         for line in lines:
@@ -487,7 +487,7 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
             columns.
     """
     try:
-        # With pre_buffer, Arrow would read all row groups at once.
+        # Turn off pre_buffer, with which Arrow would read all row groups at once.
         table = pq.ParquetFile(stream, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
         schema = table.schema_arrow
         names = schema.names

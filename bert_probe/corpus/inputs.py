@@ -101,7 +101,7 @@ def find_inputs(
 
     The files of a folder or pattern are sorted by name. Folders (at any depth) and patterns such as
     ``data/**/*.txt`` match only files with one of the extensions in `ENDINGS`; hidden files and links to
-    folders are skipped. A file that is given by its path may have any extension; a file with an unknown
+    folders are skipped. A path to a single file may have any extension; a file with an unknown
     extension is read as text with one sentence per line.
 
     Args:
@@ -229,7 +229,7 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
 def _check_format(file: MatchedFile, column: str | None) -> None:
     """Check that the first lines of a file match the format that its extension indicates."""
     read_as = format_of(f"file{ending_of(file.path)}")
-    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has found the column
+    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has checked the column
         return
     with open_lines(file.path) as lines:
         check_format((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
@@ -327,7 +327,7 @@ def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
     try:
         with open_rows(file.path, file.name, column) as rows:
             yield from rows
-    except ProbeError as error:  # the file changed after `find_inputs` had checked it
+    except ProbeError as error:  # The file has changed since `find_inputs` checked it.
         yield refused_row(1, str(error))
 
 
@@ -356,7 +356,7 @@ def _row_starts(file: MatchedFile, column: str | None) -> Iterator[object]:
     try:
         with open_row_starts(file.path, file.name, column) as starts:
             yield from starts
-    except ProbeError as error:  # an unreadable file counts as one record, as in `_rows`
+    except ProbeError as error:  # An unreadable file counts as one record, as in `_rows`.
         yield error
 
 
@@ -368,7 +368,7 @@ DTYPES = ("float32", "float16")
 
 @question("corpus ingest", command="corpus run", is_analysis=False)
 class IngestConfig(Question):
-    """The configuration of a corpus run: what it extracts from each sentence, and stores.
+    """The configuration of a corpus run: the data to extract from each sentence and to store.
 
     Attributes:
         layers: layers whose vectors are stored; 0 is the output of the embeddings. If None, all layers.

@@ -346,7 +346,7 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
         value: Any = content
         *parents, name = path.split(".")
         for parent in parents:
-            value = value[parent]  # a parent is an object, because it was checked before
+            value = value[parent]  # the parent is an object, as checked before
         if name not in value:
             raise StoreError(f"{file} has no {path}, which must be {expected}. {_REMEDY}")
         if not is_valid(value[name]):
@@ -439,7 +439,7 @@ def _width(data_type: pa.DataType) -> int:
     """Return the memory that one value of a type takes, in bytes; for a text, the size of its offset."""
     try:
         return max(1, int(data_type.bit_width) // 8)
-    except ValueError:  # texts have no fixed width
+    except ValueError:  # Types of variable width, such as texts, have no bit width.
         return 4
 
 
@@ -456,7 +456,7 @@ def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
 
 @contextmanager
 def store_errors(name: str) -> Iterator[None]:
-    """Turn errors that invalid tables cause into a `StoreError`.
+    """Convert errors that invalid tables cause to a `StoreError`.
 
     Opening a store checks the columns of its tables but not their values, which are untrusted.
 

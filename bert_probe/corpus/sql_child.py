@@ -4,8 +4,8 @@ The operating system limits its memory, because some functions of DuckDB allocat
 memory limit does not count. Such a query fails or ends this process, but not the process that serves users.
 
 `python -m bert_probe.corpus.sql_child` reads lines of JSON: a `ConnectionSetup`, then one query per line. It
-answers each query with a line of JSON and, unless this line has an "error", an Arrow stream. It exits at the
-end of its input.
+answers each query with a line of JSON and, unless this line has an "error", an Arrow stream. The process
+exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TableSetup(TypedDict):
 
     files: Sequence[str]
     is_parquet: bool
-    schema: str  # base64 of a serialized Arrow schema
+    schema: str  # serialized Arrow schema, encoded in base64
 
 
 class StoreConnection:
@@ -110,7 +110,7 @@ class StoreConnection:
     def _register(self, sql: str) -> None:
         """Register the tables that a query names for the first time and that DuckDB cannot read itself.
 
-        They are not registered earlier because pyarrow.dataset imports pandas, which is slow.
+        Tables are not registered earlier, because pyarrow.dataset imports pandas, which is slow.
         """
         lists_tables = any(word in sql for word in _LISTING_WORDS)
         for name in list(self._unregistered):
@@ -148,7 +148,7 @@ def _table_size(values: pa.Array, is_nested: bool = False) -> int:
     elif pa.types.is_nested(values.type):
         size += len(values) * _LIST_BYTES + _table_size(values.flatten(), True)
     elif is_nested and not pa.types.is_primitive(values.type):
-        size *= 2  # the values and their JSON text, which may be longer, are in memory together
+        size *= 2  # Count the values and their JSON text, because both are in memory at the same time.
     return int(size)
 
 
@@ -207,7 +207,7 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     import duckdb
 
     end = len(sql)
-    for _ in range(4):  # a comment at the end may contain semicolons, so try several
+    for _ in range(4):  # try several semicolons, because a comment at the end may contain some
         end = sql.rfind(";", 0, end)
         with suppress(duckdb.ParserException):
             if end >= 0 and not connection.extract_statements(sql[end:]):
@@ -228,7 +228,7 @@ def _expression(number: int, data_type: DuckDBPyType) -> str:
 
 
 def _is_exact(data_type: DuckDBPyType) -> bool:
-    if data_type.id in _NESTED_TYPES:  # skips the second child of an array type, its size
+    if data_type.id in _NESTED_TYPES:  # skip the second child of an array type, which is its size
         children = (child for _, child in data_type.children if isinstance(child, type(data_type)))
         return all(map(_is_exact, children))
     return data_type.id in _EXACT_TYPES

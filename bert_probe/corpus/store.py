@@ -96,7 +96,7 @@ class Store:
 
     Attributes:
         folder: path of the store.
-        manifest: what was extracted, with which model and from which files.
+        manifest: the configuration of the run, its model and its input files.
         shards: the complete shards, in order.
     """
 
@@ -111,7 +111,7 @@ class Store:
 
     @property
     def sizes(self) -> StoreDimensions:
-        """Number of layers of the model, and of heads in each layer."""
+        """Number of layers of the model, and number of attention heads in each layer."""
         return StoreDimensions(self.manifest["sizes"]["layers"], self.manifest["sizes"]["heads"])
 
     @property
@@ -157,7 +157,7 @@ class Store:
 
     @cached_property
     def shard_of(self) -> Callable[[int], int]:
-        """A function that maps a row number to the index of its shard in `shards` and `files`.
+        """A function that maps a row number to the index of the row's shard in `shards` and `files`.
 
         The function holds no reference to the store, so a cache can keep it without keeping the store alive.
         """
@@ -498,7 +498,7 @@ def row_numbers(store: Store) -> Array:
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return the sentences with the given record numbers, in the given order."""
+    """Return the sentences with these record numbers, in the order of the numbers."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):
@@ -517,7 +517,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
         filters=[("row", "in", rows)],
-        partitioning=None,  # otherwise, pyarrow would interpret a folder named a=b as a column
+        partitioning=None,  # prevents pyarrow from interpreting a folder named a=b as a column
     )
     for values in table.to_pylist():
         if None in values.values():

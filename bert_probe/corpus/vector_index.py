@@ -204,8 +204,7 @@ def _open_index(file: Path) -> faiss.IndexIVF:
         lists: faiss.IndexIVF = library.read_index(str(file), library.IO_FLAG_MMAP)
     except RuntimeError:
         raise StoreError(f"{file} is broken. Delete this file; the index will be rebuilt.") from None
-    # A search would start 32 threads that read the file after its size was checked, and that take longer than
-    # the search itself.
+    # Limit the number of threads: by default, a search starts 32 threads, which take longer than the search.
     library.downcast_InvertedLists(lists.invlists).prefetch_nthread = 0
     return lists
 
@@ -238,7 +237,7 @@ def _train(vectors: LayerVectors) -> faiss.IndexIVF:
         quantizer,
         library.METRIC_INNER_PRODUCT,
     )
-    lists.cp.min_points_per_centroid = 1  # avoids warnings for the small indexes in tests
+    lists.cp.min_points_per_centroid = 1  # prevents warnings for the small indexes in tests
     lists.train(units)
     return lists
 

@@ -1,7 +1,7 @@
-"""What is particular to single types of models: which part encodes text, whose attention cannot be shown, and
-configs that refer to model code in a Hub repository.
+"""Special cases of model types: text encoders, attention that cannot be shown, and configs with model code.
 
-Code in a repository (``auto_map`` in config.json) is never run. transformers has its own models for these
+
+Code in a Hub repository (``auto_map`` in config.json) is never run. transformers has its own models for these
 architectures. They load weights under the original names, but need settings under other names. A config is
 rejected if it changes a setting that transformers' model does not support.
 """
@@ -263,8 +263,8 @@ def _gte(settings: Settings, name: str) -> Settings:
                 f"{name} has rope_scaling = {scaling!r} in config.json, which transformers' GteModel "
                 "does not support. Use another model."
             )
-        # The repository's code multiplies theta by the factor, and divides all frequencies by factor^(2 ÷
-        # head dim).
+        # The repository's code multiplies theta by the factor.
+        # The repository's code also divides all frequencies by factor^(2 ÷ head dim).
         factor = scaling["factor"]
         head_dim = settings["hidden_size"] // settings["num_attention_heads"]
         rope = {
@@ -314,7 +314,7 @@ def _renamed(settings: Settings, classes: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         settings: contents of config.json.
-        classes: prefix of a class name in the repository → prefix in transformers.
+        classes: for each prefix of a class name in the repository, the prefix in transformers.
     """
     renamed = {
         setting: value for setting, value in settings.items() if setting not in ("rope_theta", "rope_scaling")

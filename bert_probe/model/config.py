@@ -40,8 +40,8 @@ MAX_LAYERS = 1_000
 """Maximum number of layers in a config; the deepest published encoder has 48. The limit is needed because
 some config classes build a list with one item per layer.
 """
-MAX_LABELS = 10_000
-"""Maximum number of labels of a task head."""
+MAX_LABELS, MAX_LABEL_LENGTH = 10_000, 1_000
+"""Maximum number of labels of a task head, and of characters of a label, as in `text.formats`."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """Problem types of a text classification head: it predicts a value, exactly one class, or any set of
 classes.
@@ -132,7 +132,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     try:
         config = text_config(config_class.from_dict(used_settings))
         sizes: list[Any] = [getattr(encoder_config(config), name, None) for name in _SIZES]
-    except Exception as error:  # the config class raises many types of exceptions
+    except Exception as error:  # The config class raises many types of exceptions.
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
         ) from None
@@ -154,7 +154,7 @@ def _translated(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         return native_settings(settings, name)
     except ArchitectureError:
         raise
-    except Exception as error:  # a setting is missing, or has another type
+    except Exception as error:  # A setting is missing or has an unexpected type.
         raise CheckpointError(
             f"config.json is not valid for {settings.get('model_type')}: {reason(error)}. {REMEDY}"
         ) from None
@@ -203,7 +203,8 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
     """Read the settings of the task heads from a checkpoint's config.json.
 
     Raises:
-        CheckpointError: the labels are invalid, or there are more than `MAX_LABELS`.
+        CheckpointError: the labels are invalid, or there are more than `MAX_LABELS`, or one is longer than
+            `MAX_LABEL_LENGTH`.
     """
     settings = _translated(read_config(folder), folder.name)
     names, tied = settings.get("architectures"), settings.get("tie_word_embeddings")
@@ -242,15 +243,24 @@ def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: in
 def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
     """Return the labels in index order; without `id2label`, return the default names of transformers."""
     if id2label is None:
-        label_count = (
-            count if isinstance(count, int) and not isinstance(count, bool) else 2
-        )  # transformers omits num_labels from the file if it has the default value 2
+        label_count = 2 if count is None else count  # transformers omits the default value 2 from the file
+        if isinstance(label_count, bool) or not isinstance(label_count, int) or label_count < 0:
+            raise CheckpointError(
+                f"num_labels in config.json is {str(count)[:100]}, but must be a whole number from 0. "
+                f"{REMEDY}"
+            )
         id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}
     if not isinstance(id2label, Mapping) or not all(isinstance(label, str) for label in id2label.values()):
         raise CheckpointError(f"id2label in config.json must map indices to label names. {REMEDY}")
     if len(id2label) > MAX_LABELS:
         raise CheckpointError(
             f"config.json has more than {MAX_LABELS:,} labels, the maximum that is supported. {REMEDY}"
+        )
+    longest = max(map(len, id2label.values()), default=0)
+    if longest > MAX_LABEL_LENGTH:
+        raise CheckpointError(
+            f"A label in config.json has {longest:,} characters; at most {MAX_LABEL_LENGTH:,} are supported. "
+            f"{REMEDY}"
         )
     if sorted(id2label) != sorted(map(str, range(len(id2label)))):
         raise CheckpointError(
@@ -304,7 +314,7 @@ _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
 
 def _bert(layers: int, hidden: int) -> dict[str, Any]:
-    """Return the settings of an English uncased BERT: head dimension 64, intermediate size 4 × `hidden`."""
+    """Return the settings of an English uncased BERT: head dimension 64, feed-forward size 4 × `hidden`."""
     return {
         "model_type": "bert",
         "num_hidden_layers": layers,

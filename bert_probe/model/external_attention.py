@@ -1,4 +1,4 @@
-"""Create traces of external attention, such as that of a decoder, an image model or a file."""
+"""Create traces from external attention weights, for example from a decoder, an image model or a file."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _array(values: Any, name: str) -> Array:
         values = (values if is_float64 or values.is_complex() else values.float()).cpu()
     try:
         array = np.asarray(values)
-    except ValueError:  # NumPy rejects nested lists of unequal lengths
+    except ValueError:  # NumPy rejects nested lists of unequal lengths.
         raise ShapeError(f"{name} has rows of different lengths. Pass a rectangular array.") from None
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name} has dtype {array.dtype}, but must contain real numbers. Pass floats.")

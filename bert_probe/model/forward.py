@@ -45,7 +45,7 @@ def pad(encodings: Sequence[Encoding | ModelInputs], padding: Mapping[str, int])
     """Pad the model inputs of several texts on the right, and return tensors of shape [batch, token].
 
     Args:
-        padding: input name → fill value; 0 for inputs not listed.
+        padding: fill value of each model input, by name; 0 for inputs not listed.
     """
     length = max(len(encoding) for encoding in encodings)
     inputs = {}

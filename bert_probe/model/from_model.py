@@ -60,7 +60,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
         TokenizerError: the tokenizer does not report character positions, and its tokens do not spell a test
             text.
     """
-    unwrapped = getattr(model, "_orig_mod", model)  # torch.compile sets _orig_mod
+    unwrapped = getattr(model, "_orig_mod", model)  # torch.compile stores the original model in `_orig_mod`
     if not isinstance(unwrapped, PreTrainedModel):
         raise ArchitectureError(
             f"{type(model).__name__} is not a transformers model. Pass the model itself, without a wrapper."
@@ -177,9 +177,9 @@ class _InMemory(Checkpoint):
 
     @property
     def cache_key(self) -> Hashable:
-        """Return the cache key.
+        """Return the cache key, which includes the model and tokenizer objects.
 
-        The key includes the model and tokenizer objects, because the output also depends on the config.
+        The weights alone are not sufficient, because the output also depends on the config.
         """
         return self.description, weakref.ref(self.model), weakref.ref(self.tokenizer)
 

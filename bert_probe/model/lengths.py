@@ -93,7 +93,7 @@ def _normalizer_expansion(state: dict[str, Any]) -> float:
     if kind == "Replace":
         pattern = state["pattern"].get(
             "String", ""
-        )  # a regular expression may match every character, or none
+        )  # assume the worst case: a regular expression may match every character, or none
         return 1 + len(state["content"]) if not pattern else max(1, len(state["content"]) / len(pattern))
     if kind == "Prepend":
         return 1 + len(state["prepend"])

@@ -1,4 +1,4 @@
-"""Trained output heads: loading them, and their logits, computed from a trace.
+"""Load trained task heads, and compute their logits from a trace.
 
 The transformers class for the task computes the logits. A stub that returns the recorded encoder output
 replaces the encoder. This needs neither a second forward pass nor a reimplementation of the head.
@@ -188,7 +188,7 @@ class OutputHead:
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the head's tensors by name, without those of the encoder."""
+        """Return the head's own tensors by name, without the encoder's tensors."""
         prefix = f"{self.model.base_model_prefix}."
         return {
             name: tensor for name, tensor in self.model.state_dict().items() if not name.startswith(prefix)
@@ -250,7 +250,8 @@ class _EncoderStub(torch.nn.Module):
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
-        self.__dict__["encoder"] = encoder  # not a submodule: its weights are not part of the head
+        # Do not register a submodule, because the encoder's weights are not part of the head.
+        self.__dict__["encoder"] = encoder
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
         """Return the recorded encoder output of the current `_encoder_output` block."""
@@ -357,7 +358,7 @@ def open_heads(
             raise
         except UnavailableError as error:
             refused.append(f"The score is not shown. {error}")
-        except Exception as error:  # heads raise many types of exceptions
+        except Exception as error:  # Task heads raise many types of exceptions.
             if is_configured:
                 refused.append(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
@@ -456,7 +457,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             difference, tolerance = _head_difference(trace, head)
         except OutOfMemoryError:
             raise
-        except Exception as error:  # heads raise many types of exceptions
+        except Exception as error:  # Task heads raise many types of exceptions.
             refused.append(f"The head for {head.task} is not used: {reason(error)}.")
             continue
         if difference <= tolerance:

@@ -1,4 +1,4 @@
-"""Read the modules with which sentence-transformers turns a text into one vector from a checkpoint's files.
+"""Read a checkpoint's sentence-transformers modules, which map a text to one vector, from its files.
 
 sentence-transformers itself does not read the files, because analyses must trace a vector to its tokens: they
 need each module separately, in float64, with gradients and without a second forward pass of the encoder.
@@ -68,7 +68,7 @@ _NOT_SUPPORTED = {
 
 @dataclass(frozen=True)
 class SentenceModel:
-    """How a sentence-transformers checkpoint turns a text into one vector.
+    """The pooling, modules and prompts with which a checkpoint maps a text to one vector.
 
     Attributes:
         modes: pooling modes, from `POOLING_MODES`; their results are concatenated in this order. For a sparse
@@ -82,8 +82,8 @@ class SentenceModel:
         similarity: the similarity function for two vectors, from `SIMILARITIES`.
         prompts: names and texts of the prompts.
         default_prompt: the name of the default prompt, or None.
-        max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
-            limit.
+        max_tokens: maximum number of tokens, including special tokens; longer texts are truncated. None for
+            no limit.
         lower_case: whether texts are lowercased first.
         trained_dimensions: numbers of dimensions for which the model was trained (Matryoshka), from its
             config.json; () if it does not list any.
@@ -143,7 +143,7 @@ class SentenceModel:
 def open_sentence_model(
     folder: Path, description: Description, tokenizer_limit: int | None
 ) -> tuple[SentenceModel | None, ProbeError | None]:
-    """Call `read_sentence_model`; return its result and None, or None and the error."""
+    """Return (model, None) with the result of `read_sentence_model`, or (None, error) if it raises one."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is available."):
             sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
@@ -152,7 +152,7 @@ def open_sentence_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
         return None, CheckpointError(
             f"The sentence-transformers files of the checkpoint are broken: {reason(error)}. {AGAIN}"
         )
@@ -165,7 +165,7 @@ def read_sentence_model(
     max_tokens: int | None,
     tokenizer_limit: int | None,
 ) -> SentenceModel | None:
-    """Read how a checkpoint turns a text into one vector.
+    """Read the pooling, modules and prompts with which a checkpoint maps a text to one vector.
 
     Args:
         hidden_size: size of the encoder's last hidden states.
@@ -196,7 +196,8 @@ def read_sentence_model(
     encoder = encoder_folder(folder)
     prompts, default_prompt = read_prompts(options)
 
-    read_routes: dict[tuple[Any, ...], SentenceModel] = {}  # several tasks may share a route
+    # cached models, because several tasks may share a route
+    read_routes: dict[tuple[Any, ...], SentenceModel] = {}
 
     def read(task: str | None) -> SentenceModel:
         modules = select_route(entries, task)
@@ -360,7 +361,8 @@ def _check_modules(modules: list[ModuleEntry]) -> list[ModuleEntry]:
                 f"{MODULES_FILE} lists {kinds.count(kind)} modules of type {kind}, but there must be "
                 f"exactly 1. {REMEDY}"
             )
-    if len({path.resolve() for _, path in modules}) < len(modules):  # weights would be loaded twice
+    # The weights of a folder that is listed twice would be loaded twice.
+    if len({path.resolve() for _, path in modules}) < len(modules):
         raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
 
@@ -387,7 +389,7 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
     config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
     source = config.get("module_input_name") or VECTOR
     if source == TOKENS and expected == VECTOR:
-        return size  # no effect: the module changes token vectors after pooling
+        return size  # the module has no effect, because it changes token vectors after pooling
     if source != expected or (config.get("module_output_name") or source) != source:
         raise UnavailableError(
             f"The module {kind} reads {str(source)[:100]} and writes "

@@ -59,7 +59,7 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
     """Return the activation module with a name such as torch.nn.modules.activation.Tanh.
 
     Args:
-        owner: what uses the activation, as the subject of the error message.
+        owner: the component that uses the activation, as the subject of the error message.
 
     Raises:
         UnavailableError: torch.nn has no such activation, the activation needs arguments, or its output and
@@ -78,7 +78,7 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
             activation: torch.nn.Module = cls(**options).eval()  # type: ignore[misc]
             if activation(torch.zeros(1, 2)).shape == (1, 2):  # GLU halves the vectors
                 return activation
-    except (TypeError, ValueError):  # the class needs arguments (MultiheadAttention) or images
+    except (TypeError, ValueError):  # The class needs arguments (MultiheadAttention) or images.
         pass
     raise UnavailableError(
         f"{owner} has the activation {str(path)[:100]}, but only the activations of torch.nn are "

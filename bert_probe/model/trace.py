@@ -113,7 +113,7 @@ class Trace:
             return
         if self.keys is None or self.values is None or self.scaling is None or self.masks is None:
             raise ShapeError("queries must be passed together with keys, values, scaling and masks.")
-        assert self.queries is not None  # checked in __post_init__
+        assert self.queries is not None  # not None, as checked in `__post_init__`
         if not len(self.scaling) == len(self.masks) == self.layers:
             raise ShapeError(
                 f"scaling and masks must have {self.layers} entries, one per layer, not "
@@ -219,7 +219,7 @@ class Trace:
     def _attention_source(self) -> tuple[Array, ...]:
         """Return one array per layer: the queries, or the attention weights if queries are hidden."""
         arrays = self.weights if self.queries is None else self.queries
-        assert arrays is not None  # checked in __post_init__
+        assert arrays is not None  # not None, as checked in `__post_init__`
         return arrays
 
     @property
@@ -383,7 +383,7 @@ class _Writeable:
     def __init__(self, array: Array) -> None:
         address, _ = array.__array_interface__["data"]
         self.__array_interface__ = array.__array_interface__ | {"data": (address, False)}
-        self.array = array  # keeps the array's memory allocated
+        self.array = array  # this reference keeps the array's memory allocated
 
 
 def tensor_view(array: Array) -> torch.Tensor:

@@ -88,7 +88,7 @@ class Tolerance:
         """
         with parse_object(value, "A tolerance in the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
-            parsed.number("tolerance")  # not stored, because it follows from the other numbers
+            parsed.number("tolerance")  # read and ignore the tolerance, which follows from the other numbers
         return tolerance
 
 
@@ -148,7 +148,7 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Return path → value for all leaves of a JSON value; a path is, for example, ``facts.positions.0``."""
+    """Return a dict that maps paths, such as ``facts.positions.0``, to the leaves of a JSON value."""
     if isinstance(value, Mapping):
         children: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, list | tuple):
@@ -165,8 +165,8 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 def outline(value: Any) -> Any:
     """Return the structure of a JSON value: the keys, in order, with the types of their values.
 
-    The paths of `leaves` cannot distinguish a list from an object, or ``{"a": {"b": 1}}`` from
-    ``{"a.b": 1}``, but other programs can.
+    The paths of `leaves` are ambiguous: they do not distinguish a list from an object, or
+    ``{"a": {"b": 1}}`` from ``{"a.b": 1}``.
     """
     if isinstance(value, Mapping):
         return {"object": [[str(name), outline(child)] for name, child in value.items()]}
@@ -198,7 +198,7 @@ def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
 
 
 def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
-    """Return name → allowed difference: the larger of the recomputed and the stated tolerance.
+    """Return the allowed difference by name: the larger of the recomputed and the stated tolerance.
 
     A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance.
 
@@ -337,7 +337,8 @@ class PicturePayload:
         """
         description, arrays = unpack(payload)
         if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
-            description["of"] = ""  # a digest of measured values cannot be compared with a tolerance
+            # remove a digest of measured values, to which a tolerance cannot be applied
+            description["of"] = ""
         try:
             return cls(leaves(description), arrays, outline(description))
         except RecursionError:
@@ -388,7 +389,7 @@ class ViewNumbers:
 
 
 def portable_leaves(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return path → leaf for a provenance, without machine-dependent entries."""
+    """Return the leaves of a provenance by path, without machine-dependent entries."""
 
     def without_machine(record: Any) -> Any:
         if not isinstance(record, Mapping):

@@ -60,7 +60,8 @@ def written(stated: Mapping[str, Any]) -> str:
     for part in parts:
         name, _, following = part.partition("-->")
         fragments += [fields[name], following]
-    page = "".join(fragments).encode("utf-8", "backslashreplace")  # for lone surrogates
+    # Escape lone surrogates, which UTF-8 cannot encode.
+    page = "".join(fragments).encode("utf-8", "backslashreplace")
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
 
 

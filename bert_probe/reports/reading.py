@@ -103,10 +103,10 @@ class ReportFile:
 
     Attributes:
         title: the title of the report.
-        made_with: library → version.
+        made_with: version of each library, by name.
         views: the data of each view.
         page: the page as bytes.
-        files: name → content for the other files in a ZIP; None for a page without a ZIP.
+        files: contents of the other files in a ZIP, by name; None for a page without a ZIP.
     """
 
     title: str
@@ -135,7 +135,7 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
         raise ReportError(
             f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB, the limit for the page of a report."
         )
-    # HTML need not be parsed: verification renders the page from its data and compares the two pages.
+    # The HTML is not parsed, because verification renders the page from its data and compares both pages.
     start, end = content.find(_DATA_START), content.rfind(_DATA_START)
     if start < 0:
         raise ReportError(f"{name} is not a report of BERT Probe. Choose another file.")
@@ -230,7 +230,7 @@ def _parse_view(raw: Any) -> StatedView:
 
 
 def _check_texts(provenance: Mapping[str, Any]) -> None:
-    """Check that all provenance values that the page displays as quotations are strings."""
+    """Check that all provenance values that the page displays as text are strings."""
     texts = provenance.get("texts") or []
     for text in [provenance, *texts] if isinstance(texts, list) else [None]:
         parts = [text.get(name) for name in ("text", "pair")] if isinstance(text, dict) else [0]
@@ -264,13 +264,13 @@ _MAX_DIRECTORY: Final = 1_000_000
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
-_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # rejected, because zipfile would follow its pointer
+_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # locator of ZIP64, which is not allowed
 _ZIP64_LOCATOR_BYTES: Final = 20
 _UTF_8: Final = 0x800  # flag for UTF-8 names, the only allowed flag
 
 
 def unpack(content: bytes, name: str) -> dict[str, bytes]:
-    """Return file name → content for a ZIP.
+    """Return the contents of the files in a ZIP, by name.
 
     All ZIP readers must agree on the content. Therefore, the archive may contain only stored or deflated
     files with unique names, without gaps between the files and without other bytes.

@@ -1,8 +1,8 @@
 """Tables of a report, and notes with references to their numbers.
 
 Table cells are Python values that survive a round trip through JSON. A note is plain text with references
-such as ``{{3, weight}}``. Verification recomputes referenced numbers. It cannot verify other numbers, which
-the author wrote.
+such as ``{{3, weight}}``. Verification recomputes referenced numbers. It cannot verify other numbers in a
+note.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class ViewFile:
         models: one model, or two models to compare.
         texts: input texts of the question.
         sentences: input sentences, for questions about many sentences.
-        files: argument name → tagged sentences or labeled texts.
+        files: tagged sentences or labeled texts, by argument name.
         truncate: whether sentences, or texts of files, are truncated.
         drawn: parameters of an attention picture that the view shows instead of the question's own picture:
             "as" is "lines" or "model"; the other keys are URL parameters, see `views.view.to_address`.
@@ -151,7 +151,7 @@ class ViewFile:
 
         Args:
             result: the result of a question.
-            data: argument name → input sentences or rows of input files that the result does not store.
+            data: input sentences or rows of input files that the result does not store, by argument name.
 
         Raises:
             UnavailableError: the model or attention exists only in memory, the result comes from a store, or
@@ -519,8 +519,8 @@ def make_attachments(
     """Return an attachment for each input file of a result, by argument name.
 
     Args:
-        data: argument name → input rows of the question.
-        records: argument name → provenance of the file in the result.
+        data: input rows of the question, by argument name.
+        records: provenance of each file in the result, by argument name.
 
     Raises:
         UnavailableError: a file is missing or too large, or writing its rows would change them.

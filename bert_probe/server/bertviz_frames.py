@@ -83,7 +83,7 @@ class BertVizFrame:
     url: str  # path on this server; valid while the frame is stored
     height: int  # height of the complete drawing in CSS pixels, so that only the page scrolls
     title: str  # text alternative for screen readers
-    caption: str  # how to read the view, and its limits
+    caption: str  # explanation of the view and of its limits
 
 
 class FrameStore:
@@ -159,7 +159,7 @@ def head_view(
     weights = _weights(trace)
 
     def render() -> bytes:
-        from bertviz import head_view as draw  # imports torch, which would delay the start of the app
+        from bertviz import head_view as draw  # imported on first use, because it imports torch
 
         drawing = draw(
             **_arguments(trace, weights), layer=layer, heads=head_indices, html_action="return"
@@ -260,8 +260,7 @@ def _key(view: str, trace: Trace, weights: Array, dark: bool, *options: object) 
     tokens = [token.display for token in trace.tokens]
     content = [view, tokens, _second_start(trace), weights.shape, dark, options]
     digest = hashlib.sha256(json.dumps(content).encode())
-    # Hash the attention weights instead of the model's name, because the trace may come from a modified
-    # model.
+    # Hash the attention weights, not the model's name: the trace may come from a modified model.
     digest.update(weights.tobytes())
     return digest.digest()
 
@@ -337,8 +336,8 @@ def library(name: str) -> bytes:
 
 
 def _library_url(name: str) -> str:
-    # The URL is relative to that of a frame. It contains a digest, because browsers cache the library
-    # forever.
+    # The URL is relative to the URL of a frame.
+    # The URL contains a digest, because browsers cache the library forever.
     return f"lib/{name}.js?{hashlib.sha256(library(name)).hexdigest()[:12]}"
 
 

@@ -32,7 +32,7 @@ def settings_file() -> Path:
 
 
 def settings() -> dict[str, Any]:
-    """Return option name → value; an option name is, for example, `theme.light.textColor`."""
+    """Return a dict that maps option names, such as `theme.light.textColor`, to their values."""
     return _flatten(tomllib.loads(settings_file().read_text(encoding="utf-8")))
 
 
@@ -73,7 +73,7 @@ def set_store_folders(folders: Sequence[Path]) -> None:
 
 
 def stores() -> dict[str, Path]:
-    """Return store name → folder for all available stores.
+    """Return a dict that maps the name of each available store to its folder.
 
     Each configured folder is either a store or contains stores.
     """
@@ -92,7 +92,7 @@ VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
 
 
 def vector_files() -> dict[str, Path]:
-    """Return name → file for files in the configured folders that may contain document vectors."""
+    """Return a dict that maps names to files in the configured folders that may contain document vectors."""
     by_name: dict[str, Path] = {}
     for parent in _configured_folders():
         if not (parent / MANIFEST).is_file():

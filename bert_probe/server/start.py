@@ -23,7 +23,7 @@ from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import access, asgi, paths, text_store
 
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # wildcard address -> loopback address
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # loopback address for each wildcard address
 
 
 def start(
@@ -68,8 +68,8 @@ def start(
     answers_to = list(
         dict.fromkeys((*access.own_names(), *filter(None, [address]), *access.additional_names(names)))
     )
-    # Streamlit reads the settings file next to the started script last, so its settings override those in the
-    # current folder and in the home folder.
+    # Streamlit reads the settings file next to the started script last.
+    # Its settings therefore override the settings in the current folder and in the home folder.
     sys.argv = [str(paths.root_folder() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
     url = _url(host, port)

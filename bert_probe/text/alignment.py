@@ -23,7 +23,7 @@ _Group = tuple[list[Token], list[Token]]
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a text, or the special tokens that have the same role in both models.
+    """A section of a text, or the special tokens that have the same role in both models.
 
     Attributes:
         text: the text of the span, or its special tokens.
@@ -195,7 +195,7 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge each group with tokens of only one model into the next group, or at the end into the previous."""
+    """Merge each group with tokens of only one model into the next group, or into the previous at the end."""
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:
@@ -276,7 +276,7 @@ class Alignment:
 
     @property
     def shares_text(self) -> bool:
-        """Return whether any aligned units are not special tokens."""
+        """Return whether the texts share any token or word that is not special."""
         return not all(unit.special for unit in self.aligned)
 
 

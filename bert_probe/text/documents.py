@@ -303,7 +303,7 @@ class _Columns:
         def cell(index: int | None) -> str:
             try:
                 value = "" if index is None else row[index]
-            except TextError:  # a JSON lines row raises this error for an invalid cell
+            except TextError:  # A row of a JSON lines file raises TextError for an invalid cell.
                 raise ValueError(
                     "a text is not UTF-8, or contains a NUL character or an unpaired surrogate"
                 ) from None
@@ -327,7 +327,7 @@ class _Reader:
         self.name, self.unit, self._max_rows = name, unit, max_rows
         self.errors = ValidationErrors(name, unit, SKIP_REMEDY)
         self._documents: list[Document] = []
-        self._numbers: dict[str, int] = {}  # ID → number of its row
+        self._numbers: dict[str, int] = {}  # row number of each document, by ID
         self._rows = 0
 
     def refuse(self, number: int, problem: str) -> None:

@@ -170,7 +170,7 @@ def _is_table(filled: Sequence[str], separators: str) -> bool:
     for separator in separators:
         try:
             rows = list(csv_reader((f"{line}\n" for line in filled), separator))
-        except csv.Error:  # for example, a quoted cell continues after the sample
+        except csv.Error:  # For example, a quoted cell continues after the sample.
             continue
         header = [cell.casefold() for cell in rows[0]]
         widths = {len(row) for row in rows}
@@ -292,7 +292,7 @@ def json_table(
     if not sample:
         raise EmptyTextError(f"{name} is empty. Write one JSON object with a text per line.")
     header = list(dict.fromkeys(key for _, value in sample if isinstance(value, dict) for key in value))
-    header = header or ["text"]  # all lines of the sample are broken
+    header = header or ["text"]  # use a default header if all lines of the sample are broken
     values = chain(sample, _checked(objects, name, keep_broken))
     return header, (
         (number, JsonRow(header, value, name, number) if isinstance(value, dict) else value)
@@ -351,6 +351,17 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
 
 MAX_LISTED = 10
 """Maximum number of errors listed in the message about a file. Further errors are only counted."""
+
+
+MAX_LABEL_LENGTH = 1_000
+"""Maximum number of characters of a label or tag."""
+
+
+def label_error(label: str) -> str:
+    """Return an error message for a label or tag that is too long; otherwise ""."""
+    if len(label) <= MAX_LABEL_LENGTH:
+        return ""
+    return f"a label of {len(label):,} characters; at most {MAX_LABEL_LENGTH:,} are supported"
 
 
 class ValidationErrors:
@@ -499,7 +510,7 @@ def parse_fasta(lines: Iterable[str], name: str, max_records: int | None = None)
     for record in islice(read_records(enumerate(lines, 1)), max_records):
         errors.extend(record.errors)
         if errors.count:
-            records.clear()  # they are not returned
+            records.clear()  # free the memory, because no records are returned after an error
         else:
             records.append(record)
     errors.check()

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.formats import LabelList, NonTextCell, ValidationErrors, check_format, format_of
+from bert_probe.text.formats import (
+    LabelList,
+    NonTextCell,
+    ValidationErrors,
+    check_format,
+    format_of,
+    label_error,
+)
 from bert_probe.text.sentence_files import (
     MAX_SENTENCES,
     is_table,
@@ -200,7 +207,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     column_names = [cell.casefold() for cell in header]
     texts = [candidate for candidate in _TEXT_COLUMNS if all(column in column_names for column in candidate)]
     labels = [candidate for candidate in ("label", "labels", "score") if candidate in column_names]
-    if len(labels) > 1 and "score" in labels:  # a score next to labels is an ordinary column
+    if len(labels) > 1 and "score" in labels:  # next to labels, a column named score has no special meaning
         labels.remove("score")
     if len(texts) != 1 or len(labels) != 1:
         listed = ", ".join(cell[:40] for cell in header[:8])
@@ -233,7 +240,7 @@ def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequen
     for column in columns:
         if isinstance(row[column], NonTextCell):
             return _Cells(line, [], "", f"{header[column]} is {row[column]}")
-    *texts, label = (" ".join(lines(row[column])) for column in columns)  # line breaks become spaces
+    *texts, label = (" ".join(lines(row[column])) for column in columns)  # replace line breaks with spaces
     is_list = isinstance(row[columns[-1]], LabelList)
     empty = [header[column] for column, text in zip(columns, texts, strict=False) if not text]
     group_column = next((index for index, name in enumerate(header) if name.casefold() == GROUP), None)
@@ -264,10 +271,11 @@ def _parse_label(cell: str, kind: str) -> tuple[Label, str]:
     if kind == MULTI_LABEL:
         # In multi-label data, a text may have no label.
         names = [name.strip() for name in cell.split(SEPARATOR)] if cell else []
-        return tuple(sorted(set(names))), "" if all(names) else f"there is an empty label in {cell[:40]}"
+        error = "" if all(names) else f"there is an empty label in {cell[:40]}"
+        return tuple(sorted(set(names))), error or next(filter(None, map(label_error, names)), "")
     if not cell:
         return cell, "no label"
-    return parse_number(cell) if kind == NUMBER else (cell, "")
+    return parse_number(cell) if kind == NUMBER else (cell, label_error(cell))
 
 
 def parse_number(cell: str) -> tuple[float, str]:

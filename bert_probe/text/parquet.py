@@ -37,6 +37,12 @@ def check_readable(content: bytes, name: str) -> None:
     Raises:
         TextError: the file crashes the process, or reading takes too long.
     """
+    # A process may also be killed for lack of memory, so only a file that crashes it twice is refused.
+    if _crashes_reader(content, name) and _crashes_reader(content, name):
+        raise _broken(name, ValueError("it is damaged, and reading it crashes the reader process"))
+
+
+def _crashes_reader(content: bytes, name: str) -> bool:
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     try:
         child = subprocess.run(
@@ -50,8 +56,7 @@ def check_readable(content: bytes, name: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise TextError(f"{name} takes more than {_SECONDS} seconds to read. Split the file.") from None
-    if child.returncode < 0:
-        raise _broken(name, ValueError("it is damaged, and reading it crashes the reader process"))
+    return child.returncode < 0
 
 
 def check_upload(content: bytes, name: str, max_values: int | None = None) -> None:
@@ -228,7 +233,7 @@ def _check_pages(
                     raise _too_large(name)
 
 
-class Page(NamedTuple):
+class PageHeader(NamedTuple):
     """The header of a page: decompressed size in bytes, number of values, and encoding.
 
     Attributes:
@@ -240,7 +245,7 @@ class Page(NamedTuple):
     encoding: int
 
 
-def pages(content: bytes, chunk: Any) -> list[Page]:
+def pages(content: bytes, chunk: Any) -> list[PageHeader]:
     """Return the headers of all pages of a column chunk, without decompressing a page.
 
     Args:
@@ -260,7 +265,7 @@ def pages(content: bytes, chunk: Any) -> list[Page]:
     for fields in _page_headers(content[start : start + size]):
         inner = fields.get(5) or fields.get(7) or fields.get(8)
         inner = inner if isinstance(inner, dict) else {}
-        headers.append(Page(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
+        headers.append(PageHeader(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
     return headers
 
 

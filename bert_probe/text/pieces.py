@@ -325,7 +325,7 @@ def _with_unicode(unit: re.Match[str]) -> str:
         return text
     if text.startswith("["):
         return re.sub(r"\\(.)", _class_member, text, flags=re.DOTALL)
-    if text == r"\Z":  # RE2 writes \z
+    if text == r"\Z":  # RE2 has another syntax for the end of the text
         return r"\z"
     members = _UNICODE.get(text[1].lower())
     if members is None:

@@ -35,7 +35,7 @@ class Judgments:
     """Relevance judgments of documents for queries (qrels).
 
     Attributes:
-        grades: query ID → document ID → grade; documents with a grade above 0 are relevant.
+        grades: grade of each judged document, by query ID and document ID; a grade above 0 means relevant.
         digest: SHA-256 of the judgments, which does not depend on their order or format.
     """
 

@@ -77,7 +77,7 @@ class Sentence(str):
 def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[int, str]]:
     """Return (line number, text) pairs of the texts that are not blank.
 
-    The line number of a text without one is its 1-based position.
+    A text without a line number gets its 1-based position as line number.
 
     Args:
         item_name: noun for a text in error messages, such as "sentence".
@@ -132,7 +132,7 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
     try:
         with path.open("rb") as stream:
             before = os.fstat(stream.fileno())
-            if before.st_size > MAX_BYTES:  # pipes have size 0, so their size is checked during reading
+            if before.st_size > MAX_BYTES:  # pipes report size 0, so the size is checked during reading
                 raise _too_large(path.name)
             yield stream, path.name
             if stat.S_ISREG(before.st_mode) and _version(os.fstat(stream.fileno())) != _version(before):
@@ -140,7 +140,7 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
                     f"{path.name} was changed while it was being read. Read the file again when it is "
                     "complete."
                 )
-    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
 
@@ -161,7 +161,7 @@ def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
             yield unpacked, stem
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # an I/O error has nothing to do with the contents
+            raise  # an I/O error is not an error in the contents
         program = "gzip" if ending.lower() == "gz" else "zstd"
         raise TextError(
             f"{name} cannot be decompressed: {error}. Compress the file with {program} again."
@@ -173,8 +173,8 @@ def _decompressed(stream: BinaryIO, ending: str) -> AbstractContextManager[Binar
         return cast(AbstractContextManager[BinaryIO], gzip.open(stream))
     import pyarrow
 
-    # Use Arrow, which raises an error for a truncated file, unlike other Zstandard readers.
-    # It would close the stream, which belongs to the caller.
+    # Unlike other Zstandard readers, Arrow raises an error for a truncated file.
+    # Arrow would close the stream, which belongs to the caller.
     handle = SimpleNamespace(read=stream.read, close=lambda: None, closed=False)
     unpacked = pyarrow.CompressedInputStream(pyarrow.PythonFile(handle, "r"), "zstd")
     return cast(AbstractContextManager[BinaryIO], unpacked)
@@ -358,7 +358,8 @@ def _decoded(stream: BinaryIO, name: str, errors: str, max_bytes: int) -> Iterat
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(name, max_bytes)
-        has_pending_return = bool(decoder.getstate()[1] & 1)  # a "\r" that may be the first half of "\r\n"
+        # whether the text may end with the first half of "\r\n"
+        has_pending_return = bool(decoder.getstate()[1] & 1)
         try:
             text = decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
@@ -411,7 +412,7 @@ def _rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a table that are not blank, each with the number of its first line."""
     reader = csv_reader(file_lines, separator)
-    is_header = True  # a broken header is always an error
+    is_header = True  # a broken header is an error even if `keep_broken` is True
     while True:
         line = reader.line_num + 1
         problem, where, remedy, row = "", "", "", None
@@ -429,7 +430,7 @@ def _rows(
         if problem and (is_header or not keep_broken):
             raise TextError(f"{name} is a broken table: {where}{problem}. {remedy}")
         if problem:
-            if "not closed" in problem:  # the next line is not the start of a row
+            if "not closed" in problem:  # the row extends to the end of the file, so no further row follows
                 yield line, BrokenRow(f"{problem}; the row extends to the end of the file")
                 return
             is_long = reader.line_num > line

@@ -125,7 +125,7 @@ def has_similarity_examples(file: str | Path) -> bool:
         try:
             header, _ = table_of(lines_of(stream, name), name)
         except TextError:
-            return False  # read_similarity_examples reports the error
+            return False  # `read_similarity_examples` reports this error
         return similarity_kind(header) is not None
 
 
@@ -170,7 +170,7 @@ def _parse_row(
     for column in columns:
         if isinstance(row[column], NonTextCell):
             return None, f"{header[column]} is {row[column]}"
-    cells = [" ".join(lines(row[column])) for column in columns]  # line breaks become spaces
+    cells = [" ".join(lines(row[column])) for column in columns]  # replace line breaks with spaces
     empty = [header[column] for column, cell in zip(columns, cells, strict=True) if not cell]
     if empty:
         return None, f"{empty[0]} is empty"

@@ -23,7 +23,7 @@ from conllu.exceptions import ParseException
 from bert_probe.errors import EmptyTextError, ShapeError, TextError
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.formats import CONLL, CONLLU, ValidationErrors, check_format
+from bert_probe.text.formats import CONLL, CONLLU, ValidationErrors, check_format, label_error
 from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, open_file, unpack
 from bert_probe.text.words import Unit, WordLens, truncate_text
 
@@ -194,6 +194,9 @@ class _ConllReader:
         if len(columns) < 2 or not columns[-1]:
             faults.add(line, f"“{truncate_text(columns[0])}” has no tag in a column after the word")
             return False
+        if error := label_error(columns[-1]):
+            faults.add(line, error)
+            return False
         if not columns[0]:
             faults.add(line, f"the tag {truncate_text(columns[-1])} has no word in a preceding column")
             return False
@@ -241,7 +244,7 @@ class _ConlluReader:
                 _read_comment(text, parsed.metadata)
             else:
                 self._word(line, text, parsed, faults)
-            if faults.count > previous_count:  # after an error, all word numbers would be wrong
+            if faults.count > previous_count:  # after an error, all further word numbers are wrong
                 return None
         words = parsed.words
         self._check_tree(words, faults)
@@ -285,6 +288,9 @@ class _ConlluReader:
             return
         if not form.strip() or not tag.strip():
             faults.add(line, "a word has no form or no tag; write _ for a missing value")
+            return
+        if error := label_error(tag) or label_error(relation):
+            faults.add(line, error)
             return
         parsed.words.append(_WordLine(line, form, tag, head, relation, space))
 
@@ -335,7 +341,7 @@ def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int],
         for start, count, form, space in parsed.contracted
         if start + count <= len(words)
     }
-    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, whether a space follows)
+    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, whether a space follows) of each token
     index = 0
     while index < len(words):
         token = contracted.get(index, (1, words[index].form, words[index].space))

@@ -232,7 +232,7 @@ def recall_at_1(anchors: Array, positives: Array) -> float:
 
 
 class DistinctBatches:
-    """Random batches that avoid the same text in two examples, as far as possible.
+    """Random batches in which, as far as possible, no text occurs in two examples.
 
     With in-batch negatives, a text that occurs twice in a batch would be its own negative.
     """
@@ -346,7 +346,7 @@ def trained_sentence_model(original: SentenceModel, embedder: SentenceEmbedder) 
 
 
 def _with_digest(module: SentenceModule) -> SentenceModule:
-    """Set a module's SHA-256 to that of the weight file that `write_sentence_model` writes."""
+    """Set a module's SHA-256 to the digest of the weight file that `write_sentence_model` writes."""
     if not module.sha256:
         return module
     weights = {name: tensor.contiguous() for name, tensor in module.network.state_dict().items()}

@@ -305,7 +305,7 @@ def _check_split(
     key: Callable[[T], Hashable],
     labels: Sequence[Hashable] = (),
 ) -> None:
-    """Raise an error if a split has no training rows, or no held-out rows although a share is held out."""
+    """Raise an error if there are no training rows, or no held-out rows although a share is held out."""
     if train and (evaluation or not share):
         return
     count, remedy = len(data), "or pass another file for evaluation (--held-out FILE)"
@@ -330,7 +330,7 @@ def _truncation_notes(examples: Sequence[TrainingExample]) -> list[str]:
 
 
 def _digest(texts: Iterable[Any]) -> str:
-    """Return the SHA-256 digest of texts, each written as a line of JSON, or "" if there are no texts."""
+    """Return the SHA-256 digest of texts, each serialized as a line of JSON; "" if there are no texts."""
     lines = "".join(f"{json.dumps(text)}\n" for text in texts)
     return hashlib.sha256(lines.encode()).hexdigest() if lines else ""
 
@@ -381,7 +381,7 @@ def split(
         target = round(share * sum(map(len, stratum_groups))) if share else 0
         target = max(target, 1) if share else 0
         count = 0
-        for group in random.permutation(len(stratum_groups))[:-1]:  # at least one group remains for training
+        for group in random.permutation(len(stratum_groups))[:-1]:  # keep at least one group for training
             if count >= target:
                 break
             held_out.update(stratum_groups[group])
@@ -445,7 +445,7 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
     """Check that all held-out labels occur in the training data.
 
     Args:
-        units: what is labeled, for error messages: "texts" or "words".
+        units: noun for the labeled units in error messages: "texts" or "words".
 
     Raises:
         TextError: a held-out label does not occur in the training data.

@@ -1,6 +1,4 @@
-"""Models for training: build them from a checkpoint and a task, select and count the parameters that training
-updates, estimate the memory, add low-rank adapters (LoRA), and turn trained models into checkpoints.
-"""
+"""Models for training: creation, trainable parameters, memory, LoRA, and conversion to checkpoints."""
 
 from __future__ import annotations
 
@@ -210,7 +208,7 @@ def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
 
 
 def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that an update scope trains, by name; for lora, only those of the task head.
+    """Return the parameters that an update scope trains, by name; for lora, only the task head's.
 
     Raises:
         SelectionError: the update scope has more layers than the model.
@@ -381,7 +379,7 @@ class LoraAdapter:
 
     Attributes:
         config: the peft configuration.
-        parts: peft's tensor names → tensors of the adapter.
+        parts: tensors of the adapter, by peft's tensor names.
     """
 
     config: Any

@@ -56,7 +56,7 @@ _MAX_ITERATIONS = 1_000
 
 
 def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
-    """Return why no head on the sentence vector can be trained on these data, as a clause; "" if one can."""
+    """Return why these data cannot train a head on the sentence vector, as a clause; "" if they can."""
     if not isinstance(data, LabeledTexts):
         return "it classifies texts, not words or masks"
     if any(row.pair is not None for row in data.rows):
@@ -76,8 +76,8 @@ class SentenceHead:
     """A fitted head on the sentence vector, with the evaluations for all values of C.
 
     Attributes:
-        weights: [label, size].
-        bias: [label].
+        weights: weights of the head, [label, size].
+        bias: bias of the head, [label].
         history: one evaluation for each value of C.
         best: the evaluation of this head.
         ended: `STOPPED` if the user stopped the training; "" otherwise.
@@ -167,7 +167,8 @@ def select_penalty(penalties: Sequence[float], scores: Array) -> int:
     """
     if not scores.shape[1]:
         return 0
-    differences = scores[scores.mean(axis=1).argmax()] - scores  # from the best mean, [C, text]
+    # Differences from the scores of the C with the highest mean, [C, text].
+    differences = scores[scores.mean(axis=1).argmax()] - scores
     errors = differences.std(axis=1) / math.sqrt(scores.shape[1])
     candidates = np.flatnonzero(differences.mean(axis=1) <= errors)
     return min(candidates.tolist(), key=lambda index: abs(math.log(penalties[index] / DEFAULT_PENALTY)))
@@ -211,7 +212,8 @@ def _fit_classes(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
 def _fit_multilabel(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
     """Fit one logistic regression per label.
 
-    If all texts or no texts have a label, its logit is constant: the log odds after adding 0.5 to both
+    If all texts or no texts have a label, the label's logit is constant: the log odds after adding 0.5 to
+    both
         counts.
     """
     fits = []

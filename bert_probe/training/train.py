@@ -187,7 +187,7 @@ class Train(Question):
             epochs=self.epochs or defaults.epochs,
             rate=defaults.rate if self.rate is None else self.rate,
         )
-        assert resolved.epochs is not None  # `replace` above has filled in the default
+        assert resolved.epochs is not None  # not None, because `replace` above has filled in the default
         assert resolved.rate is not None
         # A linear head is trained on precomputed vectors, which need no padding.
         has_linear_head = _trains_linear_head(self.update, objective)
@@ -400,7 +400,7 @@ class TrainingPlan:
                     else to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, fine-tuned", history)
                 )
         sentence_model = checkpoint.sentence_model or self.checkpoint.sentence_model
-        assert run.best is not None  # before the first evaluation, `Cancelled` propagates
+        assert run.best is not None  # not None, because `Cancelled` propagates before the first evaluation
         return TrainingResult(
             self.question,
             InputRecord(self.checkpoint.provenance(), (), self.material.about),

@@ -30,7 +30,7 @@ DEFAULT_HELD_OUT = 0.2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Result):
-    """The result of a training run: the trained checkpoint, and how it was trained.
+    """The result of a training run: the trained checkpoint, and a record of the training.
 
     Attributes:
         question: the question, with the number of epochs and the learning rate of this run.

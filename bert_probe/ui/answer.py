@@ -1,4 +1,4 @@
-"""The Answer page: the predictions of the model's output head for a text."""
+"""The Answer page: the predictions of the model's task head for a text."""
 
 from __future__ import annotations
 

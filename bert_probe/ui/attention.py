@@ -146,11 +146,12 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 
     def work(progress: Progress) -> bool:
         model.attention_long(list(layers)).of(trace, progress)
-        return True  # Returning the result would keep the trace in memory as long as the job.
+        return True  # do not return the result, because the job would keep its trace in memory
 
     done = jobs.run(
         "measure" if start else "measure of all layers",
-        (ref(trace), measure.name, tuple(layers)),  # the job's inputs; its results are cached with the trace
+        # These inputs identify the job. Its results are cached with the trace.
+        (ref(trace), measure.name, tuple(layers)),
         f"Compute {measure.label.lower()}" if start else "Compute all layers first",
         work,
         "layer passes",
@@ -198,7 +199,7 @@ def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Itera
     """Draw the row below a view. The `with` body draws the export menu, and the caveats follow it.
 
     Args:
-        why: whether to explain why the initial head was selected; the head view has its own explanation.
+        why: whether to state why the initial attention head was selected; the head view explains this itself.
     """
     with st.container(horizontal=True, gap="medium"):
         yield
@@ -332,7 +333,7 @@ def grid(trace: Trace, as_table: bool) -> None:
         title = f"{heatmaps.attention_title(result)}. "
     else:
         heatmap(heatmaps.attention_heatmap(result, model.selection.options.root), key="attention_matrix")
-        title = ""  # The heatmap has its own title.
+        title = ""  # no title, because the heatmap has its own title
     with footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
         _grid_exports(model, result)
 
@@ -478,7 +479,7 @@ def model_view(trace: Trace) -> None:
         chosen=(selection.layer, selection.series),
     )
     if model_view_component(data, (trace.layers, trace.heads), key=MODEL_VIEW, on_open=_open_head):
-        st.rerun()  # reruns the page, not only this fragment, because the view has changed
+        st.rerun()  # rerun the page, not only this fragment, because the view has changed
 
     with footer(
         model,

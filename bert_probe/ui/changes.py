@@ -13,7 +13,6 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.comparison.answer_change import AnswerChange, AnswerChangeResult, common_tasks
-from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.model_change import (
     HeadChange,
     HeadChangeResult,
@@ -22,6 +21,7 @@ from bert_probe.analyses.comparison.model_change import (
     VectorChange,
     VectorChangeResult,
 )
+from bert_probe.analyses.comparison.model_similarity import LayerSimilarity
 from bert_probe.analyses.outputs.fill_mask import default_position, mask_position
 from bert_probe.analyses.outputs.prediction import CERTAINTY
 from bert_probe.analyses.vectors.similarity import SimilarityBaseline, SimilarityBaselineResult
@@ -204,7 +204,7 @@ def _add_curve(figure: Any, name: str, values: Array, line: dict[str, Any], symb
 
 
 def answer_bars(result: AnswerChangeResult) -> Any:
-    """Return a bar chart with a pair of bars for each answer, A's above B's."""
+    """Return a bar chart with two bars for each answer: model A's above model B's."""
     names = [shorten(name) for name in result.names[:_MAX_BARS]]
     figure = go.Figure()
     for side, values, colour in (("A", result.a, GRAY), ("B", result.b, ACCENT)):
@@ -391,13 +391,13 @@ def _answers(a: Trace, b: Checkpoint) -> None:
 
 
 def _head_names(checkpoint: Checkpoint) -> str:
-    """Return a phrase that names the output heads of a model."""
+    """Return a phrase that names the task heads of a model."""
     names = " and ".join(TASK_LABELS[task].lower() for task in checkpoint.tasks)
     return f"a task head for {names}" if names else "no trained output head"
 
 
 def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
-    """Return the predictions of A and B for the text that the task reads: one or both sentences."""
+    """Return the predictions of models A and B for the inputs of the task: one sentence or both."""
     now = workbench.request()
     text: shared_cache.Text = (a.encoding.text, a.encoding.pair)
     if task in _PAIR_TASKS:

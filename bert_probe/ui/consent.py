@@ -33,7 +33,8 @@ _MAX_NAME: Final = 4_096
 def is_agreed(model: str, revision: str = "") -> bool:
     """Return whether a model can be opened without asking the user."""
     return (
-        permissions.current().is_public  # `open_model` rejects models that the server does not offer
+        # no question is needed, because `open_model` rejects models that the server does not offer
+        permissions.current().is_public
         or model.strip() in ("", BUILT_IN)
         or shared_cache.is_in_memory(model)
         or (model, revision) in _agreed()

@@ -1,4 +1,4 @@
-"""The view "Contacts" of the Attention page: pairs of residues in contact, or their corrected attention."""
+"""The view "Contacts" of the Attention page: predicted contacts of residues, or their corrected attention."""
 
 from __future__ import annotations
 

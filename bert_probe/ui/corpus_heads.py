@@ -232,8 +232,8 @@ def histogram(
 ) -> Any:
     """Return a histogram from the first to the last bin that contains rows.
 
-    All bars have the same width. The bins of a distance measure do not: because most distances are small,
-    its bins are wider at larger distances.
+    All bars have the same width, although the bins of a distance measure become wider with the distance,
+    because most distances are small.
 
     Args:
         counts: number of rows in each bin.

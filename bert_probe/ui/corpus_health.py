@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,15 +15,15 @@ from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.corpus.health import CorpusHealth, CorpusHealthResult
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.vector_files import VectorSet, make_vector_set, mean_vectors, parse_vectors
-from bert_probe.errors import ProbeError, TextError
+from bert_probe.corpus.vector_files import VectorSet, make_vector_set, mean_vectors
+from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import Document, DocumentList
 from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, sentence_input, state, workbench
 from bert_probe.ui.export import export
-from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, named_rows, score_histogram
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, mark_limit, named_rows, score_histogram
 
 MAX_ROWS: Final = 20_000
 """Maximum number of vectors on the page. The command line has no such limit."""
@@ -77,7 +78,7 @@ def render_vectors(checkpoint: Checkpoint) -> None:
         vectors = _sample_vectors(checkpoint)
     else:
         vectors = _upload()
-        if vectors is None:
+        if "health_file" not in st.session_state:
             st.info(
                 "Choose a file of vectors from any model: Parquet with the columns "
                 "vector, id and text, or NPZ with the arrays vectors, ids and texts. Only the vectors are "
@@ -94,7 +95,7 @@ def render_store(store: Store) -> None:
         return
     _check_count(store.rows, f"corpus health {store.folder.name}")
     vectors = jobs.run(
-        "mean vectors", store.digest, "Compute the means", lambda _: mean_vectors(store), start=True
+        "mean vectors", store.digest, "Compute the means", partial(mean_vectors, store), start=True
     )
     if vectors is not None:
         blocks.caveat(
@@ -135,26 +136,22 @@ def _sample_vectors(checkpoint: Checkpoint) -> VectorSet | None:
 
 
 def _upload() -> VectorSet | None:
-    def read(name: str, content: bytes) -> VectorSet | ProbeError:
-        try:
-            sentence_input.check_size(name, content)
-            return parse_vectors(content, name, 4 * sentence_input.max_bytes())
-        except ProbeError as error:
-            return error
-
-    value = sentence_input.upload_file(
+    file = sentence_input.upload_file(
         "health",
         "A file of vectors (Parquet or NPZ)",
         ["parquet", "npz"],
         "The vectors are used without changes, and no model is needed. The file has "
         f"{sentence_input.upload_note()}",
-        read,
+        lambda name, content: (name, content),
     )
-    if isinstance(value, ProbeError):
-        raise value
-    if value is not None:
-        _check_count(len(value.vectors), "corpus health FILE")
-    return value
+    if file is None:
+        return None
+    name, content = file
+    sentence_input.check_size(name, content)
+    vectors = sentence_input.parse_vectors_in_job("health", name, content, 4 * sentence_input.max_bytes())
+    if vectors is not None:
+        _check_count(len(vectors), "corpus health FILE")
+    return vectors
 
 
 def _check_count(count: int, command: str) -> None:
@@ -295,14 +292,7 @@ def occurrence_histogram(result: CorpusHealthResult) -> Any:
             name=name,
             hovertemplate="neighbor of %{x:,} rows: %{y:,} rows<extra></extra>",
         )
-    figure.add_scatter(
-        x=[result.hub_threshold + 0.5] * 2,
-        y=[0.5, counts.max()],
-        mode="lines",
-        line={"color": ACCENT, "width": 3},
-        name=f"hubs: more than {result.hub_threshold:,}",
-        hoverinfo="skip",
-    )
+    mark_limit(figure, result.hub_threshold, (0.5, counts.max()), f"hubs: more than {result.hub_threshold:,}")
     return apply_layout(
         figure,
         220,
@@ -347,7 +337,7 @@ def cluster_bars(result: CorpusHealthResult, clusters: pd.DataFrame) -> Any:
 
 
 def variance_curve(spectrum: pd.DataFrame) -> Any:
-    """Return the cumulative share of the variance, next to that of evenly spread variance."""
+    """Return the curve of the cumulative share of the variance, and the line for evenly spread variance."""
     count = len(spectrum)
     figure = go.Figure()
     figure.add_scatter(
@@ -414,7 +404,7 @@ def _listing(result: CorpusHealthResult) -> None:
 
 
 def _column_order(frame: pd.DataFrame) -> list[str]:
-    """Return the columns to show, with the text first; IDs that are row numbers and zeros are left out."""
+    """Return the columns to show: row and text first. IDs that are row numbers and zero counts are hidden."""
     columns = [str(column) for column in frame if column not in ("row", "text")]
     if "id" in frame and (frame["id"] == frame["row"].astype(str)).all():
         columns.remove("id")

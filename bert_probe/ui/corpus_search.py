@@ -130,7 +130,7 @@ def search_for(text: str, word: str | None = None) -> None:
 
 
 def _checkpoint(corpus: Store) -> Checkpoint:
-    """Return an open model with the store's weights, or open the model that the store names."""
+    """Return a loaded model with the store's weights; otherwise, open the model that the store names."""
     model, now = corpus.manifest["model"], workbench.request()
     weights = model["weights_sha256"]
     for checkpoint in (

@@ -1,4 +1,4 @@
-"""The stores that a page may open: those in the folders given at startup, and those built in the app.
+"""The stores that a page may open: stores in the folders configured at startup, and stores built in the app.
 
 A URL contains the name of a store. The name is looked up among these stores and never used as a path.
 """
@@ -73,7 +73,7 @@ class _BuiltStore:
 def available(requested: str = "") -> dict[str, str]:
     """Return a mapping from the name to the title of each store that this session may open.
 
-    Stores in the given folders come first, followed by stores that the session has built or opened.
+    Stores in the configured folders come first, followed by stores that the session has built or opened.
 
     Args:
         requested: store name in the URL. Anyone who knows the name of a store built in the app may open it.
@@ -167,7 +167,7 @@ def _delete_unused() -> None:
 def _stamp(folder: Path) -> str:
     """Return a digest that changes when a file of a store changes."""
     stamp = hashlib.blake2b()
-    with suppress(OSError):  # The error is reported when the store is opened.
+    with suppress(OSError):  # ignored, because opening the store reports the error
         for table in sorted(os.scandir(folder), key=lambda entry: entry.name):
             for entry in os.scandir(table) if table.is_dir() else [table]:
                 status = entry.stat()

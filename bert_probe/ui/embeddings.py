@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
-from bert_probe.model.trace import Trace
+from bert_probe.model.trace import Array, Trace
 from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.blocks import numbers
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
-from bert_probe.ui.vectors import numbers, strips
+from bert_probe.views import steps
 from bert_probe.views.palette import Scale
 
 _PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}
@@ -62,7 +66,7 @@ def _input_embedding(trace: Trace) -> Export:
         "segment": f"+ segment · {'AB'[token.segment]}",
         "sum": "= sum",
     }
-    strips(
+    _strips(
         [rows[position] for rows in embedding.summed.values()],
         [names[name] for name in embedding.summed],
         Scale.around_zero(*embedding.summed.values()),
@@ -70,7 +74,7 @@ def _input_embedding(trace: Trace) -> Export:
         f"Sum of the embeddings of token {position}",
     )
     if embedding.normalised is not None:
-        strips(
+        _strips(
             [embedding.normalised[position]],
             ["LayerNorm of the sum"],
             Scale.around_zero(embedding.normalised),
@@ -101,7 +105,7 @@ def _token_vectors(trace: Trace) -> Export:
             "vector_layer", 0, trace.layers, "Layer 0 is the output of the embeddings."
         )
     result = HiddenStates(layer).of(trace)
-    strips(
+    _strips(
         result.values,
         blocks.unique_names(trace.tokens),
         Scale.around_zero(*trace.states),
@@ -128,17 +132,17 @@ def _pooler(trace: Trace) -> Export:
     except UnavailableError as error:
         st.text(str(error))
         states = HiddenStates(which="cls").of(trace)
-        strips(states.values, states.names, Scale.around_zero(states.values), "cls", "The [CLS] vector")
+        _strips(states.values, states.names, Scale.around_zero(states.values), "cls", "The [CLS] vector")
         result = states
     else:
-        strips(
+        _strips(
             [pooler.cls, pooler.linear],
             [f"{trace.tokens[0]}, last layer", "W · CLS + b"],
             Scale.around_zero(pooler.cls, pooler.linear),
             "cls-linear",
             "The [CLS] vector and the pooler's linear layer",
         )
-        strips(
+        _strips(
             [pooler.replay, pooler.model_output],
             ["tanh(W · CLS + b)", "the model's pooler"],
             Scale.around_zero(pooler.model_output),
@@ -154,3 +158,20 @@ def _pooler(trace: Trace) -> Export:
         "trained for this purpose (Reimers and Gurevych 2019)."
     )
     return result, "cls-pooler"
+
+
+def _strips(
+    values: Array | Sequence[Array],
+    rows: Sequence[str],
+    scale: Scale,
+    key: str,
+    caption: str,
+    row_axis: str = "step",
+) -> None:
+    """Draw vectors as rows of colored cells, one cell per dimension.
+
+    Args:
+        values: the vectors, one per row.
+        key: key of the component, and name of its image file.
+    """
+    heatmap(steps.strips(values, rows, scale, key, caption, row_axis), key=key)

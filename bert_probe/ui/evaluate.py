@@ -375,7 +375,7 @@ def _links(texts: Mapping[str, str]) -> None:
 
 
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
-    """Draw the agreement of two models' vectors, and the curve of shorter vectors, if there are any."""
+    """Draw the agreement of two models' vectors, and the curve by number of dimensions, where available."""
     if result.comparison is not None:
         st.header("Do both models find the same nearest neighbors?", anchor=False)
         vectors = result.showing(show="vectors")
@@ -409,7 +409,7 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
 
 
 def score_scatter(result: SimilarityEvaluationResult) -> Any:
-    """Return a scatter plot of the scores of the model, or of two models, by the judged scores."""
+    """Return a scatter plot of the scores of one or two models against the judged scores."""
     rows = np.arange(len(result.labels))
     if len(rows) > _MAX_POINTS:
         rows = np.sort(np.random.default_rng(0).choice(len(rows), _MAX_POINTS, replace=False))
@@ -473,7 +473,7 @@ def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
 
 
 def reliability(bins: pd.DataFrame) -> Any:
-    """Return the accuracy by the mean confidence of each bin, next to the diagonal of equal values."""
+    """Return a reliability diagram: the accuracy of each bin by its mean confidence, with the diagonal."""
     filled = bins[bins["texts"] > 0]
     figure = go.Figure()
     figure.add_scatter(

@@ -14,8 +14,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.comparison.head_matches import HeadMatches, HeadMatchesResult
 from bert_probe.analyses.comparison.model_change import check_encodings, check_tokenizers
+from bert_probe.analyses.comparison.model_similarity import HeadMatches, HeadMatchesResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace

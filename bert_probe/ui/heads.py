@@ -220,7 +220,7 @@ def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
 
 
 def _remember(pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Write the word pairs to the URL, with each word given as the position of its first token."""
+    """Write the word pairs to the URL, with the position of each word's first token."""
     text = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
     default = _default_pair(units)
     is_default = len(pairs) == 1 and (pairs[0].query, pairs[0].key) == (default.query, default.key)
@@ -270,7 +270,7 @@ def _summary(best: HeadScore, pairs: int) -> str:
 
 
 def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Draw a heatmap with one attention row for each best head and query word."""
+    """Draw a heatmap with one row of attention weights for each of the best heads and each query word."""
     queries = list(dict.fromkeys(pair.query for pair in pairs))
     rows: list[Array] = []
     names = []
@@ -428,7 +428,7 @@ def _set_exports(result: HeadAblationResult) -> None:
 
 
 def _each(trace: Trace, replacement: str) -> None:
-    """Draw a ranking of the heads by the effect of ablating each one alone."""
+    """Draw a ranking of the heads by the effect of ablating each head alone."""
     model_with_heads(trace)  # raises an error before the user can start a long job
     runs = f"This analysis runs {trace.layers * trace.heads:,} batched forward passes on this text."
     result = jobs.answer(

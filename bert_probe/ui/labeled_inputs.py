@@ -142,7 +142,7 @@ def choose_probe_files() -> ProbeFiles | None:
     with right:
         held_out = _upload(_KEYS[1], "Held-out data (optional for layers and trees)")
     if isinstance(data, ProbeError):
-        raise data  # raised only now, after both uploaders have been drawn
+        raise data  # raise the error only now, after both uploaders have been drawn
     if isinstance(held_out, ProbeError):
         raise held_out
     if data is None:

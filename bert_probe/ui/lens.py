@@ -69,7 +69,8 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         return
     with corner:
         export(result, f"lens-{task}", label="Export predictions by layer")
-    by, has_ranks = "probability", not np.isnan(result.probabilities).all()  # none for regression
+    # ranks exist unless the task is regression
+    by, has_ranks = "probability", not np.isnan(result.probabilities).all()
     if task != TOKEN_CLASSIFICATION and has_ranks:
         with options:
             by = state.segmented_control("lens_by", "Curves", _CURVES, "probability")
@@ -151,7 +152,7 @@ def _tokens(result: LensResult, unit: str) -> None:
 
 
 def _settled(result: LensResult, number: int) -> str:
-    """Return a sentence that names the layer from which on the model's answer ranks first."""
+    """Return a sentence that names the first layer from which the model's answer stays at rank 1."""
     name, layer = state.escape(shorten(result.names[-1][number][0])), int(result.settled[number])
     last = len(result.ids) - 1
     if layer == last:
@@ -260,7 +261,7 @@ def _grid(
 
 
 def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensResult] | None:
-    """Draw widgets that train a tuned lens; return the model's newest lens as file and result, if any."""
+    """Draw widgets that train a tuned lens; return the model's newest lens as (file, result), if any."""
     if not permissions.current().can_train:
         return newest_lens(checkpoint)
     with st.expander("Train a tuned lens"):

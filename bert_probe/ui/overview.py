@@ -140,7 +140,7 @@ def _label(finding: Highlight) -> str:
 
 
 def _footer(result: HighlightsResult) -> None:
-    assert result.tokens is not None  # `tokens` is set, because the result is ranked.
+    assert result.tokens is not None  # `tokens` is not None, because the result is ranked.
     export(result, "overview")
     blocks.caveat(
         "The most unusual observation comes first. Each value is compared with the values that the same "

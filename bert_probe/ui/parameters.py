@@ -220,7 +220,9 @@ def treemap(inventory: Inventory, dark: bool) -> Any:
 
 
 def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
-    """Return a treemap of a model with an output head: color marks trainable areas, hatching partial ones."""
+    """Return a treemap of a model with a task head; colors and hatching mark what is trainable.
+
+    Trainable areas are colored, and partly trainable areas are hatched."""
     background, text = _neutral_colours(dark)
     model_areas = areas(trainable.inventory)
     updates = [trainable.count(area.contains) for area in model_areas]

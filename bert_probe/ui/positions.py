@@ -20,10 +20,10 @@ from bert_probe.analyses.weights.positions import (
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, state, workbench
+from bert_probe.ui.blocks import numbers
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
-from bert_probe.ui.vectors import numbers
 from bert_probe.views.heatmaps import position_heatmaps
 from bert_probe.views.palette import HEADS
 
@@ -218,7 +218,7 @@ def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
 
 
 def bias_curves(bias: DistanceBias) -> Any:
-    """Return a curve for each head of the bias that it adds to an attention score, by distance."""
+    """Return one curve per attention head: the bias that it adds to an attention score, by distance."""
     figure = go.Figure()
     for head, values in enumerate(bias.values):
         figure.add_scatter(

@@ -92,7 +92,11 @@ def render() -> None:
         query = sentence_input.choose_query()
         documents = sentence_input.choose_documents()
         if documents is None:
-            st.info("Choose a file with one document per line, a table with a column named text, or vectors.")
+            # Otherwise, a job reads the vectors.
+            if st.session_state.get("documents_from") == "file" and "documents_file" not in st.session_state:
+                st.info(
+                    "Choose a file with one document per line, a table with a column named text, or vectors."
+                )
         elif not query.strip():
             st.info("Type a query.")
         else:
@@ -327,7 +331,7 @@ def _explanation(
     selected: tuple[int, ...],
     scorer: str,
 ) -> None:
-    """Draw the score of the selected documents among random pairs, and its parts."""
+    """Draw the selected documents' scores next to scores of random pairs, and the parts of each score."""
     documents = [result.documents[position] for position in selected]
     names = [_name(document) for document in documents]
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
@@ -401,7 +405,7 @@ def _swap(
     scorer: str,
     truncate: bool,
 ) -> None:
-    """Draw the words that swap the first two of the documents."""
+    """Draw the words whose removal or addition swaps the ranks of the first two documents."""
     question = RankSwap(
         search.query,
         documents[0].id,
@@ -489,14 +493,19 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
     )
 
 
-def _tokens(part: TokenContributions, key: str, largest: float) -> None:
-    """Draw the document shaded by the contribution of its tokens, and the contribution of each pair."""
+def _shaded_document(part: TokenContributions | TokenMatches, largest: float) -> None:
+    """Draw the text of the document, shaded by the values of its tokens."""
     spans = [
         ShadedSpan(token.start, token.end, float(value))
         for token, value in zip(part.document.tokens, part.of_document, strict=True)
         if token.start is not None and token.end is not None
     ]
     st.html(shaded_text(part.document.encoding.text, spans, largest))
+
+
+def _tokens(part: TokenContributions, key: str, largest: float) -> None:
+    """Draw the document shaded by the contribution of its tokens, and the contribution of each pair."""
+    _shaded_document(part, largest)
     blocks.caveat(
         "Purple tokens raise the score, and orange tokens lower the score; point at a token to see its "
         f"contribution. Special tokens contribute {part.specials_share:.4f} of {part.score:.4f}."
@@ -513,13 +522,8 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
 
 
 def _matches(part: TokenMatches, key: str, largest: float) -> None:
-    """Draw the document shaded by its matches, the similarity of each pair of tokens, and all matches."""
-    spans = [
-        ShadedSpan(token.start, token.end, float(value))
-        for token, value in zip(part.document.tokens, part.of_document, strict=True)
-        if token.start is not None and token.end is not None
-    ]
-    st.html(shaded_text(part.document.encoding.text, spans, largest))
+    """Draw the document shaded by its match scores, the similarity of each token pair, and all matches."""
+    _shaded_document(part, largest)
     blocks.caveat(
         "Shaded tokens are the best match of at least one query token; point at a token to see the sum "
         "of its similarities to these query tokens."

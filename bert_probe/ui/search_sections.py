@@ -446,7 +446,8 @@ def show_ranking(
     """Draw the best documents, and the score of a selected document.
 
     Args:
-        show_tokens: function that draws the contributions of tokens, with a key and the largest contribution.
+        show_tokens: function that draws the contributions of tokens; its arguments are a widget key and the
+            largest contribution.
         show_links: function that draws links to other pages for a query and a document.
     """
     question = VectorSearch(
@@ -518,7 +519,7 @@ def _table(result: VectorSearchResult) -> int:
 
 
 def _score(result: VectorSearchResult, rank: int) -> None:
-    """Draw the score of a document among those of random pairs of the vectors."""
+    """Draw a document's score next to the scores of random pairs of vectors."""
     document = result.documents[rank]
     st.header("Why this document?", anchor=False)
     pairs, name = result.pair_scores, result.recipe.score_name
@@ -542,7 +543,7 @@ def _score(result: VectorSearchResult, rank: int) -> None:
 
 
 def _explain(search: Search, checkpoint: Checkpoint, document: Document) -> SearchExplanationResult | None:
-    """Return the parts of the score of a text; None if there are none, and draw the reason."""
+    """Return the parts of a text's score. If they are unavailable, draw the reason and return None."""
     question = SearchExplanation(
         search.query,
         document.id,

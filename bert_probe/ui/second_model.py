@@ -112,7 +112,7 @@ def _current() -> SecondModel | None:
 
 
 def _on_change() -> None:
-    """Record that the user agreed to open the model that is typed into the fields."""
+    """Record that the user agreed to open the model whose name was typed into the fields."""
     second = _current()
     if second is not None:
         consent.choose(second, st.session_state.get(_LAST) or SecondModel("", ""))
@@ -157,7 +157,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
     examples = _examples()
     training = jobs.run(
         "fine-tuned example",
-        (a.cache_key, len(examples)),  # each click starts a new training
+        (a.cache_key, len(examples)),  # with this key, each click starts a new training run
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",
@@ -237,7 +237,7 @@ def head_buttons(layer: int, head: int) -> None:
 
 
 def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
-    """Draw two buttons that show a head of A or of B, each given as layer and head, counted from 1."""
+    """Draw two buttons that show a head of A or of B. Each head is (layer, head), counted from 1."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_show_head, args=(*a, False))
         st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_show_head, args=(*b, True))

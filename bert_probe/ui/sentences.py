@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
+from bert_probe.analyses.evaluation.vector_comparison import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.retrieval import calibration as calibrations
 from bert_probe.analyses.retrieval.calibration import (
     SimilarityCalibration,
@@ -15,7 +19,6 @@ from bert_probe.analyses.retrieval.calibration import (
     calibration_of,
 )
 from bert_probe.analyses.vectors import layouts
-from bert_probe.analyses.vectors.dimensions import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.vectors.pooling import (
     NO_PROMPT,
     POOLINGS,
@@ -35,6 +38,7 @@ from bert_probe.text.sentence_files import sentence_name
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export, table_bytes
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
 from bert_probe.views.heatmaps import sentences_heatmap
 from bert_probe.views.text import describe_calibration, percentage
 
@@ -116,7 +120,7 @@ def choose_prompt(
     Args:
         defaults: names of prompts. The first one that the checkpoint has is selected by default, instead of
             the checkpoint's default prompt; if it has none of them, no prompt is selected.
-        names: names of the prompts; None for those of the pooling.
+        names: names of the prompts; None for the prompts of the pooling.
     """
     names = prompt_names(checkpoint) if names is None else names
     if not names:
@@ -136,10 +140,10 @@ def choose_prompt(
 
 
 def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
-    """Draw a selector for the number of dimensions; return None for that of the checkpoint."""
+    """Draw a selector for the number of dimensions; return None for the checkpoint's own number."""
     model = sentence_model(checkpoint)
     if model.is_sparse:
-        return None  # the dimensions are the words of the vocabulary
+        return None  # the dimensions of sparse vectors are vocabulary words, so they cannot be truncated
     default = str(model.dimensions or model.size)
     sizes = offered_dimensions(model.size, model.dimensions, model.trained_dimensions)
     options = {str(size): f"{size:,}" for size in sizes}
@@ -175,7 +179,7 @@ def reference_calibration(
 
 
 def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
-    """Draw the position of a score among random pairs of reference sentences, which a job encodes."""
+    """Draw a score next to the scores of random pairs of reference sentences, which a job encodes."""
     result = reference_calibration(checkpoint, question)
     if result is None:
         return
@@ -311,7 +315,7 @@ def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint, name
             st.text(f"{index + 1}  {name}{result.sentences[index]}")
         st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
         calibration = calibration_of(result)
-        assert calibration is not None  # all sentences have the same prompt
+        assert calibration is not None  # not None, because all sentences have the same prompt
         show_calibration(checkpoint, calibration, float(scores[cell.row, cell.column]))
 
 
@@ -326,7 +330,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
         st.header("Most similar pairs", anchor=False)
         _exports(pairs, "nearest-sentences", result)
     question_of_reference = calibration_of(result)
-    assert question_of_reference is not None  # all sentences have the same prompt
+    assert question_of_reference is not None  # not None, because all sentences have the same prompt
     calibration = reference_calibration(checkpoint, question_of_reference)
     if calibration is not None:
         scores = table[pairs.recipe.similarity]
@@ -433,7 +437,7 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
         _exports(curve, "dimensions", result)
     st.markdown(curve.finding)
     blocks.chart(
-        figures.dimension_curve(curve),
+        dimension_curve(curve),
         "Correlation of the scores, and share of equal nearest neighbors, by number of dimensions",
     )
     trained = ", ".join(f"{size:,}" for size in curve.trained)
@@ -493,3 +497,35 @@ def choose_colors(
         st.info("HDBSCAN found no cluster of this size. Choose a smaller size.")
     names = [f"{number}: {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
     return clustered, [names[index] if index >= 0 else "" for index in clustered.clusters]
+
+
+def dimension_curve(result: DimensionCurveResult) -> Any:
+    """Return a figure of the agreement between truncated and full vectors by number of dimensions."""
+    figure = go.Figure()
+    curves = (
+        ("Spearman", result.spearman, ACCENT),
+        ("Pearson", result.pearson, GRAY),
+        ("same nearest neighbor", result.same_neighbor, SECOND),
+    )
+    for name, values, color in curves:
+        figure.add_scatter(
+            x=result.sizes,
+            y=values,
+            mode="lines+markers",
+            line={"color": color, "width": 3 if color == ACCENT else 2},
+            name=name,
+            hovertemplate=f"{name} at %{{x:,}} dimensions: %{{y:.4f}}<extra></extra>",
+        )
+    low = min(0.5, float(np.nanmin([*(values for _, values, _ in curves)])))
+    return apply_layout(
+        figure,
+        320,
+        legend="above",
+        xaxis={
+            "title": "dimensions (logarithmic)",
+            "type": "log",
+            "tickvals": result.sizes,
+            "ticktext": [f"{size:,}" for size in result.sizes],
+        },
+        yaxis={"title": "agreement", "range": [low - 0.03, 1.03]},
+    )

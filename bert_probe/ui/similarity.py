@@ -70,7 +70,7 @@ def render() -> None:
 
 
 def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
-    """Draw the score of the sentence vectors of both texts among those of reference sentences."""
+    """Draw the score of both texts' sentence vectors next to the scores of reference sentences."""
     st.header("Similarity of the two texts", anchor=False)
     question = Sentences(available_poolings(checkpoint)[0])
     texts = (a.encoding.text, b.encoding.text)
@@ -87,7 +87,7 @@ def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
         )
         return
     calibration = calibration_of(result)
-    assert calibration is not None  # both texts have the same prompt
+    assert calibration is not None  # not None, because both texts have the same prompt
     show_calibration(checkpoint, calibration, score)
 
 
@@ -108,7 +108,7 @@ def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:
 
 
 def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell: Cell | None) -> None:
-    """Draw the cosine of unrelated tokens by layer, and that of the pair pinned in the heatmap."""
+    """Draw the cosine of unrelated tokens by layer, and the cosine of the pair pinned in the heatmap."""
     layer, unrelated = result.question.layer, baseline.unrelated
     st.header("Baseline: unrelated tokens", anchor=False)
     st.markdown(

@@ -81,7 +81,8 @@ def _follow_link(parameters: dict[str, str]) -> None:
     for name in {*parameters, *url_parameters()}:
         if url_parameters().get(name) != parameters.get(name):
             remember(name, parameters.get(name))
-            st.session_state.pop(name, None)  # make the widget take its value from the URL
+            # forget the value, so that the widget takes its value from the URL
+            st.session_state.pop(name, None)
 
 
 def text_parameters(parameters: dict[str, str]) -> dict[str, str]:

@@ -19,9 +19,9 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import CAUSAL, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.blocks import numbers
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
-from bert_probe.ui.vectors import numbers
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.steps import step_heatmaps, step_titles
 from bert_probe.views.text import place_name

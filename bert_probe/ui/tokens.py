@@ -183,7 +183,8 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
         cells = {name: label for name, label in _CELLS.items() if name == "token" or name in result.arrays}
         cell = state.segmented_control("padding_cells", "Cells", cells, "token")
         st.space("stretch")
-        with st.container(horizontal=True, width="content", gap="small"):  # keep both export menus in one row
+        # Put both export menus into one row.
+        with st.container(horizontal=True, width="content", gap="small"):
             export(result.showing(show="differences"), "padding-differences", label="Export differences")
             export(result, "padding-inputs", label="Export batch")
     blocks.table(

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import BASELINE_DESCRIPTIONS, MAIN_MEASURES, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import TOP_K
+from bert_probe.analyses.outputs.fill_mask import TOP_K
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ExportError, ProbeError
@@ -47,7 +47,7 @@ def render() -> None:
         train_running.draw_progress()
         return
     last = train_running.last_outcome()
-    if last is not None:  # the result is below the settings, mostly outside the window
+    if last is not None:  # scroll to the result, which is below the settings and often outside the window
         finding = describe_outcome(last)
         st.success(f"Training has ended. {finding} The details are under Result, below the settings.")
     _choose(checkpoint)
@@ -349,7 +349,7 @@ def _prediction(row: Mapping[Any, Any]) -> str:
 
 
 def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> list[ExtraDownload]:
-    """Return downloads of further tables, and of the files that the code in the export menu reads."""
+    """Return downloads of additional tables and of the files that the exported code reads."""
     tables = {"classes": "Metrics by class", "confusion": "Confusion matrix", "texts": "All texts"}
     missing = {NUMBER: ("classes", "confusion"), MULTI_LABEL: ("confusion",)}.get(evaluation.kind, ())
     downloads: list[ExtraDownload] = [

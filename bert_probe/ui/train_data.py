@@ -359,7 +359,7 @@ def _format_counts(
 
 
 def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
-    """Return the training plan. It is cached until a setting changes, because planning reads all texts."""
+    """Return the training plan, cached until a setting changes because planning reads all texts."""
     last: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
     cause = (question, checkpoint.cache_key)
     if (

@@ -79,7 +79,7 @@ def menu(
 
 
 def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
-    """Return the view file of a result, which is cached because creating it writes and reads files."""
+    """Return the view file of a result from a cache, because creating a view file writes and reads files."""
     if result not in _VIEWS:
         _VIEWS[result] = ViewFile.of(result, data)
     return _VIEWS[result]
@@ -197,7 +197,7 @@ def open_pending() -> None:
 
 
 def _take_from_url() -> None:
-    """Read the view file that was passed to ``bert-probe app --view``, which is in the URL."""
+    """Read the view file that was passed to ``bert-probe app --view``, whose content is in the URL."""
     text, missing = url_texts.recall(_PARAMETER), url_texts.missing(_PARAMETER)
     url_texts.remember(_PARAMETER, None)
     if text is not None:
@@ -290,7 +290,7 @@ def _switch_page() -> None:
 
 
 def warn_other_weights() -> None:
-    """Warn if the opened view was created with weights that differ from those of the current model."""
+    """Warn if the opened view was created with other weights than the current model's."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
     for model in st.session_state.get(_MODELS, ()):

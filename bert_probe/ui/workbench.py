@@ -134,7 +134,7 @@ def request() -> Request:
     if "request" not in st.session_state:
         missing = url_texts.missing(*_TEXT_FIELDS)
         submit(_request_from_url())
-        for name, value in missing.items():  # keep these parameters until another request is submitted
+        for name, value in missing.items():  # keep the URL's parameters until another request is submitted
             state.remember(name, value)
     return cast(Request, st.session_state["request"])
 
@@ -291,7 +291,7 @@ def _submitted_values() -> dict[str, str]:
         "draft_dtype": now.dtype,
         "draft_truncate": "on" if now.truncate else "off",
     }
-    if permissions.current().is_public:  # See `_draw_offered_models`.
+    if permissions.current().is_public:  # `_draw_offered_models` draws the models of a public server
         model = {name: model[name] for name in ("draft_model", "draft_truncate")}
     if own is None:
         return texts | model
@@ -304,7 +304,7 @@ def draw_sidebar() -> None:
     The fields also have the submitted values as defaults. The browser loads the code of a widget on first
     use, and a value that is sent before that is lost if another run ends in the meantime.
     """
-    if _NEXT_MODEL in st.session_state:  # set by the last run, when the form was already drawn
+    if _NEXT_MODEL in st.session_state:  # the last run set these values after it had drawn the form
         model, revision = st.session_state.pop(_NEXT_MODEL)
         submit(replace(request(), model=model, revision=revision))
     now = request()

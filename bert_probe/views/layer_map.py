@@ -35,7 +35,7 @@ class MapView(TypedDict):
 
     mode: Literal["layer", "all", "each"]  # one layer, all layers in one plot, or one plot per layer
     layer: int
-    by: Literal["word", "layer", "part"]  # what the colors represent
+    by: Literal["word", "layer", "part"]  # the property that the colors represent
 
 
 def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, began: int = 0) -> bytes:
@@ -45,7 +45,7 @@ def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, b
         result: The projection.
         key: Key of the component.
         start: The initial state; by default the last layer, colored by word.
-        began: The revision at which the component was mounted, see `ui/components`.
+        began: The revision with which the component was mounted, see `ui/components`.
 
     Raises:
         TextError: There are more tokens than `MAX_TOKENS`.

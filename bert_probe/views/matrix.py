@@ -28,13 +28,13 @@ class Cell(NamedTuple):
 class HeatmapSpec(TypedDict):
     """Titles and drawing options of a heatmap."""
 
-    scale: Scale  # values outside its range get the color of the nearest end, as the legend states
+    scale: Scale  # values beyond the scale get the color of its nearest end, as the legend states
     row_axis: str
     column_axis: str
     value_name: str
     caption: str
-    decimals: NotRequired[int]  # decimals of the value in the tooltip; default 4
-    square: NotRequired[bool]  # square cells (default), or cells that fit the width
+    decimals: NotRequired[int]  # number of decimals in the tooltip; default 4
+    square: NotRequired[bool]  # whether cells are square (default) or fit the width
     whole: NotRequired[bool]  # whether all cells are initially visible, even if very small; default False
     # token positions, which distinguish equal labels; for `ResidueNumbers` the axis is drawn as a ruler
     row_positions: NotRequired[Sequence[int | None] | None]

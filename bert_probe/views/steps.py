@@ -47,7 +47,7 @@ def step_titles(steps: AttentionStepsResult) -> dict[str, str]:
 
 
 def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
-    """Return a heatmap for each step, from the query and the key at position `key` to the head's output."""
+    """Return a heatmap for each step, from the query and the key to the output of the attention head."""
     added, biases = ("bias", [steps.mask[~steps.masked]]) if steps.biased else ("mask", [])
     scores = Scale.around_zero(steps.scaled, steps.allowed_scores, *biases)
     summand_keys, summands = steps.summands(MAX_SUMMANDS)

@@ -79,7 +79,7 @@ def positions(units: Sequence[Token | Unit]) -> Sequence[int | None]:
 
 
 def ruler_number(unit: Token | Unit) -> str:
-    """Return the number of the first and of each tenth residue of a sequence; "" for all other units."""
+    """Return the residue number of the first and each tenth residue of a sequence; "" for other positions."""
     residue = unit.residue
     return str(residue) if residue is not None and (residue == 1 or residue % 10 == 0) else ""
 
@@ -106,7 +106,7 @@ class StripToken:
     joined: bool  # whether the token continues the word of the previous token
     detail: str  # tooltip
     mark: Mark = ""
-    number: str = ""  # small number after the text, such as that of a residue
+    number: str = ""  # small number after the text, such as a residue number
 
 
 def strip_data(

@@ -53,7 +53,8 @@ def _cross_encoder(folder: Path, dtype: str = "float32", **options: Any) -> Any:
 def _predict(folder: Path) -> np.ndarray:
     """Return the scores of sentence-transformers in float64.
 
-    It converts scores to float32 only for NumPy arrays, so the function requests a tensor.
+    sentence-transformers converts scores to float32 only for NumPy arrays, so this function requests a
+    tensor.
     """
     model = _cross_encoder(folder, "float64")
     scores: np.ndarray = model.predict(PAIRS, convert_to_tensor=True).numpy()

@@ -24,8 +24,8 @@ def test_weights_and_ranks_equal_hand_computation() -> None:
     item = [[0.25, 0.25, 0.25, 0.25], [0.5, 0.125, 0.25, 0.125], [0.125, 0.5, 0.25, 0.125], [1, 0, 0, 0]]
     two = [[0.25, 0.25, 0.25, 0.25], [0.125, 0.125, 0.5, 0.25], [1, 0, 0, 0], [0, 0, 0, 1]]
     result = FindHeads([(1, 2), (2, 1)]).of(hand_trace([np.array([item, two])]))
-    # In the two heads, sun attends to moon with 0.25 (rank 2) and 0.5 (rank 1), and moon to sun with 0.5 and
-    # 0.
+    # In the first head, sun attends to moon with 0.25 (rank 2), and moon to sun with 0.5.
+    # In the second head, sun attends to moon with 0.5 (rank 1), and moon to sun with 0.
     assert result.weights.tolist() == [[(0.25 + 0.5) / 2, (0.5 + 0) / 2]]
     assert result.ranks.tolist() == [[1.5, 1.5]]
     assert [(item.layer, item.head, item.weight, item.rank) for item in result.ranked] == [

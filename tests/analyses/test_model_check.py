@@ -1,4 +1,4 @@
-"""The table of what works with a checkpoint."""
+"""The table of the features that work with a checkpoint."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ def test_vector_worked_by_hand() -> None:
     # Without the first token, which is the prompt, the mean is (3, 6), which Dense maps to (10, 5).
     only_text = PoolingConfig(("mean",), vector_modules=config.vector_modules, excluded=1)
     assert pool_unpadded(states, only_text).tolist() == [[10.0, 5.0]]
-    # Position weights count from the first token of the input, including the prompt: they are 1/3 and 2/3, or
-    # 2/2 without the prompt.
+    # Position weights count from the first token of the input, including the prompt.
+    # The position weights are 1/3 and 2/3; without the prompt, the only weight is 2/2.
     weighted = PoolingConfig(("weightedmean", "lasttoken", "cls"), excluded=1, dimensions=5)
     assert pool_unpadded(states, weighted).tolist() == [[3.0, 6.0, 3.0, 6.0, 3.0]]
 
@@ -480,7 +480,7 @@ def test_unknown_prompt_or_dimensions_raise(
 
 
 def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], Path]) -> None:
-    folder = layout_folder("truncated")  # truncated to 12 of 32 dimensions
+    folder = layout_folder("truncated")  # the vectors are truncated to 12 of 32 dimensions
     model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
     traces = [checkpoint.trace(text) for text in PAIR]
     table = SentenceSimilarity("dimensions").of(*traces).table()

@@ -72,8 +72,8 @@ def test_cosines_and_pairs_equal_hand_computation() -> None:
 
 
 def test_tree_order_groups_similar_sentences() -> None:
-    # The vectors alternate between two groups around different directions. In the result, the groups are
-    # separate, and within each group, the most similar vectors are adjacent.
+    # The vectors alternate between two groups around different directions.
+    # In the result, the groups are separate, and within each group, the most similar vectors are adjacent.
     angles = [0.0, 1.5, 0.2, 1.7, 0.1, 1.6]
     result = _made([[float(np.cos(angle)), float(np.sin(angle))] for angle in angles])
     order = [angles[index] for index in result.order]

@@ -246,7 +246,7 @@ def test_tables_with_mixed_columns_round_trip(
     assert list(columns) == list(frame)
     for name in frame:
         expected = [None if cell is None or pd.isna(cell) else cell for cell in frame[name].tolist()]
-        if file_format == "npz":  # Missing values are NaN or "".
+        if file_format == "npz":  # in NPZ files, missing values are NaN or ""
             empty = "" if columns[name].dtype.kind == "U" else np.nan
             filled = [empty if cell is None else cell for cell in expected]
             np.testing.assert_array_equal(columns[name], np.array(filled, dtype=columns[name].dtype))

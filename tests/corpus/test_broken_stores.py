@@ -136,7 +136,7 @@ def test_verify_reports_changed_bytes(table: str, store: Path) -> None:
     assert difference.file == file.relative_to(store).as_posix()
     assert difference.problem == "was changed: its SHA-256 differs"
     assert result.summary().endswith("1 differs.")
-    os.utime(file)  # sets a newer modification time, as after an ordinary edit
+    os.utime(file)  # set a newer modification time, as an ordinary edit would
     os.utime(store / "shards" / "00001.json", ns=(0, file.stat().st_mtime_ns - 1))
     with pytest.raises(StoreError, match="was changed: its SHA-256 differs"):
         bert_probe.open_corpus(store)

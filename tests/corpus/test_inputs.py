@@ -1,4 +1,4 @@
-"""Test which input files are found and which rows are read from them."""
+"""Test the search for input files, and the rows that are read from these files."""
 
 from __future__ import annotations
 

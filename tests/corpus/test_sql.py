@@ -291,7 +291,7 @@ REACHING = (
 
 @pytest.fixture(scope="module")
 def tables(stores: Stores) -> Iterator[sql.StoreTables]:
-    """Return a connection that all attacks share, because none of them may change the store."""
+    """Return a connection that all attacks share, because no attack may change the store."""
     with sql.open_tables(stores("tokens")) as tables:
         yield tables
 
@@ -410,7 +410,7 @@ def test_memory_that_duckdb_does_not_count_is_limited(
 def test_process_of_a_query_ends_with_its_input(stores: Stores, tmp_path: Path) -> None:
     child = sql._start(sql._setup(stores("tokens"), str(tmp_path)))
     sql._send(child, ENDLESS)
-    child.communicate(timeout=60)  # closes the child's standard input, as when the parent process ends
+    child.communicate(timeout=60)  # close the child's standard input, as happens when the parent process ends
     assert child.returncode == 0
 
 

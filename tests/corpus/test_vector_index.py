@@ -179,7 +179,8 @@ def test_index_has_stated_recall(clouds: list[Path], tmp_path: Path) -> None:
         )
     assert metadata.recall >= 0.95
     assert np.mean(result) == pytest.approx(metadata.recall, abs=0.05)
-    assert len(index.search(query)(5000)) == 1199  # This search probes more lists than the default.
+    # Searching for 5,000 neighbors probes more lists than the default.
+    assert len(index.search(query)(5000)) == 1199
 
 
 def test_measured_recall_matches_probed_lists(clouds: list[Path], tmp_path: Path) -> None:

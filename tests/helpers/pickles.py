@@ -95,7 +95,7 @@ def legacy(state: object) -> bytes:
 def zipped(
     content: bytes, records: dict[str, bytes] | None = None, compression: int = zipfile.ZIP_STORED
 ) -> bytes:
-    """Return a zip file like that of torch.save, with the given pickle and storages."""
+    """Return a zip file in the format of torch.save, with the given pickle and storages."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", compression) as archive:
         archive.writestr("archive/data.pkl", content)

@@ -132,7 +132,7 @@ def test_tokens_cover_their_words_in_all_tokenizers(name: str, text: str, family
     encoding = family(name).encode(text)
     for word in encoding.words:
         pieces = [encoding.tokens[position] for position in word.positions]
-        # Tokens for the bytes of one character share its span, so spans may overlap; together, they cover the
+        # Tokens for the bytes of one character share its span, so spans may overlap. They cover the whole
         # word.
         covered = {place for piece in pieces for place in range(piece.start, piece.end)}
         assert covered == set(range(pieces[0].start, pieces[-1].end))

@@ -58,7 +58,7 @@ def test_text_with_too_many_characters_is_refused_before_tokenization(
 
 
 def test_ligatures_count_with_their_expanded_length(minilm: Checkpoint) -> None:
-    blessing = "\ufdfa"  # a ligature of 18 characters
+    blessing = "\ufdfa"  # a ligature that is expanded to 18 characters
     message = r"^The text has 270,000 characters after its ligatures are expanded, but at most 250,000"
     with pytest.raises(TooLongError, match=message):
         minilm.encode(blessing * 15_000)

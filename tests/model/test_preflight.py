@@ -308,7 +308,7 @@ def test_oversized_tokenizer_is_refused_unread(
 
 
 def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_JSON_BYTES", 10)
+    monkeypatch.setattr(sources, "MAX_CONFIG_BYTES", 10)
     size = (folder / "config.json").stat().st_size
     assert_refused(CheckpointError, folder, f"config.json has {size:,} bytes, but at most 10 are allowed")
 

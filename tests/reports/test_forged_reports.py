@@ -305,7 +305,7 @@ def _is_refused_as_data(forged: dict[str, Any], verified: Verify) -> bool:
     try:
         content = render(forged)
     except Exception:
-        return True  # The forged data cannot be rendered.
+        return True  # detected, because the forged data cannot be rendered
     return forgeries.is_refused(lambda content: verified(content).differences, content)
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import jsonschema
 import pandas as pd
 import pyarrow.ipc
 import pytest
@@ -29,6 +28,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.server import asgi
 from tests.helpers.http import TEXT, TOKENS, api_client, problem_detail
+from tests.helpers.json_schema import validator
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +259,7 @@ def test_too_many_requests_are_refused(here: TestClient, monkeypatch: pytest.Mon
     assert answer.headers["retry-after"] == "1"
 
 
-class Endless:
+class EndlessWork:
     """Work that runs until it is cancelled and records that it has ended."""
 
     def __init__(self) -> None:
@@ -277,22 +277,22 @@ class Endless:
 
 
 @pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
+def endless(monkeypatch: pytest.MonkeyPatch) -> EndlessWork:
     """Replace the answer to every question by endless work."""
-    work = Endless()
+    work = EndlessWork()
     monkeypatch.setattr(Body, "answer", lambda *arguments: work.answer(*arguments))
     return work
 
 
 def test_slow_answer_is_cancelled(
-    here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch
+    here: TestClient, endless: EndlessWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
     problem_detail(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
     assert endless.ended.wait(5)
 
 
-def test_work_for_a_disconnected_client_is_cancelled(endless: Endless) -> None:
+def test_work_for_a_disconnected_client_is_cancelled(endless: EndlessWork) -> None:
     app = Starlette(routes=asgi.routes())
     body = [{"type": "http.request", "body": json.dumps(TOKENS).encode(), "more_body": False}]
     sent: list[Message] = []
@@ -349,8 +349,7 @@ def test_openapi_document_lists_every_question(here: TestClient) -> None:
     for path, operations in document["paths"].items():
         if "post" in operations:
             content = operations["post"]["requestBody"]["content"]["application/json"]
-            jsonschema.Draft202012Validator.check_schema(content["schema"])
-            jsonschema.Draft202012Validator(content["schema"]).validate(content["example"])
+            validator(content["schema"]).validate(content["example"])
             assert operations["post"]["description"], path
 
 
@@ -359,12 +358,12 @@ def test_examples_of_the_schema_are_answered(here: TestClient) -> None:
     for name, question in registered_questions().items():
         inputs = question.inputs
         if inputs.texts[1] == 0 or inputs.models > 1 or (question.has_progress and name != "attention"):
-            continue  # These questions take seconds.
+            continue  # skipped, because these questions take seconds
         answer = here.post(f"/api/v1/{name}", json=schema.example(question))
         if answer.status_code == 200:
-            jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
+            validator(schema.TABLE).validate(answer.json())
             answered.add(name)
-        else:  # the built-in model has no such head
+        else:  # The question needs a task head that the built-in model lacks.
             problem_detail(answer, 422, "unavailable")
     assert {
         "tokens",
@@ -418,7 +417,7 @@ def test_metrics_count_requests_queues_caches_and_memory(here: TestClient) -> No
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="200"}'] == 2
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="422"}'] == 1
     assert grown['bert_probe_cache_lookups_total{cache="traces"}'] == 3
-    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # One of the two fails.
+    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # one of the two requests fails
     assert grown['bert_probe_queue_started_total{queue="passes"}'] >= 2
     assert grown['bert_probe_cache_entries{cache="traces"}'] == 1
     assert grown['bert_probe_cache_bytes{cache="traces"}'] > 1000

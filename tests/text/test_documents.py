@@ -8,6 +8,7 @@ import io
 import os
 import pickle
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -359,12 +360,22 @@ def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
     content = bytearray(parquet_bytes(pa.table({"text": ["a", "b"]}), compression="none"))
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     content[start + 20] = 0  # This byte makes the column required instead of optional.
-    # Older versions of pyarrow raise an exception instead.
+    # Older versions of pyarrow raise an exception instead of crashing.
     reason = (
         "Unexpected end of stream" if pa.__version__.startswith("17.") else "it is damaged, and reading it"
     )
     with pytest.raises(TextError, match=rf"a\.parquet cannot be read as Parquet: {reason}"):
         parse_documents(io.BytesIO(bytes(content)), "a.parquet")
+
+
+def test_a_reader_process_that_is_killed_once_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = [-9, 0, -6, -6]
+    monkeypatch.setattr(
+        parquet.subprocess, "run", lambda command, **_: CompletedProcess(command, codes.pop(0))
+    )
+    parquet.check_readable(b"", "a.parquet")
+    with pytest.raises(TextError, match="crashes the reader process"):
+        parquet.check_readable(b"", "a.parquet")
 
 
 def test_an_upload_that_is_large_when_it_is_decoded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

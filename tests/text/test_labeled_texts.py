@@ -10,10 +10,12 @@ import pytest
 
 from bert_probe import read_labeled_texts
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
+from bert_probe.model import config
 from bert_probe.text import labeled_texts
-from bert_probe.text.formats import MAX_LISTED
+from bert_probe.text.formats import MAX_LABEL_LENGTH, MAX_LISTED
 from bert_probe.text.labeled_texts import Label, LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import parse_sentences
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
 
 def labels_in(content: str, kind: str | None = None) -> list[Label]:
@@ -123,6 +125,20 @@ def test_unknown_kind_and_too_many_labels_are_refused(tmp_path: Path) -> None:
         parse_labeled_texts(b"text,label\na,x\na,y\na,z\n", "a.csv")
     with pytest.raises(TextError, match="cannot be opened: No such file"):
         read_labeled_texts(tmp_path / "none.csv")
+
+
+def test_long_labels_are_refused() -> None:
+    """A model with such labels cannot be opened, and an array of them is as wide as the longest."""
+    assert MAX_LABEL_LENGTH == config.MAX_LABEL_LENGTH == 1_000
+    for header, label in (("label", "x" * 1_001), ("labels", "a|" + "x" * 1_001)):
+        content = f"text,{header}\na,{label}\nb,c\n".encode()
+        with pytest.raises(
+            TextError, match="line 2: a label of 1,001 characters; at most 1,000 are supported"
+        ):
+            parse_labeled_texts(content, "a.csv")
+    with pytest.raises(TextError, match="line 1: a label of 1,001 characters"):
+        parse_tagged_sentences(b"word " + b"x" * 1_001 + b"\n", "a.conll")
+    assert len(parse_labeled_texts(f"text,label\na,{'x' * 1_000}\nb,c\n".encode(), "a.csv").labels) == 2
 
 
 def test_oversized_file_is_refused_unread(tmp_path: Path) -> None:

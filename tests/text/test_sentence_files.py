@@ -184,7 +184,7 @@ def test_file_over_size_limit_is_not_read(tmp_path: Path) -> None:
         read.assert_not_called()
 
 
-class Endless(io.RawIOBase):
+class EndlessStream(io.RawIOBase):
     """An endless stream that counts what was read."""
 
     def __init__(self, line: bytes) -> None:
@@ -199,7 +199,7 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize("name", ["a.txt", "a.csv"])
 @pytest.mark.parametrize("line", [b"We left\n", b"one line "])
 def test_endless_file_is_read_up_to_the_limit(name: str, line: bytes) -> None:
-    endless = Endless(line)
+    endless = EndlessStream(line)
     refused = pytest.raises(
         TextError, match=r"larger than 1 MB|line 1, a cell has more than 250,000 characters"
     )

@@ -172,7 +172,7 @@ def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None
 
 
 def saved(folder: Path) -> Path:
-    """A model folder written by this program."""
+    """Return a model folder that this program has written."""
     write_folder(folder, lambda part: (model(part), (part / "vocab.txt").write_text("a")))  # type: ignore[arg-type, func-returns-value]
     return folder
 
@@ -338,7 +338,7 @@ def test_models_of_other_user_in_sticky_folder_and_new_one_are_kept() -> None:
         (folder / "open").chmod(0o1777)
         before = contents(place)
         message = as_nobody(lambda: write_folder(place, lambda part: model(part, "new"), replaces=True))
-        if message != "done":  # unless the tests run as that user
+        if message != "done":  # "done" only if the tests run as this ordinary user
             assert "cannot be written: Operation not permitted" in message
             retained = Path(message.rpartition(" is in ")[2].rstrip("."))
             assert (contents(place), (retained / "config.json").read_text()) == (before, "new")

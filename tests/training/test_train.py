@@ -99,7 +99,7 @@ def test_only_selected_parameters_change(quiet: Checkpoint) -> None:
 
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_seed_is_reproducible(family: Callable[[str], Checkpoint], update: str) -> None:
-    """Covers dropout, new weights, order and held-out split, which are all random."""
+    """The seed determines dropout, new weights, the order of examples, and the held-out split."""
     question = Train(update, **QUICK, seed=5)
     item, again = (question.of(family("bert"), texts(20)) for _ in range(2))
     assert equal_states(

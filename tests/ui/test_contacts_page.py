@@ -1,4 +1,4 @@
-"""The view Contacts of the Attention page, FASTA in a text field, and texts of unknown tokens."""
+"""The view "Contacts" of the Attention page, FASTA in a text field, and texts of unknown tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.proteins import SEQUENCE, save_esm, save_protbert
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny ESM-2 with a contact head."""
+    """Return the folder of a tiny ESM-2 with a contact head."""
     return str(save_esm(tmp_path_factory.mktemp("esm"), transformers.EsmForMaskedLM))
 
 

@@ -12,7 +12,6 @@ import pytest
 import transformers
 
 import bert_probe
-from bert_probe.corpus.vector_files import make_vector_set
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
@@ -206,11 +205,17 @@ def test_vectors_of_documents_are_ranked_and_explained(
     ]
     assert "The file has no text for this document" in page_text(app)
     assert "text" not in tables(app)[0]
-    other = make_vector_set("other.npz", np.ones((2, 7)))
     app = open_page("search", documents_from="file")
-    app.session_state["documents_file"] = sentence_input._DocumentsFile("other.npz", other)
+    lines = b'{"vector": [1, 2, 3, 4, 5, 6, 7]}\n' * 2
+    app.session_state["documents_file"] = sentence_input._read_documents("other.jsonl", lines)
     app.run()
-    assert "The vectors of other.npz have 7 dimensions" in error_text(app)
+    assert "The vectors of other.jsonl have 7 dimensions" in error_text(app)
+
+
+def test_uploaded_vectors_are_not_parsed_in_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_probe.corpus.vector_files.parse_vectors", None)
+    line = b'{"vector": [1, 2]}\n'
+    assert sentence_input._read_documents("a.jsonl", line).documents == line
 
 
 def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:

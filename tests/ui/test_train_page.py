@@ -298,7 +298,7 @@ def test_files_of_snippets_round_trip() -> None:
 
 @pytest.fixture
 def sentence_folder(tmp_path: Path, family_folder: Folder) -> Path:
-    """A tiny model of sentence-transformers."""
+    """Return the folder of a tiny sentence-transformers model."""
     return sentence_models.save("cls", family_folder("bert"), tmp_path / "sentences")
 
 

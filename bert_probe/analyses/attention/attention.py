@@ -76,7 +76,7 @@ class Attention(Question):
 
         Args:
             trace: the model's forward pass over the text.
-            progress: receives the progress of a slow measure.
+            progress: called with the progress of a slow measure.
 
         Raises:
             SelectionError: the layer or head does not exist, or the measure is not defined for individual
@@ -126,7 +126,7 @@ class AttentionLong(Question):
 
         Args:
             trace: the model's forward pass over the text.
-            progress: receives the progress of a slow measure.
+            progress: called with the progress of a slow measure.
 
         Raises:
             SelectionError, UnavailableError, EmptyTextError: see `Attention.of`.
@@ -145,7 +145,8 @@ class AttentionLong(Question):
             single = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
             single.of(trace, step_progress(progress, number, len(slow)))
         result = AttentionLongResult(resolved, InputRecord.of(trace), trace, tuple(product(layers, heads)))
-        next(result.matrices())  # Raise errors here instead of while the table is written.
+        # Compute a matrix now, so that errors are raised here and not while the table is written.
+        next(result.matrices())
         return result
 
     def options(self) -> list[str]:
@@ -449,7 +450,7 @@ class TokenRollout(Question):
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with its token given by position; a word is given by its first token."""
+        """Return the question with its token as a position. A word becomes its first token's position."""
         if self.words and isinstance(self.token, str):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)
@@ -473,7 +474,7 @@ class TokenRollout(Question):
         return TokenRolloutResult(resolved, InputRecord.of(trace), selection.units, unit_index, values)
 
     def options(self) -> list[str]:
-        """Return the command-line options, with the token given by its position."""
+        """Return the command-line options, with the token as a position."""
         return ["--position", str(self.token), *super().options()]
 
 

@@ -106,7 +106,7 @@ class Contacts(Question):
     )
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> ContactsResult:
-        """Return the contact values of all pairs of residues of a sequence.
+        """Return the contact values of all residue pairs in a sequence.
 
         Args:
             trace: the model's forward pass over the sequence.
@@ -139,7 +139,7 @@ class Contacts(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ContactsResult(Result):
-    """Contact values of all pairs of residues of a sequence.
+    """Contact values of all residue pairs in a sequence.
 
     Attributes:
         residues: the residue tokens; with the method "attention", all tokens except special ones.

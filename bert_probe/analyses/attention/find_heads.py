@@ -49,7 +49,7 @@ class WordPairs(FieldType):
         return tuple((_check_word(query), _check_word(key)) for query, key in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[tuple[str, str], ...]:  # noqa: ARG002
-        """Return the pairs with each word given by its name, which also identifies it on the command line."""
+        """Return the pairs with the name of each word, which also identifies the word on the command line."""
         query_keys = [[word_name(trace, select_word(trace, word)) for word in pair] for pair in value]
         return tuple((query, key) for query, key in query_keys)
 
@@ -199,7 +199,7 @@ class FindHeadsResult(Result):
 
 
 def select_word(trace: Trace, word: Word) -> Unit:
-    """Return the word with the given name, or the word that contains the token at the given position.
+    """Return the word with this name, or the word that contains the token at this position.
 
     Raises:
         SelectionError: the text does not contain the word or position.

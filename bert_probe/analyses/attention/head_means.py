@@ -40,7 +40,7 @@ class HeadMeans(Question):
     """Profiles of all heads, averaged over sentences, with percentile bootstrap intervals.
 
     An interval estimates how much the mean would vary with other sentences of the same kind (Efron and
-    Tibshirani 1993, chapter 13). It does not apply to other kinds of text.
+    Tibshirani 1993, chapter 13). The interval does not apply to other kinds of text.
 
     Attributes:
         words: merge subword tokens into words before measuring.

@@ -1,4 +1,4 @@
-"""The attention of one query, step by step from q and k to the head's output, checked against the model."""
+"""The steps of one query's attention, from q and k to the head's output, compared with the model."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _FRACTION_BITS = {
     "float32": 23,
     "float16": 10,
     "bfloat16": 7,
-}  # stored mantissa bits
+}  # number of stored mantissa bits
 
 
 @question("attention steps", command="steps")
 class AttentionSteps(Question):
     """Steps of the attention of one query: softmax(q·kᵀ × scaling + mask) v (Vaswani et al. 2017, eq. 1).
 
-    If the model limits the scaled products, this is a step of its own: softcap × tanh(q·kᵀ × scaling ÷
+    If the model limits the scaled products, an additional step computes softcap × tanh(q·kᵀ × scaling ÷
     softcap) (Gemma Team 2024, section 2).
 
     Attributes:
@@ -240,7 +240,7 @@ class AttentionStepsResult(Result):
 
     @property
     def bias_note(self) -> str:
-        """A sentence on what the mask contains besides 0 and -inf."""
+        """A sentence about the values other than 0 and -inf in the mask."""
         if not self.biased:
             return "The model does not add a bias to the attention scores."
         if self.relative:
@@ -394,7 +394,8 @@ class AttentionStepsResult(Result):
 
 
 def _position(token: int | str | None) -> int:
-    assert isinstance(token, int)  # Resolving the question has replaced words and None by positions.
+    # an integer, because the resolved question has positions in place of words and None
+    assert isinstance(token, int)
     return token
 
 

@@ -49,7 +49,9 @@ INTERVAL = (2.5, 97.5)
 
 @question("attribution faithfulness", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
-    """How well each method predicts the effect of removing words on the target value (DeYoung et al. 2020).
+    """Faithfulness of attribution methods: how well they predict the effect of removing words.
+
+    The measures are those of DeYoung et al. 2020.
 
     Attributes:
         words: score whole words instead of tokens.
@@ -137,7 +139,7 @@ class AttributionFaithfulness(TargetQuestion):
 def _effects(
     target: AttributionTarget, value: float, orders: Mapping[str, Array], progress: Progress
 ) -> Mapping[str, tuple[float, float]]:
-    """Return the comprehensiveness and sufficiency of each order of the words.
+    """Return the comprehensiveness and the sufficiency for each order in which words are removed.
 
     A set of words that occurs in several orders is removed only once.
     """

@@ -34,7 +34,7 @@ TABLES = ("heads", "layers", "importance")
 
 @question("head attribution", command="head-attribution")
 class HeadAttribution(TargetQuestion):
-    """How one output value of the model changes without each head, or without all heads of each layer.
+    """Change of one output value when each attention head, or all heads of a layer, are ablated.
 
     The result also contains the gradient-based importance of each head (Michel et al. 2019).
 
@@ -110,7 +110,7 @@ def _importance(number: TargetOutput) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAttributionResult(Result):
-    """How the target value changes when heads are ablated.
+    """Changes of the target value when attention heads are ablated.
 
     Attributes:
         number: description of the target output.
@@ -168,9 +168,9 @@ SEPARATOR = "\t"
 class HeadPruning(Question):
     """Accuracy on labeled texts as more and more attention heads are ablated (Michel et al. 2019).
 
-    The least important heads are ablated first, in one of three orders: by the mean "effect" of each head on
-    the logit of the true class, by its mean gradient-based "importance" for that logit, or, for comparison,
-    in "random" order.
+    The least important heads are ablated first. There are three orders: by the mean "effect" of each head on
+    the logit of the true class, by the mean gradient-based "importance" for this logit, and "random" for
+    comparison.
 
     Attributes:
         parts: number of steps of about equal size, from no ablated head to all heads ablated.

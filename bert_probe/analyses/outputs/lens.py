@@ -1,4 +1,4 @@
-"""The logit lens: what the model's output head predicts from the vectors of each layer."""
+"""The logit lens: the predictions that the model's task head makes from the vectors of each layer."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ CAVEAT = (
 
 @question("lens")
 class Lens(Question):
-    """The logit lens: what the model's own output head predicts from the vectors of each layer.
+    """The logit lens: the predictions that the model's own task head makes from the vectors of each layer.
 
     nostalgebraist 2020. For the last layer this is exactly the model's prediction. If the model applies a
     norm after its last layer, that norm is applied to every layer.
 
     Attributes:
-        task: task of the output head. If None, the first of `TASKS` that the checkpoint has.
+        task: task of the task head. If None, the first of `TASKS` that the checkpoint has.
         top: maximum number of words or labels.
         targets: restrict predictions at masks to these words; see `FillMask`.
         mask: position or name of a word to mask, in addition to the masks in the text.
@@ -81,10 +81,10 @@ class Lens(Question):
     )
 
     def of(self, trace: Trace) -> LensResult:
-        """Apply the output head to every layer, at the masks of a text, or at all tokens if it has no mask.
+        """Apply the task head to every layer, at the masks of a text, or at all tokens if it has no mask.
 
         Raises:
-            UnavailableError: the checkpoint has no output head for the task, its architecture does not
+            UnavailableError: the checkpoint has no task head for the task, its architecture does not
                 expose its layers, or the trace has no model.
             SelectionError: the word to mask is not in the text; targets, a mask or a tuned lens are given for
                 a classification head; or a tuned lens is given for a text without masks.
@@ -157,14 +157,14 @@ class LensResult(Result):
     Arrays have shape [layer + 1, position, answer], where layer 0 is the embeddings.
 
     Attributes:
-        task: task of the output head.
+        task: task of the task head.
         read: the trace of the masked text.
-        places: the tokens at which the output head predicts. Empty for text classification, where the
+        places: the tokens at which the task head predicts. Empty for text classification, where the
             arrays have a single position.
         names: the words or labels of ``ids``.
         ids: vocabulary ids of words, or label indices.
         ranks: ranks among all words or labels, from 1.
-        logits: outputs of the output head.
+        logits: outputs of the task head.
         probabilities: softmax or sigmoid of the logits, as in the model's prediction, float64; NaN for
             regression.
         entropy: entropy of the probabilities over all words or labels, in bits, [layer + 1, position]; NaN if
@@ -247,7 +247,7 @@ def _output(checkpoint: Checkpoint, task: str | None) -> OutputHead:
 
 
 def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
-    """Return the tokens at which the output head predicts.
+    """Return the tokens at which the task head predicts.
 
     For masked-word prediction these are the masks, or all tokens if the text has no mask; for token
     classification, all tokens; for text classification, none.

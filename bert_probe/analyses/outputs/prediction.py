@@ -1,4 +1,4 @@
-"""Predictions of output heads: base classes, text classification, next sentence, and token labels."""
+"""Predictions of task heads: base classes, text classification, next sentence, and token labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CERTAINTY = (
 
 
 class Prediction(Question):
-    """Base class of questions about the predictions of an output head.
+    """Base class of questions about the predictions of a task head.
 
     All predictions share one command, whose option ``--task`` selects the question.
     """
@@ -301,7 +301,7 @@ class LabeledSpan:
 
 @dataclass(frozen=True, eq=False)
 class _LabeledToken:
-    """Character offsets of a token, the probabilities of its labels, and whether it continues a word."""
+    """A token's character offsets and label probabilities, and whether the token continues a word."""
 
     start: int
     end: int

@@ -49,7 +49,7 @@ class TargetOutput:
 
     Attributes:
         trace: trace of the text as the model reads it; it may have a mask that the original text lacks.
-        task: task of the output head.
+        task: task of the task head.
         name: description of the output, such as "logit of positive".
         target: the class, label, word or rank, as in the question; "" if the head has only one output.
         places: token positions from which the value is read; empty if it is read from the whole text.
@@ -175,12 +175,12 @@ def select_output(
     Args:
         other: the second text, for sentence similarity.
         task: one of the checkpoint's tasks; the first by default.
-        target: a class, label or word, or the rank of an answer span; the most probable by default.
+        target: a class, a label, a word, or the rank of an answer span; by default, the most probable.
         token_position: position of the word to mask, or of the token whose label is explained.
         similarity: the prompts and the number of dimensions, for sentence similarity.
 
     Raises:
-        UnavailableError: the checkpoint has no output head for the task.
+        UnavailableError: the checkpoint has no task head for the task.
         SelectionError: the target does not exist, or the task takes no target.
         TextError: the second text is missing or not allowed.
     """

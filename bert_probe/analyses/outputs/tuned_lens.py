@@ -177,7 +177,7 @@ class TuneLensResult(Result):
             hidden] and [layer, hidden].
         logit_lens, tuned: mean divergence from the model's prediction at held-out masks, in bits, for the
             logit lens and for this lens, float64 [layer].
-        learned, kept: number of masked words used for training and for evaluation.
+        learned, kept: number of masked words used for training, and number used for evaluation.
     """
 
     question: TuneLens
@@ -260,7 +260,7 @@ class TuneLensResult(Result):
         paths = files.with_metadata_file(path)
         record = self.provenance
         arrays = {"weights": self.weights, "biases": self.biases}
-        # backslashreplace: an undecodable folder name contains lone surrogates, which UTF-8 cannot encode.
+        # Undecodable folder names contain lone surrogates, which UTF-8 cannot encode.
         readable = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
         contents = to_bytes(arrays, {METADATA_KEY: json.dumps(record)}), readable
         writing.write(dict(zip(paths, contents, strict=True)), overwrite)
@@ -377,7 +377,7 @@ def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
     """
     folder = lens_folder(checkpoint)
     path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
-    with suppress(OSError):  # Writing the file will raise the error.
+    with suppress(OSError):  # ignored, because writing the file raises the error
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
     return path
@@ -398,7 +398,7 @@ def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
     for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)
-        except WeightsError:  # The lens was trained for earlier weights in this folder.
+        except WeightsError:  # Skip this lens, which was trained for earlier weights in the folder.
             continue
     return None
 

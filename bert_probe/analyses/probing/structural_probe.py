@@ -39,7 +39,7 @@ MAX_WORDS = 255
 
 @question("structural probe", command="trees")
 class StructuralProbe(Question):
-    """Whether a linear map B of a layer's frozen vectors encodes syntactic trees.
+    """A structural probe: a linear map B under which a layer's frozen vectors encode syntactic trees.
 
     B is trained so that ‖B (h_i − h_j)‖² approximates the number of steps between two words in the tree of
     their sentence; Hewitt and Manning 2019, sections 2 and 3. A probe shows what a layer encodes, not what
@@ -156,7 +156,7 @@ class _Trees:
 
     @property
     def edges(self) -> int:
-        """Number of edges between words other than punctuation."""
+        """Number of edges between words that are not punctuation."""
         return sum(len(tree.edges) for tree in self.trees)
 
     @property
@@ -220,7 +220,7 @@ def _trees_of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> I
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StructuralProbeResult(Result):
-    """How well each layer encodes trees; all arrays are float64 and have shape [probed layer].
+    """Scores of the structural probe of each layer; all arrays are float64 and have shape [probed layer].
 
     Attributes:
         layers: probed layers; 0 is the embeddings.
@@ -440,7 +440,7 @@ def train_map(
         on_epoch: called after each epoch.
     """
     space, hidden = _StandardizedSpace(vectors), vectors.shape[1]
-    # This standard deviation gives two words with standardized vectors an expected squared distance of 4.
+    # With this standard deviation, the expected squared distance of two standardized vectors is 4.
     width = np.sqrt(2 / (rank * hidden))
     initial = torch.from_numpy(rng.normal(scale=width, size=(rank, hidden))).to(vectors.dtype)
     weights = initial.requires_grad_()
@@ -514,7 +514,7 @@ def distances(heads: Sequence[int]) -> Array:
         if head != ROOT:
             dependents[head].append(word)
     reached = [word for word, head in enumerate(heads) if head == ROOT]
-    for word in reached:  # `reached` grows during the loop
+    for word in reached:  # the loop also visits words that it appends to `reached`
         for dependent in dependents[word]:
             steps[dependent, reached] = steps[reached, dependent] = steps[word, reached] + 1
             reached.append(dependent)

@@ -19,7 +19,7 @@ from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     pool_unpadded,
 )
-from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
+from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, TextVectors, encode_texts
 from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Text
@@ -54,8 +54,8 @@ _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
 Span = tuple[int, int]
 """First character and character after the last one, as in a slice."""
 
-# A period after a single letter belongs to initials or to an abbreviation such as "e.g.". Lookbehinds and
-# possessive quantifiers keep the time linear for long runs of spaces and marks.
+# A period after a single letter belongs to initials or to an abbreviation such as "e.g.".
+# Lookbehinds and possessive quantifiers keep the time linear for long runs of spaces and marks.
 _BOUNDARY = re.compile(
     r"(?<!\b[^\W\d_])[.][\"'”’»)\]]*+\s++|(?<![!?…])[!?…]++[\"'”’»)\]]*+\s++"
     r"|[。！？]++[」』”’）]*+\s*+|(?<!\s)[^\S\r\n]*+[\r\n]\s*+"
@@ -68,7 +68,7 @@ class ChunkedSearch(PromptedSearch):
     """Rankings of documents by the vectors of their chunks and by the vectors of whole documents.
 
     Chunks are consecutive sentences. Late chunking (Günther et al. 2024) pools the tokens of a chunk from a
-    forward pass over the whole document, so that its vector contains the context of the chunk.
+    forward pass over the whole document, so that the chunk's vector depends on its context.
 
     Attributes:
         query: the query.
@@ -128,59 +128,27 @@ class ChunkedSearch(PromptedSearch):
             self.size, added_tokens(checkpoint, recipe, texts[0]), read_limit(checkpoint, recipe)
         )
         query = encode_texts(checkpoint, query_recipe, [self.query], truncate, lambda _: "The query")
-        plain = replace(recipe, prefix="", excluded=0)
-        spans = self._spans(checkpoint, plain, texts, progress)
-        parts = [
-            plain.text(text)[start:end]
-            for text, chunks in zip(texts, spans, strict=True)
-            for start, end in chunks
-        ]
-        total = len(parts) + 2 * len(texts)
+        spans = self._spans(checkpoint, replace(recipe, prefix="", excluded=0), texts, progress)
         with memory_errors(
             "The vectors of these documents need more memory than is available. Use fewer documents."
         ):
-            document_vectors = encode_texts(
-                checkpoint,
-                recipe,
-                texts,
-                truncate,
-                "Document {:,}".format,
-                lambda done, _: progress(done, total),
-            )
-            chunks = encode_texts(
-                checkpoint,
-                recipe,
-                parts,
-                False,
-                "Chunk {:,}".format,
-                lambda done, _: progress(len(texts) + done, total),
-            )
-            late = _late_vectors(
-                checkpoint,
-                recipe,
-                texts,
-                spans,
-                chunks.vectors,
-                lambda done, _: progress(len(texts) + len(parts) + done, total),
-            )
+            whole, chunks, late = _encode(checkpoint, recipe, texts, spans, truncate, progress)
 
-            def scored(vectors: Array) -> Array:
-                values: Array = scores(query.vectors, vectors, query_recipe.similarity)[0]
-                return values
+            def score(vectors: Array) -> Array:
+                return read_only(scores(query.vectors, vectors, query_recipe.similarity)[0])
 
-            chunk_scores = scored(chunks.vectors)
-            late_scores = None if late is None else scored(late)
-            whole_scores = scored(document_vectors.vectors)
+            whole_scores, chunk_scores = score(whole.vectors), score(chunks)
+            late_scores = None if late is None else score(late)
         return ChunkedSearchResult(
             self,
-            InputRecord.of_documents(checkpoint, texts, sum(document_vectors.dropped)),
+            InputRecord.of_documents(checkpoint, texts, sum(whole.dropped)),
             texts,
             spans,
-            read_only(whole_scores),
-            read_only(chunk_scores),
-            None if late_scores is None else read_only(late_scores),
+            whole_scores,
+            chunk_scores,
+            late_scores,
             recipe,
-            document_vectors.dropped,
+            whole.dropped,
         )
 
     def _spans(
@@ -204,6 +172,34 @@ class ChunkedSearch(PromptedSearch):
                     f"{MAX_CHUNKS:,} are compared. Use larger chunks, or fewer documents."
                 )
         return tuple(spans)
+
+
+def _encode(
+    checkpoint: Checkpoint,
+    recipe: PoolingConfig,
+    texts: DocumentList,
+    spans: Sequence[Sequence[Span]],
+    truncate: bool,
+    progress: Progress,
+) -> tuple[TextVectors, Array, Array | None]:
+    """Return the vectors of the documents, of the chunks, and of late chunking, or None without it."""
+    plain = replace(recipe, prefix="", excluded=0)
+    parts = [
+        plain.text(text)[start:end]
+        for text, chunks in zip(texts, spans, strict=True)
+        for start, end in chunks
+    ]
+    total = len(parts) + 2 * len(texts)
+
+    def part_progress(first: int) -> Progress:
+        return lambda done, _: progress(first + done, total)
+
+    whole = encode_texts(checkpoint, recipe, texts, truncate, "Document {:,}".format, part_progress(0))
+    vectors = encode_texts(
+        checkpoint, recipe, parts, False, "Chunk {:,}".format, part_progress(len(texts))
+    ).vectors
+    late = _late_vectors(checkpoint, recipe, texts, spans, vectors, part_progress(len(texts) + len(parts)))
+    return whole, vectors, late
 
 
 def _late_vectors(
@@ -246,7 +242,7 @@ def _late_vectors(
 
 
 def _token_ranges(encoding: Encoding, recipe: PoolingConfig, spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Return the first token of each chunk and the token after its last; equal if the chunk is not read."""
+    """Return each chunk's range of tokens, end excluded; empty if the model does not read the chunk."""
     prompt = len(replace(recipe, prefix="").text(recipe.prefix))
     tokens = [token for token in encoding.tokens if token.start is not None]
     starts = [(token.start or 0) - prompt for token in tokens]
@@ -426,7 +422,7 @@ def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
     """
     sentences = sentence_spans(text)
     chunks: list[Span] = []
-    count = 0  # tokens of the last chunk
+    count = 0  # number of tokens in the last chunk
     positions = [
         (token.start, token.end, token.word)
         for token in tokens
@@ -472,7 +468,7 @@ def read_limit(checkpoint: Checkpoint, recipe: PoolingConfig) -> int:
 
 
 def added_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> int:
-    """Return the number of tokens that are not part of a text: special tokens and those of the prompt."""
+    """Return the number of tokens that are not part of a text: special tokens and prompt tokens."""
     encoding = checkpoint.encoder.encode(recipe.text(text), truncate=True, max_tokens=MAX_TOKENS)
     return sum(token.end is None or token.end <= len(recipe.prefix) for token in encoding.tokens)
 

@@ -76,7 +76,7 @@ class MultiVectorConfig:
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether `mask` needs the positions of the tokens, to leave out those of the prompt."""
+        """Whether `mask` needs the token positions, in order to leave out the prompt."""
         return bool(self.prefix) and not self.is_trained
 
     @property
@@ -183,7 +183,7 @@ class TextTokens:
     """One text with the vectors of its tokens.
 
     Attributes:
-        encoding: the text as the model reads it, with its prompt and the tokens that are appended to queries.
+        encoding: the text as the model reads it, with the prompt and the expansion tokens of queries.
         positions: positions of the tokens that have a vector.
         vectors: the vectors, of shape [position, size].
     """

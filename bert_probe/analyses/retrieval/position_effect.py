@@ -38,7 +38,7 @@ _SEED = 0
 
 @question("position effect", command="position-effect")
 class PositionEffect(PromptedSearch):
-    """How much the score of a document depends on the position of sentences that are removed or inserted.
+    """Change of a document's score by the position of the sentences that are removed or inserted.
 
     Without a passage, one group of consecutive sentences is removed at a time. A passage is
     inserted between sentences. Embedding models often give the beginning of a text more weight

@@ -81,7 +81,7 @@ class PromptedSearch(Question):
 def search_pooling(
     checkpoint: Checkpoint, prompt: str | None, defaults: Iterable[str], dimensions: int | None
 ) -> PoolingConfig:
-    """Return the pooling of queries or documents: that of the checkpoint if it has one, otherwise the mean.
+    """Return the pooling of queries or documents: the checkpoint's own pooling, or else the mean.
 
     Args:
         prompt: name of a prompt; None for the first of ``defaults`` that the checkpoint has as a prompt,
@@ -155,7 +155,7 @@ def words_of(text: str) -> list[str]:
 
 
 def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
-    """Return the output head that scores a pair of texts.
+    """Return the task head that scores a pair of texts.
 
     Raises:
         UnavailableError: the checkpoint has no head with one label, or a setting is not supported.

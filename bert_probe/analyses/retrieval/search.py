@@ -65,9 +65,9 @@ _OTHER_OPTIONS = (
 class Search(PromptedSearch):
     """The documents that are most similar to a query.
 
-    The vectors are those of sentence-transformers' `encode_query` and `encode_document` for a checkpoint with
-    a pooling of its own, and otherwise the mean of the last hidden states. The vectors of tokens are those of
-    a late-interaction model, and otherwise the last hidden states (see `document_config`).
+    For a checkpoint with its own pooling, the vectors equal those of sentence-transformers' `encode_query`
+    and `encode_document`; otherwise, they are the mean of the last hidden states. Token vectors come from a
+    late-interaction model, or else are the last hidden states (see `document_config`).
 
     Attributes:
         query: the query.
@@ -108,7 +108,7 @@ class Search(PromptedSearch):
 
         Args:
             checkpoint: the model.
-            documents: the documents, or what `index` returned for them with this model and the same prompt,
+            documents: the documents, or the result of `index` for them with this model and the same prompt,
                 dimensions and truncation of documents.
             truncate: truncate texts that are too long instead of raising an error. A checkpoint with a
                 maximum length of its own always truncates.
@@ -153,11 +153,11 @@ class Search(PromptedSearch):
         The other arguments and errors are those of `of`.
 
         Args:
-            documents: what `index` returned.
+            documents: the result of `index`.
             bi_encoder_scores: scores of the bi-encoder, [document], if they are known.
 
         Returns:
-            Scorer → scores of the documents, [document]; NaN for documents that are not scored.
+            The scores of the documents, [document], by scorer; NaN for documents that are not scored.
         """
         values: dict[str, Array] = {}
         dropped = documents.dropped
@@ -209,7 +209,7 @@ class Search(PromptedSearch):
         """Return the score of each document, NaN if it is not scored, and its number of truncated tokens.
 
         Args:
-            values: scorer → score of each document, of the other scorers.
+            values: scores of the documents by the other scorers, by name of the scorer.
         """
         rows = np.arange(len(documents.documents))
         if len(rows) > self.candidates:
@@ -246,7 +246,8 @@ class Search(PromptedSearch):
         if BM25_SCORER in self.scorers or needs_candidates:
             require("bm25s")
         if CROSS_ENCODER in self.scorers:
-            cross_encoder_head(checkpoint)  # This raises any error before the documents are encoded.
+            # raise an error for an unsupported model before the documents are encoded
+            cross_encoder_head(checkpoint)
         name = "Document {:,}".format
         encoded = recipe = tokens = token_config = None
         if BI_ENCODER in self.scorers:
@@ -272,9 +273,9 @@ class IndexedDocuments:
 
     Attributes:
         documents: the documents.
-        encoded: their vectors; None if no scorer needs them.
+        encoded: vectors of the documents; None if no scorer needs them.
         recipe: the pooling configuration of the vectors.
-        tokens: the vectors of their tokens; None if no scorer needs them.
+        tokens: vectors of the documents' tokens; None if no scorer needs them.
         token_config: the configuration that maps documents to one vector per token.
     """
 
@@ -330,7 +331,8 @@ class SearchResult(Result):
         document_recipe: the pooling configuration of the documents.
         token_config: the configuration that maps the query to one vector per token; None without late
             interaction.
-        document_token_config: the same for the documents.
+        document_token_config: the configuration that maps documents to one vector per token; None without
+            late interaction.
         dropped: number of tokens truncated from each document.
     """
 
@@ -357,9 +359,7 @@ class SearchResult(Result):
 
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
-        """Scorer → rank of each document from 1, of shape [document]. Equal scores keep the order of the
-        documents; undefined scores come last.
-        """
+        """Rank of each document, from 1, [document], by scorer. Ties keep their order; NaN ranks last."""
         return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property
@@ -453,7 +453,7 @@ class SearchResult(Result):
         return defined
 
     def percentile(self, document: int) -> float:
-        """Return the percentage of random pairs of documents with a lower score than a document has.
+        """Return the percentage of random pairs of documents whose score is lower than a document's score.
 
         Args:
             document: index of the document, from 0.

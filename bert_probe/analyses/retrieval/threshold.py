@@ -323,7 +323,7 @@ def _resampled(
     true_positives = np.cumsum(weights * positive, axis=1)[:, ends]
     occurs = (
         np.diff(predicted, axis=1, prepend=0) > 0
-    )  # scores of pairs that were not drawn are not thresholds
+    )  # The scores of pairs that were not drawn are not thresholds of the resample.
     matching = true_positives[:, -1:]
     with np.errstate(invalid="ignore", divide="ignore"):
         precisions, recalls = true_positives / predicted, true_positives / matching

@@ -1,4 +1,4 @@
-"""Truncation audit: which documents a model does not read completely."""
+"""Truncation audit: the documents that a model does not read completely."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SMALLEST_LIMIT = 32
 
 @question("truncation audit", command="audit")
 class TruncationAudit(Question):
-    """How many documents and tokens are lost because a model reads only the beginning of a long text.
+    """Numbers of documents and tokens that are lost because a model reads only the beginning of a long text.
 
     Documents are tokenized with the prompt and the limit of a search; the model does not run.
 

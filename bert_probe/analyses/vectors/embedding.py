@@ -102,7 +102,7 @@ _NORMS = ("LayerNorm", "layer_norm", "norm")
 
 @question("input embedding", command="anatomy")
 class Embedding(Question):
-    """Steps of a token's input vector: word + position + segment → sum → LayerNorm.
+    """Steps of a token's input vector: word, position and segment embedding, their sum, and LayerNorm.
 
     Devlin et al. 2019, figure 2.
 
@@ -217,7 +217,7 @@ class EmbeddingResult(Result):
     @property
     def chosen(self) -> int:
         """Position of the token that the table shows."""
-        assert isinstance(self.question.token, int)  # `of` has resolved the question.
+        assert isinstance(self.question.token, int)  # an integer, because `of` has resolved the question
         return self.question.token
 
     @property

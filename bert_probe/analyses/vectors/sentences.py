@@ -181,7 +181,8 @@ class PairwiseScores:
             OutOfMemoryError: the matrix needs more memory than is available.
         """
         count = len(self.vectors)
-        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # a float64 matrix and its copy
+        # memory for a float64 matrix and a copy, in GB
+        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9
         message = (
             f"The scores of {count:,} sentences need {gigabytes:,.1f} GB, more memory than is available. "
             "Use fewer sentences."
@@ -194,8 +195,8 @@ class PairwiseScores:
         """Indices of the sentences in an order that puts similar ones next to each other.
 
         This is the leaf order of hierarchical clustering by average linkage of 1 − cosine (Sokal and
-        Michener 1958), with optimal leaf ordering (Bar-Joseph et al. 2001). It takes seconds for a thousand
-        sentences; for more than `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
+        Michener 1958), with optimal leaf ordering (Bar-Joseph et al. 2001). The computation takes seconds for
+        a thousand sentences; for more than `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
 
         Raises:
             UnavailableError: there are fewer than two sentences, or a vector is zero.
@@ -248,7 +249,7 @@ class SentencesResult(Result):
         tokens: number of tokens of each sentence after truncation, including special tokens.
         dropped: number of tokens truncated from each sentence.
         calibration: scores of random pairs of reference sentences; None unless `calibrate_result` has added
-            them.
+            these scores.
     """
 
     question: Sentences
@@ -362,10 +363,10 @@ def encode_texts(
         TextError, EmptyTextError, TooLongError: a text cannot be encoded.
         OutOfMemoryError: a batch needs more memory than is available.
     """
-    distinct: dict[bytes, ModelInputs] = {}  # Equal texts are encoded only once.
+    distinct: dict[bytes, ModelInputs] = {}  # equal texts are encoded only once
     keys: list[bytes] = []
     dropped: list[int] = []
-    characters = 0  # since the last report of progress
+    characters = 0  # number of texts since the last progress report
     for number, text in enumerate(texts, 1):
         inputs = encode_inputs(
             checkpoint,
@@ -404,7 +405,7 @@ def pool_inputs(
         output, mask = forward(checkpoint, [inputs[i] for i in batch])
         pooled = pool(output, mask, config).cpu().numpy()
         if not done:
-            # The memory for the vectors, a copy in the order of the texts, and a float64 copy for the scores.
+            # Reserve memory for the vectors, a copy in text order, and a float64 copy for the scores.
             size = len(inputs) * pooled.shape[1] * (2 * pooled.itemsize + 8)
             with reserved_memory(size, f"Comparing {len(inputs):,} texts", "Use fewer texts."):
                 vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)

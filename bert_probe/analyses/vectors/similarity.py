@@ -41,7 +41,7 @@ def cosine(a: Array, b: Array) -> Array:
             f"a and b must be matrices with the same number of columns, not arrays of shapes {a.shape} "
             f"and {b.shape}."
         )
-    # Double precision, so that a vector's cosine similarity to itself is 1 and not 0.99999994.
+    # Use double precision, so that a vector's cosine similarity to itself is 1 and not 0.99999994.
     product = unit_rows(a) @ unit_rows(b).T
     bounded: Array = np.clip(product, -1.0, 1.0).astype(np.result_type(a, b, np.float32))
     return bounded
@@ -224,7 +224,7 @@ class SimilarityBaseline(Question):
             _distribution(row, group[0].size) if row else None
             for row, group in zip(rows, groups, strict=True)
         )
-        assert unrelated is not None  # checked above
+        assert unrelated is not None  # not None, as checked above
         # Take the model's state from the traces, because a model in memory may have been trained since.
         inputs = InputRecord(InputRecord.of(*traces).model)
         return SimilarityBaselineResult(self, inputs, unrelated, same_word, len(traces))
@@ -350,7 +350,7 @@ def _distribution(rows: list[list[float]], pairs: int) -> CosineDistribution:
 def score(a: Array, b: Array, similarity: str) -> float:
     """Return the score of two vectors, see `scores`; NaN if it is the cosine and a vector is zero."""
     if similarity == "cosine":
-        return float(cosine_of_rows(a[None], b[None])[0])  # exactly 1 for equal vectors
+        return float(cosine_of_rows(a[None], b[None])[0])  # returns exactly 1 for equal vectors
     return float(scores(a[None], b[None], similarity)[0, 0])
 
 

@@ -1,6 +1,4 @@
-"""The vocabulary of a model: its tokens, their kinds and scripts, the norms of their input vectors, and the
-nearest neighbors of a token by input vectors.
-"""
+"""The vocabulary of a model: kinds, scripts and embedding norms of its tokens, and nearest neighbors."""
 
 from __future__ import annotations
 
@@ -332,7 +330,7 @@ class VocabularyToken(FieldType):
 
 @question("neighbors")
 class Neighbors(Question):
-    """The tokens of the vocabulary whose input embeddings are most similar to that of a token.
+    """The vocabulary tokens whose input embeddings are most similar to a token's embedding.
 
     Attributes:
         token: a token as in the vocabulary, a word that is a single token, or an id.
@@ -451,7 +449,7 @@ class NeighborsResult(Result):
         return float(self.unrelated.mean())
 
     def percentile(self, share: float) -> float:
-        """Return a quantile of the cosines of random pairs, such as the median for a share of 0.5."""
+        """Return a quantile of the cosines of random pairs; a share of 0.5 gives the median."""
         return float(np.quantile(self.unrelated, share))
 
     def below(self, cosines: Array) -> Array:

@@ -142,8 +142,9 @@ def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_scores_equal_hand_computation(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
-    # The baseline connects adjacent words. In "Every engineer reads a map", "engineer"–"reads" is an edge,
-    # but "reads"–"a" is not. In "Night falls slowly", both pairs are edges.
+    # The baseline connects adjacent words.
+    # In "Every engineer reads a map", "engineer"–"reads" is an edge, but "reads"–"a" is not.
+    # In "Night falls slowly", both pairs are edges.
     assert probe_result.baseline == 5 / 6
     assert probe_result.edges == 6
     assert probe_result.counts == (2, 1, 2)

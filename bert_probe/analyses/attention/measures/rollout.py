@@ -1,4 +1,4 @@
-"""Attention rollout: attention combined over all layers up to a given one (Abnar and Zuidema 2020)."""
+"""Attention rollout: attention combined over all layers up to a layer (Abnar and Zuidema 2020)."""
 
 from __future__ import annotations
 
