@@ -158,7 +158,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--held-out",
     metavar="FILE|SHARE",
-    help="Fraction of DATA to hold out for evaluation, or a file of held-out examples.  [default: 0.2]",
+    help="Fraction of DATA to hold out for evaluation, or a file with held-out examples.  [default: 0.2]",
 )
 @click.option(
     "--log",
