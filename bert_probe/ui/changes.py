@@ -393,7 +393,7 @@ def _answers(a: Trace, b: Checkpoint) -> None:
 def _head_names(checkpoint: Checkpoint) -> str:
     """Return a phrase that names the task heads of a model."""
     names = " and ".join(TASK_LABELS[task].lower() for task in checkpoint.tasks)
-    return f"a task head for {names}" if names else "no trained output head"
+    return f"a task head for {names}" if names else "no trained task head"
 
 
 def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:

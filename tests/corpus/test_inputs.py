@@ -534,8 +534,8 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
         ("**a", None, None, TextError, "**a is not a valid pattern: "),
         (".", None, None, EmptyTextError, " contains no file with the extension .txt, "),
         ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Choose one of these columns."),
-        ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text; there are n, m. "),
-        ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n; there are n, n. "),
+        ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text. Its columns are n, m. "),
+        ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n. Its columns are n, n. "),
         ("a.csv", b"", None, EmptyTextError, "a.csv is empty. Add a header, and write one sentence per row."),
         (
             "a.csv",

@@ -161,7 +161,7 @@ BROKEN = {
             4: "UTF-8",
             6: "the ID 'x'",
             7: "a list",
-            8: "neither a title",
+            8: "the title and the text are both missing",
         },
         ["x", "8"],
     ),

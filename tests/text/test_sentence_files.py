@@ -84,7 +84,7 @@ def test_first_text_column_is_default() -> None:
         ("a\n".encode("utf-16"), "a.txt", None, TextError, "a.txt is not UTF-8, because line 1 cannot"),
         (b"a\n\na\0b", "a.csv", None, TextError, "a.csv is not a text file, because line 3 contains a NUL"),
         (b"a,b\n1,2\n", "a.csv", None, SelectionError, "2 columns: a, b. Choose one"),
-        (b"a,b\n1,2\n", "a.csv", "c", SelectionError, "no column c; there are a, b"),
+        (b"a,b\n1,2\n", "a.csv", "c", SelectionError, "no column c. Its columns are a, b"),
         (b"a,a\n1,2\n", "a.csv", "a", SelectionError, "several columns a"),
         (b"a\nb\n", "a.txt", "a", SelectionError, "has no columns"),
         (b'a\n\n"open\nand on\n', "a.csv", None, TextError, "a.csv is a broken table: line 3, "),

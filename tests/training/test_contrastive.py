@@ -219,7 +219,7 @@ def test_files(name: str, content: str, kind: str, first: tuple[tuple[str, ...],
         ("text,label\na,b\n", "has the columns text, label"),
         ("text_a,text_b,score\na,b,high\n,b,1\n", "2 errors|score high"),
         ("anchor,positive\n", "no rows"),
-        ("anchor,positive,anchor\na,b,c\n", "several columns anchor"),
+        ("anchor,positive,anchor\na,b,c\n", "several columns named anchor"),
     ],
 )
 def test_invalid_files(content: str, message: str) -> None:
