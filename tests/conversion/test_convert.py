@@ -312,6 +312,6 @@ def test_refused_model_names_the_command(folder: Path) -> None:
         bert_probe.load(folder)
     assert str(caught.value) == (
         "The weights are only available as pytorch_model.bin, a format that can run code when it is "
-        "opened. Convert the weights to model.safetensors with bert-probe convert {folder} --out FOLDER."
+        f"opened. Convert the weights to model.safetensors with bert-probe convert {folder} --out FOLDER."
     )
     assert caught.value.model == str(folder)
