@@ -100,7 +100,7 @@ def test_payload_that_browsers_read_differently_is_refused() -> None:
         EmbeddedPayload(planes, length, letters[:-5]),
     ):
         assert tuple(other) != (planes, length, letters)
-        with pytest.raises(ValueError, match="Not a valid payload"):
+        with pytest.raises(ValueError, match="The payload is invalid"):
             decode_text(other)
 
 
