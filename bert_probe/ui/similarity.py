@@ -82,7 +82,9 @@ def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
         "page Sentences."
     )
     if any(token.residue is not None for trace in (a, b) for token in trace.tokens):
-        blocks.caveat("The reference sentences are English, so this score is not compared with them.")
+        blocks.caveat(
+            "The reference sentences are English, so this score is not compared with the reference sentences."
+        )
         return
     calibration = calibration_of(result)
     assert calibration is not None  # not None, because both texts have the same prompt

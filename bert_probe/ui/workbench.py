@@ -50,7 +50,7 @@ class OwnInput:
     has_model: bool = True
 
 
-_KEPT = "Sentences A and B are kept for the other pages."
+_KEPT = "Sentences A and B remain available on the other pages."
 _OWN_INPUTS = {
     "report": OwnInput("the views that you add with Export on other pages", has_model=False),
     "corpus": OwnInput("a store of sentences, which you choose or build on the page"),

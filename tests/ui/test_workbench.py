@@ -138,7 +138,7 @@ def test_form_shows_the_fields_that_the_page_reads(
     expected = [*(TEXTS if "texts" in inputs else []), *(MODEL if "model" in inputs else [])]
     assert list(submitted_values(app)) == expected
     note = "".join(element.proto.body for element in app.get("html"))
-    assert ("Sentences A and B are kept for the other pages." in note) == ("texts" not in inputs)
+    assert ("Sentences A and B remain available on the other pages." in note) == ("texts" not in inputs)
     assert bool(app.sidebar.caption) == ("model" in inputs), "the size of the model"
 
 
