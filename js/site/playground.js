@@ -6,6 +6,7 @@ import mountHeadView from "../head_view/head_view.js";
 import mountMatrix from "../matrix/matrix.js";
 import mountModelView from "../model_view/model_view.js";
 import mountStrip from "../strip/strip.js";
+import { HeadFinder } from "./find_heads.js";
 import { findFirstHead, measureHeads } from "./heads.js";
 import { createHistogram } from "./histogram.js";
 import {
@@ -19,19 +20,20 @@ import {
 import { compareSentences, compareTokens, getPercentile } from "./similarity.js";
 import { Trace } from "./trace.js";
 
-/** @typedef {"heads" | "model" | "tokens" | "similarity" | "sentences"} ViewName */
+/** @typedef {"heads" | "model" | "find" | "tokens" | "similarity" | "sentences"} ViewName */
 /** @typedef {"a" | "b"} Side */
 /** @typedef {import("../core/selection.js").VersionedSelection} VersionedSelection */
 /** @typedef {import("./worker.js").Reply} Reply */
 
 const APP = "http://127.0.0.1:8501";
 const TYPING_PAUSE = 250; // milliseconds between the last key and a forward pass
-const VIEWS = /** @type {const} */ (["heads", "model", "tokens", "similarity", "sentences"]);
+const VIEWS = /** @type {const} */ (["heads", "model", "find", "tokens", "similarity", "sentences"]);
 
 /** The page of the installed app that shows a view. @type {Record<ViewName, string>} */
 const APP_PAGES = {
   heads: "attention",
   model: "attention",
+  find: "heads",
   tokens: "tokens",
   similarity: "similarity",
   sentences: "answer",
@@ -68,6 +70,8 @@ let view = "heads";
 let side = "a";
 /** @type {number | null} */
 let layer = null; // layer of the token similarity; null is the last layer
+/** Tokens of the words in the address between which heads are searched. @type {number[]} */
+let initialWords = [];
 let requestCount = 0;
 let typingTimer = 0;
 /** @type {Map<number, (reply: import("./worker.js").EncodedReply | import("./worker.js").ErrorReply) => void>} */
@@ -258,6 +262,7 @@ function show() {
 const SHOW = {
   heads: showHeads,
   model: showModel,
+  find: showFind,
   tokens: showTokens,
   similarity: showSimilarity,
   sentences: showSentences,
@@ -315,16 +320,44 @@ function showModel(trace) {
   });
 }
 
-/** Opens a head of the model view in the head view. @param {Trace} trace @param {import("../model_view/model.js").HeadIndex} opened */
-function openHead(trace, opened) {
+/**
+ * Opens a head in the head view.
+ *
+ * @param {Trace} trace
+ * @param {import("../model_view/model.js").HeadIndex} opened
+ * @param {Partial<import("../core/selection.js").Selection>} change
+ */
+function openHead(trace, opened, change = {}) {
   const revision = (selection?.revision ?? 0) + 1;
   const options = selection?.of === identify(trace) ? selection.value : createSelection(trace).value;
   selection = {
     revision,
     of: identify(trace),
-    value: { ...options, layer: opened.layer + 1, heads: [opened.head] },
+    value: { ...options, layer: opened.layer + 1, heads: [opened.head], ...change },
   };
   select("heads");
+}
+
+const finder = new HeadFinder(
+  (score) => {
+    // A word is pinned by its index among the words, so the view merges tokens into words.
+    const words = finder.trace ? finder.trace.words.length < finder.trace.tokens.length : false;
+    if (finder.trace) openHead(finder.trace, score, { words, pins: { side: "query", units: [score.query] } });
+  },
+  () => {
+    writeAddress();
+    updateLinks();
+  },
+);
+
+/** @param {Trace} trace */
+function showFind(trace) {
+  finder.show(trace, measureHeads(trace), initialWords);
+  initialWords = [];
+  if (shown.firstChild !== finder.host) shown.replaceChildren(finder.host);
+  summarize(
+    "Click two words to see which heads attend from one to the other, in both directions. Click a head to open it.",
+  );
 }
 
 /** @param {Trace} trace */
@@ -419,6 +452,7 @@ function writeAddress() {
   const parameters = new URLSearchParams({ a: inputs.a.value });
   if (inputs.b.value.trim()) parameters.set("b", inputs.b.value);
   if (view !== "heads") parameters.set("view", view);
+  if (view === "find" && finder.trace) parameters.set("words", finder.positions.join("-"));
   history.replaceState(null, "", `#${parameters}`);
 }
 
@@ -426,7 +460,11 @@ function updateLinks() {
   const parameters = new URLSearchParams({ a: inputs.a.value });
   if (inputs.b.value.trim()) parameters.set("b", inputs.b.value);
   if (view === "model") parameters.set("show", "model");
-  if (side === "b" && ["heads", "model"].includes(view)) parameters.set("of", "b");
+  if (view === "find" && finder.trace) {
+    parameters.set("heads_part", "find");
+    parameters.set("find_pairs", finder.positions.join("-"));
+  }
+  if (side === "b" && ["heads", "model", "find"].includes(view)) parameters.set("of", "b");
   if (view === "similarity" && layer !== null) parameters.set("vector_layer", String(layer));
   if (view === "heads" && selection) {
     const { layer: number, heads } = selection.value;
@@ -444,6 +482,7 @@ function readAddress() {
   const [a, b, name] = ["a", "b", "view"].map((key) => parameters.get(key));
   if (a !== null) [inputs.a.value, inputs.b.value] = [a, b ?? ""];
   view = VIEWS.find((known) => known === name) ?? view;
+  initialWords = (parameters.get("words") ?? "").split("-").map(Number);
 }
 
 // Events

@@ -19,6 +19,7 @@ import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 
 from benchmarks import running_app
+from bert_probe.analyses.attention.find_heads import FindHeads
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.retrieval.calibration import SimilarityCalibration
 from bert_probe.model.checkpoint import Checkpoint
@@ -181,6 +182,39 @@ def test_playground_shows_all_views(page: Page, site: str, minilm: Checkpoint) -
     assert float(cosine.get_attribute("data-percentile") or "nan") == pytest.approx(percentile, abs=0.05)
 
 
+def test_find_a_head_between_two_words(page: Page, site: str, minilm: Checkpoint) -> None:
+    text = "Mehdi Wolpertinger moved to Tallahassee unexpectedly."
+    open_playground(page, site, f"#a={text}&view=find&words=1-3")
+    words = page.get_by_role("group", name="Words").get_by_role("button")
+    expect(words).to_have_text(["[CLS]", *text[:-1].split(), ".", "[SEP]"])
+    expect(page.locator(".words [aria-pressed=true]")).to_have_text(["Mehdi", "Wolpertinger"])
+    words.filter(has_text="moved").focus()
+    page.keyboard.press("Enter")
+    words.filter(has_text="Tallahassee").focus()
+    page.keyboard.press("Space")
+    expect(page.locator(".words [aria-pressed=true]")).to_have_text(["moved", "Tallahassee"])
+    best = max(
+        (
+            (score, f"{query} → {key}")
+            for query, key in (("moved", "Tallahassee"), ("Tallahassee", "moved"))
+            for score in FindHeads([(query, key)]).of(minilm.trace(text)).ranked
+        ),
+        key=lambda choice: choice[0].weight,
+    )
+    row = page.locator(".find tbody tr").first
+    name = f"Layer {best[0].layer + 1}, head {best[0].head + 1}"
+    expect(row.locator("td").nth(0)).to_have_text(name)
+    expect(row.locator("td").nth(1)).to_have_text(best[1])
+    assert float(row.get_attribute("data-weight") or "nan") == pytest.approx(best[0].weight, abs=2e-3)
+    assert "heads?" in (address := page.locator("#open-app").get_attribute("href") or "")
+    assert "find_pairs=6-8" in address
+    assert "words=6-8" in page.url
+    row.get_by_role("button").click()
+    expect(page.get_by_role("tab", name="Attention")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".head-view")).to_contain_text(f"Attention in {name[0].lower()}{name[1:]}")
+    expect(page.locator(".head-view")).to_contain_text(f"Pinned: {best[1].partition(' ')[0]}")
+
+
 def test_text_stays_on_this_machine(page: Page, site: str, watch: Watch) -> None:
     open_playground(page, site)
     secret = "A secret for this machine only"
@@ -328,8 +362,10 @@ def test_accessibility_and_width(
 ) -> None:
     page = new_page(viewport=viewport, color_scheme=scheme)
     open_playground(page, site)
-    for path in ("playground/", "", "gallery/", "gallery/steps.html", "docs/", "docs/methods.html"):
-        if path != "playground/":
+    for path in ("playground/", "playground/#view=find", "", "gallery/", "gallery/steps.html", "docs/", "docs/methods.html"):
+        if path == "playground/#view=find":
+            page.get_by_role("tab", name="Find a head").click()
+        elif path != "playground/":
             page.goto(f"{site}{path}")
         violations = [
             (path, violation["id"], [node["html"][:150] for node in violation["nodes"]])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bert_probe.analyses.attention.attention import Attention
+from bert_probe.analyses.attention.find_heads import FindHeads
 from bert_probe.analyses.attention.heads import Heads, first_look
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.retrieval.calibration import percentile_of
@@ -31,6 +32,7 @@ SHOW = """
 import { readFileSync, writeFileSync } from "node:fs";
 import { Attention } from "./head_view/attention.js";
 import { switchUnits, unpackHeads } from "./head_view/model.js";
+import { chooseWords, rankBothDirections, rankHeads } from "./site/find_heads.js";
 import { findFirstHead, measureHeads } from "./site/heads.js";
 import * as payloads from "./site/payloads.js";
 import { compareSentences, compareTokens, getPercentile } from "./site/similarity.js";
@@ -62,7 +64,9 @@ const views = traces.map((trace, i) => {
     const queries = [...model.units.keys()];
     return [4, "mean"].map((head) => queries.map((query) => [...attention.getRow(head, query)]));
   });
-  return { measures, reason, rows };
+  const chosen = chooseWords(trace);
+  const ranked = [[0, 3], [3, 1], [2, 2]].map(([query, key]) => rankHeads(trace, query, key));
+  return { measures, reason, rows, chosen, ranked, both: rankBothDirections(trace, [3, 1]) };
 });
 const pair = traces.slice(0, 2);
 write("cosines", payloads.packCosines(pair, compareTokens(...pair, 4), 4, palette));
@@ -134,6 +138,30 @@ def test_head_measures_and_first_head(results: dict[str, Any], traces: list[Trac
             np.testing.assert_allclose(result["measures"][name], values, rtol=2e-5, atol=2e-6, err_msg=name)
         look = first_look(trace)
         assert result["reason"] == {"layer": look.layer + 1, "head": look.head, "text": look.reason}
+
+
+def test_heads_between_two_words(results: dict[str, Any], traces: list[Trace]) -> None:
+    for result, trace in zip(results["traces"], traces, strict=True):
+        units = word_lens(trace).units
+        for (query, key), ranked in zip(((0, 3), (3, 1), (2, 2)), result["ranked"], strict=True):
+            exact = FindHeads([(units[query].position, units[key].position)]).of(trace)
+            assert len(ranked) == exact.weights.size
+            for score in ranked:
+                assert (score["query"], score["key"]) == (query, key)
+                place = (score["layer"], score["head"])
+                assert score["weight"] == pytest.approx(exact.weights[place], abs=1e-6)
+                assert score["rank"] == exact.ranks[place]
+            weights = [score["weight"] for score in ranked]
+            assert weights == sorted(weights, reverse=True)
+        both = {(score["layer"], score["head"], score["query"]): score["weight"] for score in result["both"]}
+        assert len(both) == 2 * 72
+        assert [both[key] for key in both] == sorted(both.values(), reverse=True)
+
+
+def test_initial_words_are_the_last_and_third_last(results: dict[str, Any], traces: list[Trace]) -> None:
+    for result, trace in zip(results["traces"], traces, strict=True):
+        words = [index for index, unit in enumerate(word_lens(trace).units) if unit.isalnum()]
+        assert result["chosen"] == [words[-1], words[-3]]
 
 
 def test_head_view_payload(results: dict[str, Any], traces: list[Trace], folder: Path) -> None:
