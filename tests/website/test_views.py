@@ -45,10 +45,11 @@ const decodeBoth = ({ light, dark }) => ({ light: decode(light), dark: decode(da
 const palette = Object.fromEntries(
   Object.entries(requests.palette).map(([kind, tables]) => [kind, decodeBoth(tables)]),
 );
-const traces = requests.texts.map(({ text, tokens }, i) => {
+const traces = requests.texts.map(({ text, pair, tokens }, i) => {
   const read = (name) => new Float32Array(new Uint8Array(readFileSync(`${folder}/${i}.${name}`)).buffer);
   const names = ["hidden", "queries", "keys", "values"];
-  return new Trace(text, tokens, Object.fromEntries(names.map((name) => [name, read(name)])), requests.shape);
+  const arrays = Object.fromEntries(names.map((name) => [name, read(name)]));
+  return new Trace(text, tokens, arrays, requests.shape, pair);
 });
 const write = (name, bytes) => writeFileSync(`${folder}/${name}`, bytes);
 const views = traces.map((trace, i) => {
@@ -82,13 +83,14 @@ TEXTS = (
     "Mehdi Wolpertinger moved to Tallahassee unexpectedly!",
     "The river and the boat, the bank and the tree: " * 12,
 )
+PAIR = ("Obama speaks to the media in Illinois.", "The President greets the press in Chicago.")
 SORTED = [-0.25, 0.0, 0.0, 0.5, 0.75]
 SCORES = [-1.0, 0.0, 0.25, 0.5, 0.75, 0.875]
 
 
 @pytest.fixture(scope="module")
 def traces(minilm: Checkpoint) -> list[Trace]:
-    return [minilm.trace(text) for text in TEXTS]
+    return [*map(minilm.trace, TEXTS), minilm.trace(*PAIR)]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +104,10 @@ def folder(traces: list[Trace], tmp_path_factory: pytest.TempPathFactory) -> Pat
         "model": traces[0].provenance["model"],
         "palette": palette(),
         "shape": {"layers": 6, "heads": 12, "size": 32},
-        "texts": [{"text": trace.encoding.text, "tokens": described(trace)} for trace in traces],
+        "texts": [
+            {"text": trace.encoding.text, "pair": trace.encoding.pair, "tokens": described(trace)}
+            for trace in traces
+        ],
         "sorted": SORTED,
         "scores": SCORES,
     }
@@ -122,6 +127,7 @@ def described(trace: Trace) -> list[dict[str, Any]]:
             "text": str(token),
             "id": token.id,
             "word": token.word,
+            "segment": token.segment,
             "start": token.start or 0,
             "end": token.end or 0,
             "special": token.special,
