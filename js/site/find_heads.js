@@ -99,8 +99,10 @@ export class HeadFinder {
     this.onOpen = onOpen;
     this.onChoose = onChoose;
     this.words = element("div", { class: "words", role: "group", "aria-label": "Words" });
-    this.table = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Heads" });
-    this.host = element("div", { class: "find" }, this.words, this.table);
+    this.caption = element("p", { class: "caption", id: "heads-caption" });
+    const scroll = { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "heads-caption" };
+    this.table = element("div", scroll);
+    this.host = element("div", { class: "find" }, this.words, this.caption, this.table);
     /** @type {Trace | null} */
     this.trace = null;
     /** The label of each head, [layer][head]. @type {string[][]} */
@@ -153,14 +155,13 @@ export class HeadFinder {
       word.setAttribute("aria-pressed", String(pair.includes(i)));
     });
     const scores = rankBothDirections(trace, pair).slice(0, MAX_ROWS);
-    const caption = `Heads with the largest attention weight between “${this.name(pair[0])}” and “${this.name(pair[1])}”`;
+    this.caption.textContent = `Heads with the largest attention weight between “${this.name(pair[0])}” and “${this.name(pair[1])}”`;
     const headings = ["Head", "From → to", "Weight", "Rank", "Label"].map((name) =>
       element("th", { scope: "col" }, name),
     );
-    const table = element("table", {}, element("caption", {}, caption));
-    table.append(element("thead", {}, element("tr", {}, ...headings)));
-    table.append(element("tbody", {}, ...scores.map((score) => this.createRow(score))));
-    this.table.replaceChildren(table);
+    const head = element("thead", {}, element("tr", {}, ...headings));
+    const body = element("tbody", {}, ...scores.map((score) => this.createRow(score)));
+    this.table.replaceChildren(element("table", { "aria-labelledby": "heads-caption" }, head, body));
   }
 
   /** @param {number} word */

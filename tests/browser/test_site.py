@@ -214,8 +214,11 @@ def test_find_a_head_between_two_words(page: Page, site: str, minilm: Checkpoint
     assert "words=7-9" in page.url
     row.get_by_role("button").click()
     expect(page.get_by_role("tab", name="Attention")).to_have_attribute("aria-selected", "true")
-    expect(page.locator(".head-view")).to_contain_text(f"Attention in {name[0].lower()}{name[1:]}")
-    expect(page.locator(".head-view")).to_contain_text(re.compile(rf"Pinned\s*{direction.split()[0]}"))
+    view = page.locator(".head-view")
+    query, _, key = direction.partition(" → ")
+    expect(view).to_contain_text(f"Layer {score.layer + 1} of 6")
+    expect(view).to_contain_text(re.compile(rf"{query}[ ()\d]* attends to .*{key}"))
+    expect(view).to_contain_text(re.compile(rf"Pinned\s*{query}"))
 
 
 def test_two_sentences_as_one_input(page: Page, site: str, minilm: Checkpoint) -> None:
