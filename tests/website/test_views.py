@@ -65,9 +65,9 @@ const views = traces.map((trace, i) => {
     const queries = [...model.units.keys()];
     return [4, "mean"].map((head) => queries.map((query) => [...attention.getRow(head, query)]));
   });
-  const chosen = chooseWords(trace);
+  const initialWords = chooseWords(trace);
   const ranked = [[0, 3], [3, 1], [2, 2]].map(([query, key]) => rankHeads(trace, query, key));
-  return { measures, reason, rows, chosen, ranked, both: rankBothDirections(trace, [3, 1]) };
+  return { measures, reason, rows, initialWords, ranked, both: rankBothDirections(trace, [3, 1]) };
 });
 const pair = traces.slice(0, 2);
 write("cosines", payloads.packCosines(pair, compareTokens(...pair, 4), 4, palette));
@@ -167,7 +167,7 @@ def test_heads_between_two_words(results: dict[str, Any], traces: list[Trace]) -
 def test_initial_words_are_the_last_and_third_last(results: dict[str, Any], traces: list[Trace]) -> None:
     for result, trace in zip(results["traces"], traces, strict=True):
         words = [index for index, unit in enumerate(word_lens(trace).units) if unit.isalnum()]
-        assert result["chosen"] == [words[-1], words[-3]]
+        assert result["initialWords"] == [words[-1], words[-3]]
 
 
 def test_head_view_payload(results: dict[str, Any], traces: list[Trace], folder: Path) -> None:
