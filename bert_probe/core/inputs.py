@@ -37,7 +37,7 @@ SENTENCES_FILE = "sentences.txt"
 DOCUMENTS_FILE = "documents.jsonl"
 """File name in code snippets that read documents from a file."""
 
-HELD_OUT_HELP = "Data for evaluation; default: a fifth of DATA."
+HELD_OUT_HELP = "File of the evaluation data; by default, a fifth of DATA is held out."
 LABELED_HELP = "A table of labeled texts instead of FILE."
 
 Texts = tuple[int, int | None]
@@ -56,7 +56,7 @@ class InputValues:
         checkpoints: one checkpoint per model.
         traces: one trace per text; for two models, one trace per text and model.
         sentences: many sentences, or labeled texts if the question accepts them.
-        files: name → rows for each `FileInput`; an optional file may be missing.
+        files: rows of each `FileInput`, by name; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -144,7 +144,7 @@ class Inputs:
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → `FileInput` that provides its value."""
+        """The `FileInput` of each argument of `Question.of` that is read from a file, by argument name."""
         return {}
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
@@ -400,7 +400,7 @@ class DocumentFile(Documents):
         return [*values.checkpoints, values.sentences]
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return the file of the documents after the arguments of the question itself."""
+        """Return the question's own arguments, followed by the file of the documents."""
         return end_of_options([*leading, DOCUMENTS_FILE])
 
 
@@ -409,7 +409,8 @@ class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 
     Attributes:
-        files_by_name: argument of `Question.of` → `FileInput` that provides its value.
+        files_by_name: the `FileInput` of each argument of `Question.of` that is read from a file, by argument
+            name.
     """
 
     files_by_name: Mapping[str, FileInput]
@@ -418,7 +419,7 @@ class Files(Inputs):
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → `FileInput` that provides its value."""
+        """The `FileInput` of each argument of `Question.of` that is read from a file, by argument name."""
         return self.files_by_name
 
     def __hash__(self) -> int:
@@ -549,7 +550,7 @@ class OneStore(Inputs):
         return [f"store = bert_probe.open_corpus({record.store['store']!r})"], "store"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the folder of the store, followed by the command-line arguments of the question itself."""
+        """Return the folder of the store, followed by the question's own command-line arguments."""
         return end_of_options([record.store["store"], *leading])
 
 

@@ -55,7 +55,7 @@ def _update(
     """
     count, width = scores.shape[1], block.shape[axis]
     current = scores[start : start + block.shape[1 - axis], -1]
-    if torch.isinf(current).any():  # These are the first candidates.
+    if torch.isinf(current).any():  # true until the first neighbors have been found
         values, indices = (block if axis == 1 else block.T).topk(min(count, width), dim=1)
         changed = torch.arange(len(current))
     else:

@@ -61,9 +61,9 @@ class CorpusHealth(Question):
     threshold: float | None = param(
         Optional(Number(-1, 1, integer=False)),
         default=None,
-        about="Minimum cosine of two rows that are near duplicates.",
+        about="Minimum cosine of two rows that count as near duplicates.",
     )
-    min_cluster: int = param(Number(2, 10_000), default=15, about="Smallest number of rows in a cluster.")
+    min_cluster: int = param(Number(2, 10_000), default=15, about="Minimum number of rows in a cluster.")
     show: str = param(
         Choice(TABLES), default="summary", display_only=True, key="health_show", about="Table to show."
     )
@@ -79,16 +79,17 @@ class CorpusHealth(Question):
         rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
         if len(rows) <= self.neighbors + 1:
             raise TextError(
-                f"{len(rows):,} rows have a vector, but {self.neighbors} neighbors need at least "
-                f"{self.neighbors + 2}. Use more vectors, or choose fewer neighbors."
+                f"{len(rows):,} rows have a vector, but at least {self.neighbors + 2} are needed for "
+                f"{self.neighbors} neighbors. Use more vectors, or choose fewer neighbors."
             )
         smaller = min(len(rows), vectors.vectors.shape[1])
         if smaller > MAX_COMPONENTS:
             raise TextError(
                 f"{len(rows):,} vectors of size {vectors.vectors.shape[1]:,} have {smaller:,} principal "
-                f"components; at most {MAX_COMPONENTS:,} are allowed. Give shorter vectors."
+                f"components, but at most {MAX_COMPONENTS:,} are allowed. Use vectors with fewer "
+                "dimensions."
             )
-        # Copies of the rows with a vector, one of them normalized, and in float64 for few rows.
+        # Reserve memory for copies of the vectors: one normalized, and for few rows one in float64.
         size = (2 + 2 * (smaller == len(rows))) * vectors.vectors.nbytes + 24 * smaller**2
         with reserved_memory(size, vectors.name, "Use fewer vectors."):
             return self._measure(vectors, rows, norms, progress)
@@ -138,10 +139,11 @@ class CorpusHealthResult(Result):
         vectors: the set.
         rows: indices of the rows with a vector; all other arrays have one value for each of these rows.
         threshold: cosine from which rows are near duplicates.
-        groups: number of the group of duplicates of each row, from 0; −1 for a row without duplicates.
+        groups: index of each row's group of duplicates; −1 for a row without duplicates.
         nearest: cosine of each row with its nearest neighbor.
         outlier_scores: modified z-score of the mean cosine distance to the nearest neighbors.
-        occurrences: number of rows that have each row among their nearest neighbors.
+        occurrences: k-occurrences: for each row, the number of rows that have it among their nearest
+            neighbors.
         sample: indices into `rows` of the rows that were clustered.
         labels: cluster of each row of the sample, from 0; −1 for rows in no cluster.
         variances: variance along each principal component, in descending order.
@@ -163,8 +165,10 @@ class CorpusHealthResult(Result):
 
     @property
     def outlier_threshold(self) -> float:
-        """The score from which a row is an outlier: at least `OUTLIER_SCORE`, and the largest score that is
-        expected of this many normally distributed values, sqrt(2 ln n) (Donoho and Johnstone 1994).
+        """The score from which a row is an outlier: `OUTLIER_SCORE`, or sqrt(2 ln n) if that is larger.
+
+        sqrt(2 ln n) is the largest score expected of n normally distributed values (Donoho and Johnstone
+        1994).
         """
         return max(OUTLIER_SCORE, float(np.sqrt(2 * np.log(len(self.rows)))))
 
@@ -261,13 +265,13 @@ class CorpusHealthResult(Result):
 
     @property
     def _clusters_of_rows(self) -> Array:
-        """Cluster of each row, from 1; 0 for no cluster, and NaN for rows outside the sample."""
+        """Cluster number of each row, from 1; 0 for no cluster, and NaN for rows outside the sample."""
         clusters = np.full(len(self.rows), np.nan)
         clusters[self.sample] = self.labels + 1
         return clusters
 
     def _spectrum(self) -> pd.DataFrame:
-        """Return the share of the variance along each principal component, and of all components so far."""
+        """Return the share of the variance along each principal component, and the cumulative share."""
         total = self.variances.sum()
         share = self.variances / total if total else np.full(len(self.variances), np.nan)
         columns = {"variance": self.variances, "share": share, "cumulative_share": share.cumsum()}
@@ -299,7 +303,8 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
     from scipy.sparse.csgraph import connected_components
 
     count = len(neighbors)
-    tolerance = 4 * np.finfo(scores.dtype).eps  # Equal vectors may have a cosine below 1.
+    # Rounding may make the cosine of equal vectors smaller than 1.
+    tolerance = 4 * np.finfo(scores.dtype).eps
     first, column = np.nonzero(scores >= threshold - tolerance)
     graph = coo_array((np.ones(len(first)), (first, neighbors[first, column])), shape=(count, count))
     _, labels = connected_components(graph, directed=False)
@@ -323,7 +328,7 @@ def principal_variances(vectors: Array) -> Array:
     """Return the variances along the principal components in descending order (Pearson 1901)."""
     rows, size = vectors.shape
     mean = vectors.mean(axis=0, dtype=np.float64)
-    if rows < size:  # the Gram matrix has the same positive eigenvalues
+    if rows < size:  # use the smaller Gram matrix, which has the same positive eigenvalues
         centered = vectors - mean
         products = centered @ centered.T
     else:
@@ -365,8 +370,8 @@ def iso_score(variances: Array) -> float:
 def two_nn(unit: Array, neighbors: Array) -> float:
     """Return the intrinsic dimension by TwoNN (Facco et al. 2017); NaN if too few rows differ.
 
-    It is the slope through 0 of −log(1 − F(μ)) over log μ, where μ is the ratio of the distances to the
-    second and the first neighbor. Rows with a duplicate have no ratio and are left out.
+    The dimension is the slope through 0 of −log(1 − F(μ)) over log μ, where μ is the ratio of the distances
+    to the second and the first neighbor. Rows with a duplicate have no ratio and are left out.
     """
     exact = unit.astype(np.float64)
     first, second = (np.linalg.norm(exact - exact[neighbors[:, column]], axis=1) for column in (0, 1))

@@ -40,9 +40,9 @@ _DIGEST_BLOCK = 1 << 26
 """Number of bytes that are added to a digest between two reports of progress."""
 ARRAY_SUFFIXES, JSON_SUFFIXES = (".npz", ".npy"), (".jsonl", ".ndjson")
 _FORMAT_HELP = (
-    "Give a .parquet or .jsonl file with the column vector (lists of numbers of the same length) and "
-    "possibly id, text and tokens_dropped; an .npz file with the array vectors of shape [text, size] and "
-    "possibly ids, texts and tokens_dropped; or an .npy file with the vectors alone"
+    "Use a .parquet or .jsonl file with the column vector (lists of numbers of the same length) and "
+    "optionally id, text and tokens_dropped; an .npz file with the array vectors of shape [text, size] "
+    "and optionally ids, texts and tokens_dropped; or an .npy file that contains only the vectors"
 )
 MAX_EXPANSION = 20
 """Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file without another limit."""
@@ -173,7 +173,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
         file: a Parquet or JSON lines file with a column of lists, an NPZ file with a matrix (see
             `VECTOR_NAMES`, `ID_NAMES` and `TEXT_NAMES` for the names), or an NPY file that is a matrix; or
             the folder of a store, whose `mean_vectors` are used.
-        progress: called with the number of vectors' bytes in the digest and their total.
+        progress: called with the number of hashed bytes of the vectors, and the total.
 
     Raises:
         TextError: the file cannot be opened, or does not have these columns or arrays.
@@ -194,7 +194,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
         with path.open("rb") as stream:
             size = _decoded_size(stream, path.name)
             stream.seek(0)
-            # The decoded columns, and a copy of the matrix in its final type.
+            # Reserve memory for the decoded columns, and for a copy of the matrix in its final type.
             with reserved_memory(2 * size, path.name, "Use fewer vectors."):
                 columns = reader(stream, path.name)
                 return make_vector_set(path.name, **columns, progress=progress)
@@ -217,7 +217,7 @@ def parse_vectors(content: bytes, name: str, max_bytes: int | None = None) -> Ve
     if suffix == ".parquet":
         from bert_probe.text.parquet import check_upload
 
-        check_upload(content, name, MAX_BYTES // 4)  # the numbers of a list have at least 4 bytes
+        check_upload(content, name, MAX_BYTES // 4)  # each number in a list takes at least 4 bytes
         return make_vector_set(name, **_read_parquet(io.BytesIO(content), name, MAX_BYTES))
     if suffix == ".npz":
         _check_unpacked(content, name, max_bytes)
@@ -238,7 +238,7 @@ def has_vectors(name: str, stream: BinaryIO) -> bool:
         try:
             return _find(VECTOR_NAMES, pq.read_schema(stream).names) is not None
         except (pa.ArrowException, OSError, ValueError):
-            return False  # The reader of documents explains the error.
+            return False  # the function that reads documents will report the error
     if suffix in JSON_SUFFIXES:
         try:
             row = strict_json.loads(next(filter(bytes.strip, stream), b""))
@@ -262,7 +262,7 @@ def _reader(name: str) -> Callable[[BinaryIO, str], dict[str, Any]]:
 
 
 def _decoded_size(stream: BinaryIO, name: str) -> int:
-    """Return the number of bytes of a file of vectors after decompression and decoding."""
+    """Return the size of a file's vectors after decompression and decoding, in bytes."""
     suffix = Path(name).suffix.lower()
     if suffix == ".npz":
         return _unpacked_size(stream, name)
@@ -277,7 +277,7 @@ def _decoded_size(stream: BinaryIO, name: str) -> int:
                 for group in range(metadata.num_row_groups)
                 for column in range(metadata.num_columns)
             ]
-            # Dictionary encoding stores repeated values once.
+            # Count the decoded size, because dictionary encoding stores repeated values once.
             return sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TextError(f"{name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
@@ -297,20 +297,20 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
     size = _unpacked_size(io.BytesIO(content), name)
     if max_bytes is not None and size > max_bytes:
         raise TextError(
-            f"The arrays of {name} have {size / 1e6:,.0f} MB; at most {max_bytes / 1e6:.0f} MB are allowed. "
-            "Use the command line."
+            f"The arrays of {name} have {size / 1e6:,.0f} MB, but at most {max_bytes / 1e6:.0f} MB are "
+            "allowed. Use the command line."
         )
     if max_bytes is None and size > MAX_EXPANSION * len(content):
         raise TextError(
-            f"{name} has {size / 1e6:,.0f} MB when it is decompressed, more than {MAX_EXPANSION} times its "
-            "size. Save it with numpy.savez."
+            f"{name} has {size / 1e6:,.0f} MB after decompression, more than {MAX_EXPANSION} times its "
+            "size. Save the arrays with numpy.savez."
         )
 
 
 def mean_vectors(store: Store) -> VectorSet:
     """Return the mean of the stored token vectors of each sentence, in the last layer with stored vectors.
 
-    With whole words, it is the mean of the vectors of the words.
+    If the store merges tokens into words, the vectors of the words are averaged.
 
     Raises:
         UnavailableError: the store has no vectors.
@@ -322,8 +322,8 @@ def mean_vectors(store: Store) -> VectorSet:
 
     if not store.layers:
         raise UnavailableError(
-            f"{store.folder.name} has no token vectors. Build it with --keep profiles,vectors, or give a "
-            "file of sentence vectors."
+            f"{store.folder.name} has no token vectors. Build the store with --keep profiles,vectors, or "
+            "use a file of sentence vectors."
         )
     layer = max(store.layers)
     with store_errors(store.folder.name):
@@ -364,8 +364,8 @@ def make_vector_set(
     matrix = np.asarray(vectors)
     if matrix.ndim != 2 or not all(matrix.shape) or matrix.dtype.kind not in "fiu":
         raise TextError(
-            f"The vectors of {name} have the shape {matrix.shape} and the type {matrix.dtype}, but must be "
-            f"numbers of shape [text, size]. {_FORMAT_HELP}."
+            f"The vectors of {name} must be numbers of shape [text, size], not {matrix.dtype} of shape "
+            f"{matrix.shape}. {_FORMAT_HELP}."
         )
     number = np.dtype(np.float64 if matrix.dtype == np.float64 else np.float32)
     is_copied = matrix.dtype != number or not matrix.flags.c_contiguous
@@ -379,7 +379,7 @@ def make_vector_set(
         if len(shape) != 1:
             raise TextError(f"{column} of {name} must have shape ({count},), not {shape}.")
         if shape != (count,):
-            raise TextError(f"{name} has {count:,} vectors, but {shape[0]:,} {column}.")
+            raise TextError(f"{name} has {count:,} vectors, but {shape[0]:,} entries in {column}.")
     identifiers = tuple(map(str, range(1, count + 1) if ids is None else ids))
     lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)
     digest, content = hashlib.sha256(), memoryview(matrix.data).cast("B")
@@ -420,7 +420,7 @@ def _read_npy(file: BinaryIO | Path, name: str, mode: Any = None) -> dict[str, A
     try:
         vectors = np.load(file, mmap_mode=mode, allow_pickle=False)
         if not isinstance(vectors, np.ndarray):
-            vectors.close()  # The contents are those of an NPZ file.
+            vectors.close()  # free the uploaded bytes, which belong to an NPZ file
             raise ValueError("it has several arrays")
     except _BROKEN_ARRAY as error:
         raise TextError(f"{name} is not a valid NPY file: {error}. {_FORMAT_HELP}.") from None
@@ -446,13 +446,13 @@ def _read_json_lines(stream: BinaryIO, name: str) -> dict[str, Any]:
         if rows and rows.keys() != columns.keys():
             raise TextError(
                 f"Line {number:,} of {name} has {', '.join(columns)}, but the lines before have "
-                f"{', '.join(rows)}. Give every line the same keys."
+                f"{', '.join(rows)}. Write the same keys in every line."
             )
         size = size or len(columns["vectors"])
         if len(columns["vectors"]) != size:
             raise TextError(
-                f"The vector in line {number:,} of {name} has {len(columns['vectors']):,} numbers, but those "
-                f"before have {size:,}. Give vectors of the same length."
+                f"The vector in line {number:,} of {name} has {len(columns['vectors']):,} numbers, but "
+                f"the vectors before have {size:,}. Use vectors of the same length."
             )
         for key, value in columns.items():
             rows.setdefault(key, []).append(value)
@@ -478,7 +478,7 @@ def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     if not np.isfinite(columns["vectors"]).all() or not is_count or not is_text:
         raise ValueError("a value has another type")
     for key in columns.keys() & {"ids", "texts"}:
-        str(columns[key]).encode()  # raises for a lone surrogate
+        str(columns[key]).encode()  # raise an error for lone surrogates
     return columns
 
 
@@ -521,7 +521,7 @@ def _read_parquet(stream: BinaryIO, name: str, max_text_bytes: int | None = None
         }
         for column in (vector, *columns.values()):
             if names.count(column) > 1:
-                raise TextError(f"{name} has several columns {column}. Keep one of them.")
+                raise TextError(f"{name} has several columns named {column}. Keep one of these columns.")
         # Repeated texts stay dictionary-encoded until their total size is known.
         stream.seek(0)
         file = pq.ParquetFile(stream, read_dictionary=[*columns.values()])
@@ -535,7 +535,7 @@ def _read_parquet(stream: BinaryIO, name: str, max_text_bytes: int | None = None
         raise TextError(f"{name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
     if not isinstance(lists, pa.ListArray | pa.FixedSizeListArray | pa.LargeListArray) or not len(lists):
-        raise TextError(f"The column {vector} of {name} has no lists of numbers. {_FORMAT_HELP}.")
+        raise TextError(f"The column {vector} of {name} does not contain lists of numbers. {_FORMAT_HELP}.")
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
     sizes = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), float)
     if lists.null_count or len(set(sizes.tolist())) != 1:
@@ -544,7 +544,7 @@ def _read_parquet(stream: BinaryIO, name: str, max_text_bytes: int | None = None
 
 
 def _text_bytes(column: Any) -> int:
-    """Return the size of the strings of a column, each repetition of a dictionary entry included."""
+    """Return the total size of the strings in a column, counting each repetition of a dictionary entry."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

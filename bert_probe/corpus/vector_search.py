@@ -1,4 +1,4 @@
-"""Search in vectors of documents that were computed elsewhere, up to millions, exactly and in blocks."""
+"""Exact search, in blocks, among up to millions of document vectors that were computed elsewhere."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document
 
 ELSEWHERE = (
-    "The vectors of the documents were computed elsewhere. Their scores have a meaning only if this model "
-    "computed them, with the same prompts."
+    "The document vectors were not computed by BERT Probe. The scores are meaningful only if this model "
+    "computed the vectors, with the same prompts."
 )
 SAME_VECTOR = 0.99
 """Smallest cosine of a stored vector with that of its text at which both are considered the same. Vectors
@@ -49,7 +49,8 @@ class VectorSearch(PromptedSearch):
         query: the query.
         count: number of documents in the table.
         prompt, dimensions: see `PromptedSearch`.
-        document_prompt: prompt of the documents, with which the vector of the best text is compared.
+        document_prompt: prompt of the documents, with which the text of the best document is encoded for a
+            check.
     """
 
     inputs = DocumentVectors()
@@ -89,7 +90,9 @@ class VectorSearch(PromptedSearch):
         if not isinstance(vectors, IndexedVectors):
             vectors = self.index(checkpoint, vectors, progress)
         if vectors.similarity != recipe.similarity:
-            raise SelectionError("The vectors were indexed for another model. Index them with this question.")
+            raise SelectionError(
+                "The vectors were indexed for another model. Index the vectors again with this model."
+            )
         order, values = vectors.best(encoded.vectors[0], self.count)
         documents = tuple(stored.document(row) for row in order)
         document_recipe = self.document_pooling(checkpoint)
@@ -146,17 +149,18 @@ def _check_dimensions(vectors: VectorSet, size: int, checkpoint: Checkpoint) -> 
     actual = vectors.vectors.shape[1]
     if actual != size:
         raise SelectionError(
-            f"The vectors of {vectors.name} have {actual:,} dimensions, but those of "
-            f"{checkpoint.description.name} have {size:,} here. Choose the model that computed the vectors, "
-            "and the number of dimensions to which they were truncated."
+            f"The vectors of {vectors.name} have {actual:,} dimensions, but the vectors of "
+            f"{checkpoint.description.name} have {size:,} with these options. Choose the model that "
+            "computed the vectors, and the number of dimensions to which they were truncated."
         )
 
 
 def _agreement(
     checkpoint: Checkpoint, recipe: PoolingConfig, documents: tuple[Document, ...], vectors: Array
 ) -> float | None:
-    """Return the cosine of the stored vector of the best document with the vector of its text; None if it has
-    no text, or none that the model reads.
+    """Return the cosine of the best document's stored vector with the vector of the document's text.
+
+    Return None if there is no text, or if the model cannot read the text.
     """
     text = next((str(document) for document in documents[:1]), "")
     if not text.strip():
@@ -197,7 +201,7 @@ class IndexedVectors:
 
         Args:
             query: the vector of the query, [size].
-            count: largest number of vectors.
+            count: maximum number of vectors.
         """
         query = query.astype(np.float64)
         is_product = self.similarity in ("cosine", "dot")
@@ -265,9 +269,9 @@ class VectorSearchResult(Result):
 
     Attributes:
         documents: the best documents, in the order of their scores. Their text is "" if the file has none.
-        scores: score of each of them, float64.
+        scores: score of each of these documents, float64.
         pair_scores: sorted scores of random pairs of all vectors; None if there is only one.
-        dropped: number of tokens truncated from each document, if the file has it.
+        dropped: number of tokens truncated from each document, if the file has this column.
         without_vector: number of vectors that are zero or not finite, which are left out.
         recipe: the pooling configuration of the query.
         agreement: cosine of the stored vector of the best document with the vector that this model computes
@@ -284,9 +288,7 @@ class VectorSearchResult(Result):
     agreement: float | None
 
     def percentile(self, rank: int) -> float:
-        """Return the percentage of random pairs of vectors with a lower score than a document has; `rank`
-        counts from 0.
-        """
+        """Return the percentage of random pairs of vectors with a lower score than the document at `rank`."""
         if self.pair_scores is None:
             return float("nan")
         return percentile_of(float(self.scores[rank]), self.pair_scores)
@@ -295,7 +297,7 @@ class VectorSearchResult(Result):
     def notes(self) -> tuple[str, ...]:
         """Sentences about the limits of the scores."""
         left_out = (
-            f"{self.without_vector:,} vectors are zero or not finite. They are left out."
+            f"{self.without_vector:,} vectors are zero or not finite. These vectors are excluded."
             if self.without_vector
             else ""
         )
@@ -303,20 +305,24 @@ class VectorSearchResult(Result):
 
     @property
     def is_same_model(self) -> bool | None:
-        """Whether this model gives the stored vector for the best document's text; None without a text."""
+        """Whether the model gives the stored vector for the best document's text; None without a text."""
         return None if self.agreement is None else self.agreement >= SAME_VECTOR
 
     @property
     def _check(self) -> str:
-        """A sentence that compares the stored vector of the best document with that of its text."""
+        """A sentence that compares the best document's stored vector with the vector of its text."""
         if self.agreement is None:
             return ""
-        cosine = f"the cosine of its stored vector with the vector of its text is {self.agreement:.4f}"
+        cosine = (
+            "the cosine between its stored vector and the vector computed from its text is "
+            f"{self.agreement:.4f}"
+        )
         if self.is_same_model:
-            return f" For the best document they agree: {cosine}."
+            return f" For the best document, the stored and the computed vector agree: {cosine}."
         return (
-            f" For the best document they do not agree: {cosine}, so the scores are probably meaningless. "
-            "Choose the model and the prompts with which the vectors were computed."
+            f" For the best document, the stored and the computed vector do not agree: {cosine}, so the "
+            "scores are probably meaningless. Choose the model and the prompts with which the vectors "
+            "were computed."
         )
 
     @property

@@ -38,8 +38,8 @@ def final_progress(progress: Progress, total: int) -> Progress:
     """Return a `Progress` for the work after the last step, so that it can be cancelled, too.
 
     Args:
-        progress: the callback for all steps, which gets `total` of `total` at each call.
-        total: the total amount of the steps.
+        progress: the callback for all steps, which is called with (`total`, `total`) each time.
+        total: the total over all steps.
     """
     return lambda _done, _total: progress(total, total)
 

@@ -61,7 +61,7 @@ def choose_sentences() -> tuple[str, ...] | None:
     source = state.segmented_control("sentences_from", "Source of the sentences", _SENTENCE_SOURCES, "typed")
     if source == "sample":
         texts = tuple(str(row.text) for row in everyday_topics().rows)
-        st.caption(f"{len(texts)} sentences on six topics, which are their labels.")
+        st.caption(f"{len(texts)} sentences on six topics; the topics are the labels.")
         return texts
     return sentences_in_text(_SENTENCES.draw()) if source == "typed" else _sentences_from_file()
 
@@ -132,7 +132,7 @@ def upload_file(
 
 
 def is_deleted(file: object) -> bool:
-    """Return whether an uploader returned a file that the server deleted to free memory.
+    """Return whether an uploader returned a file that the server has deleted to free memory.
 
     Only the uploaded content is lost; data that was read from the file is kept.
     """
@@ -190,8 +190,8 @@ def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
     """Raise TextError if there are more than `maximum` texts, which `name` calls in the plural."""
     if len(texts) > maximum:
         raise TextError(
-            f"{len(texts):,} {name}, but this page accepts at most {maximum:,}. "
-            "Remove some, or use the command line."
+            f"There are {len(texts):,} {name}, but this page accepts at most {maximum:,}. Remove some "
+            f"{name}, or use the command line."
         )
 
 
@@ -435,9 +435,9 @@ def choose_documents() -> DocumentList | VectorSet | None:
         "documents",
         "A text file with one document per line, a table with a column named text, FASTA, or vectors",
         ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "parquet", "npz", "npy", "gz", "zst"],
-        "A table may also have the columns _id and title, as in the BEIR benchmark. Vectors that were "
-        "computed elsewhere are an .npz file (vectors, ids, texts), an .npy file, or JSON lines (vector, id, "
-        f"text). UTF-8, optionally compressed (.gz, .zst), {upload_note()}",
+        "A table may also have the columns _id and title, as in the BEIR benchmark. Precomputed vectors "
+        "can be in an .npz file (vectors, ids, texts), an .npy file, or JSON Lines (vector, id, text). "
+        f"UTF-8, optionally compressed (.gz, .zst), {upload_note()}",
         _read_documents,
     )
     if file is None:
@@ -449,7 +449,7 @@ def choose_documents() -> DocumentList | VectorSet | None:
         blocks.caveat(f"{len(documents):,} vectors from {state.escape(file.name)}.")
         return documents
     if file.remaining is not None:
-        label = f"Skip the broken rows and search the other {len(file.remaining):,} documents"
+        label = f"Skip the invalid rows, and search the other {len(file.remaining):,} documents"
         if st.checkbox(label, key="documents_skip_broken", persist_state="session"):
             documents = file.remaining
     if isinstance(documents, ProbeError):
@@ -461,7 +461,7 @@ def choose_documents() -> DocumentList | VectorSet | None:
 
 
 def _choose_vectors() -> VectorSet | None:
-    """Draw a selector for the files of vectors in the folders that were given at startup.
+    """Draw a selector for the files of vectors in the folders configured at startup.
 
     Returns:
         The vectors of the selected file, which a job reads; None if it has not finished.
@@ -567,13 +567,15 @@ def report_draft() -> Draft:
             ),
             DraftEntry(
                 ViewFile("Similarity", texts=texts, page="similarity", address=address),
-                "The cosine of every token of one sentence with every token of the other, in the last layer.",
+                "The cosine between every token of one sentence and every token of the other, in the "
+                "last layer.",
             ),
             DraftEntry(
                 ViewFile(
                     "Attention", texts=texts[:1], page="attention", address=address | {"show": "heatmap"}
                 ),
-                "The mean attention of all heads of the last layer. The mean hides what individual heads do.",
+                "The mean attention over all heads of the last layer. The mean hides what individual "
+                "heads do.",
             ),
         ),
     )

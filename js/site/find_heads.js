@@ -24,7 +24,7 @@ const MAX_ROWS = 10;
 const MAX_LETTERS = 40;
 
 /**
- * All heads by descending attention from one word to another. Weights are summed over the tokens of a key word and averaged
+ * Returns all heads by descending attention from one word to another. Weights are summed over the tokens of a key word and averaged
  * over those of the query word.
  *
  * @param {Trace} trace
@@ -45,7 +45,7 @@ export function rankHeads(trace, query, key) {
   return sortScores(scores);
 }
 
-/** The scores of both directions between two words. @param {Trace} trace @param {[number, number]} words */
+/** Returns the scores of both directions between two words. @param {Trace} trace @param {[number, number]} words */
 export function rankBothDirections(trace, [first, second]) {
   return sortScores([...rankHeads(trace, first, second), ...rankHeads(trace, second, first)]);
 }
@@ -56,7 +56,7 @@ function sortScores(scores) {
 }
 
 /**
- * The attention from a word to each word.
+ * Returns the attention from a word to each word.
  *
  * @param {Float32Array} map attention weights between tokens, [query, key]
  * @param {import("./trace.js").Unit[]} words
@@ -75,7 +75,7 @@ function mergeRow(map, words, query) {
 }
 
 /**
- * The initial pair: the last word of a text and the third last, as on the page Heads of the app. A single word is paired with
+ * Returns the initial pair: the last word of a text and the third last, as on the page Heads of the app. A single word is paired with
  * the first special token.
  *
  * @param {Trace} trace
@@ -142,7 +142,7 @@ export class HeadFinder {
     this.onChoose();
   }
 
-  /** The chosen words as positions of their first tokens, as in addresses of the app. */
+  /** Returns the chosen words as positions of their first tokens, as in addresses of the app. */
   get positions() {
     const words = this.trace?.words ?? [];
     return this.pair.map((word) => words[word].first);

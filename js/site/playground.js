@@ -78,7 +78,7 @@ let requestCount = 0;
 let typingTimer = 0;
 /** @type {Map<number, (reply: import("./worker.js").EncodedReply | import("./worker.js").ErrorReply) => void>} */
 const waiting = new Map();
-/** Traces of the latest texts, which are not computed again. @type {Map<string, Trace>} */
+/** Cached traces of the latest texts. @type {Map<string, Trace>} */
 const cache = new Map();
 /** @type {VersionedSelection | null} */
 let selection = null;
@@ -93,7 +93,7 @@ function readPalette() {
   return { sequential: decode(encoded.sequential), diverging: decode(encoded.diverging) };
 }
 
-// Loading
+// Loading of the model
 
 worker.onmessage = ({ data }) => {
   const reply = /** @type {Reply} */ (data);
@@ -161,7 +161,7 @@ function setStatus(text, isError = false) {
   status.classList.toggle("error", isError);
 }
 
-// Running
+// Running the model
 
 /** @param {string} text @param {string | null} pair @returns {Promise<Trace>} */
 async function encode(text, pair = null) {
@@ -210,14 +210,14 @@ async function run() {
   }
 }
 
-// Showing
+// Displaying the results
 
 const shown = /** @type {HTMLElement} */ (find("view"));
 /** @type {Map<string, {host: HTMLElement, root: ShadowRoot}>} */
 const roots = new Map();
 
 /**
- * The root of a component; it is created once, so that the component keeps its state.
+ * Returns the root of a component; it is created once, so that the component keeps its state.
  *
  * @param {string} id
  * @param {string} component
@@ -232,7 +232,7 @@ function getRoot(id, component, name) {
   return root;
 }
 
-/** Whether the view compares the two texts. */
+/** Returns whether the view compares the two texts. */
 function isComparison() {
   return view === "similarity" || view === "sentences";
 }
@@ -455,9 +455,9 @@ function summarize(text) {
   find("summary").textContent = text;
 }
 
-// Links
+// Links to the current view
 
-/** The part of the address after #, which a browser never sends. */
+/** Writes the texts to the fragment of the URL, which a browser never sends to a server. */
 function writeAddress() {
   const parameters = new URLSearchParams({ a: inputs.a.value });
   if (inputs.b.value.trim()) parameters.set("b", inputs.b.value);
@@ -498,7 +498,7 @@ function readAddress() {
   initialWords = (parameters.get("words") ?? "").split("-").map(Number);
 }
 
-// Events
+// Event listeners
 
 /** @param {ViewName} name */
 function select(name) {

@@ -5,7 +5,7 @@
  *
  * @typedef {object} TokenizerData
  * @property {string[]} vocabulary the tokens, by id
- * @property {string[]} added tokens that are recognized in the text before it is normalized
+ * @property {string[]} added tokens that are matched in the text before normalization
  * @property {string} unknown
  * @property {string} prefix of the tokens that continue a word
  * @property {number} maxCharacters of a word; longer words are unknown
@@ -46,7 +46,7 @@ export class Tokenizer {
   }
 
   /**
-   * The tokens of a text or of a pair of texts, with the special tokens before and after each.
+   * Returns the tokens of a text or of a pair of texts, with the special tokens before and after each.
    *
    * @param {string} text
    * @param {string | null} pair
@@ -62,7 +62,7 @@ export class Tokenizer {
     return [...tokens, ...[...this.splitText(pair), last].map((token) => ({ ...token, segment: 1 }))];
   }
 
-  /** The tokens of a text without special tokens before and after it. @param {string} text */
+  /** Returns the tokens of a text without special tokens before and after it. @param {string} text */
   splitText(text) {
     /** @type {Token[]} */
     const tokens = [];
@@ -139,7 +139,7 @@ export class Tokenizer {
   }
 
   /**
-   * The longest tokens that spell a word, from left to right, or the unknown token.
+   * Splits a word into the longest matching tokens, from left to right; returns the unknown token if none match.
    *
    * @param {Letter[]} letters
    * @param {number} word
@@ -177,7 +177,7 @@ function lastOf(items) {
 }
 
 /**
- * A function that tests whether a character is in sorted ranges, by binary search.
+ * Returns a function that tests whether a character is in sorted ranges, by binary search.
  *
  * @param {[number, number][]} ranges
  */

@@ -132,8 +132,8 @@ def test_wilson_interval_equals_hand_computation() -> None:
 
 def test_class_metrics_equal_hand_computation() -> None:
     true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
-    # Classes 0, 1 and 3 have the precision 2/4, 1/2 and 0 and the recall 2/3, 1/2 and 0. Class 2 does not
-    # occur.
+    # Classes 0, 1 and 3 have the precision 2/4, 1/2 and 0, and the recall 2/3, 1/2 and 0.
+    # Class 2 does not occur.
     result = head_predictions.score_classes(true, predicted)
     assert result["accuracy"] == 3 / 6
     assert result["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
@@ -167,8 +167,8 @@ def test_regression_metrics_equal_hand_computation() -> None:
 def test_entity_metrics_equal_hand_computation() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
-    # The predicted entities are PER (too short), LOC, LOC and PER (spurious). 2 of these 4 are correct, and 2
-    # of the 3 true entities are predicted.
+    # The predicted entities are PER (too short), LOC, LOC and PER (spurious).
+    # 2 of these 4 are correct, and 2 of the 3 true entities are predicted.
     result = head_predictions.score_tags(true, predicted)
     assert result["accuracy"] == 4 / 6
     assert result["entity_precision"] == 2 / 4
@@ -254,7 +254,8 @@ def test_invalid_rows_raise_errors_with_lines(trained_on: Trained, minilm: Check
         Evaluate().of(labeller, [])
     unknown = classed(("One", "O"), ("Two", "<b>x</b>"), ("Three", "B-ORG"))
     with pytest.raises(
-        TextError, match=r"line 3: <b>x</b> is not a label of .*; line 4: B-ORG .* Its labels are O"
+        TextError,
+        match=r"line 3: <b>x</b> is not a label of .*; line 4: B-ORG .* The labels of the model are O",
     ):
         Evaluate().of(head, unknown)
     sentence = TaggedSentence(("a",), ("NOUN",), (), (), "a", ((0, 1),), {}, 7)

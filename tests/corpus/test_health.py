@@ -142,7 +142,7 @@ def test_cluster_words_are_specific() -> None:
 
 
 def test_score_of_a_cluster_word_by_hand() -> None:
-    """2 of 6 words of the cluster and 2 of 16 of all texts, which are the prior: 4 of 22 against 2 of 26."""
+    """The word is 2 of 6 words in the cluster, 2 of 16 in all texts (the prior): 4 of 22 against 2 of 26."""
     expected = (np.log(4 / 18) - np.log(2 / 24)) / np.sqrt(1 / 4 + 1 / 2)
     assert _log_odds(2, 6, 2, 16) == pytest.approx(expected)
 
@@ -177,7 +177,7 @@ def test_files_and_command(tmp_path: Path) -> None:
         ({"vectors": np.ones(4)}, "shape"),
         ({"vectors": np.ones((4, 2)), "ids": ["a"]}, "4 vectors, but 1 ids"),
         ({"vectors": np.array([["a", "b"]])}, "numbers"),
-        ({"vectors": np.ones((4, 2))}, "need at least 12"),
+        ({"vectors": np.ones((4, 2))}, "at least 12 are needed"),
     ],
 )
 def test_invalid_files(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_broken_headers_are_refused(tmp_path: Path) -> None:
 
 
 def test_wide_vectors_have_few_components() -> None:
-    """The variances of fewer rows than dimensions come from the Gram matrix; the others are 0."""
+    """With fewer rows than dimensions, the variances are computed from the Gram matrix; all others are 0."""
     rows = np.random.default_rng(1).normal(size=(20, 50))
     centered = rows - rows.mean(axis=0)
     expected = np.linalg.eigvalsh(centered.T @ centered / 19)[::-1]
@@ -286,7 +286,7 @@ def test_wide_vectors_have_few_components() -> None:
 def test_too_many_components_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "MAX_COMPONENTS", 15)
     vectors = make_vector_set("a.npz", np.random.default_rng(1).normal(size=(20, 16)))
-    with pytest.raises(TextError, match="20 vectors of size 16 have 16 principal components; at most 15"):
+    with pytest.raises(TextError, match="20 vectors of size 16 have 16 principal components, but at most 15"):
         CorpusHealth().of(vectors)
 
 

@@ -48,8 +48,7 @@ def test_best_rows_are_those_of_brute_force(
     generator = np.random.default_rng(0)
     vectors: np.ndarray = generator.normal(size=(1_000, 24)).astype(dtype)
     vectors *= generator.uniform(0.01, 100, (1_000, 1)).astype(dtype)
-    # The scores of these rows differ by less than the rounding error of float32, and the rows are in the
-    # wrong order.
+    # The scores of these rows differ by less than the rounding error of float32, and their order is wrong.
     vectors[500:520] = (
         vectors[7] * (1 + 1e-7 * np.arange(20)[:, None]) + generator.normal(size=(20, 24)) * 1e-7
     )
@@ -92,9 +91,9 @@ def test_vectors_of_another_model_are_recognized(minilm: Checkpoint) -> None:
     assert "probably meaningless" in result.notes[0]
     without_texts = VectorSearch("a boat").of(minilm, make_vector_set("v.npy", vectors))
     assert (without_texts.agreement, without_texts.documents[0].text) == (None, "")
-    with pytest.raises(SelectionError, match=r"v.npz have 7 dimensions, but those of .* have 384"):
+    with pytest.raises(SelectionError, match=r"v.npz have 7 dimensions, but the vectors of .* have 384"):
         VectorSearch("a boat").of(minilm, make_vector_set("v.npz", vectors[:, :7]))
-    with pytest.raises(SelectionError, match=r"have 384 dimensions, but those of .* have 8"):
+    with pytest.raises(SelectionError, match=r"have 384 dimensions, but the vectors of .* have 8"):
         VectorSearch("a boat", dimensions=8).of(minilm, make_vector_set("v.npz", vectors))
     with pytest.raises(UnavailableError, match="zero or not finite"):
         VectorSearch("a boat").of(minilm, make_vector_set("v.npz", np.zeros((2, 384))))

@@ -74,10 +74,10 @@ def test_row_may_have_several_labels_or_none() -> None:
     ("content", "kind", "message"),
     [
         ("text,label\na,x\nb,\n,y\n", None, "2 errors: line 3: no label; line 4: text is empty"),
-        ("text,label\na,x\nb,c,y\nd\n", None, "line 3: 3 cells where the header has 2; quote"),
+        ("text,label\na,x\nb,c,y\nd\n", None, "line 3: the row has 3 cells, but the header has 2; quote"),
         ("text_a,text_b,label\na,b,x\nc,,y\n", None, "an error: line 3: text_b is empty"),
         ("text,label\na,1\nb,one\n", "number", "line 3: one is not a number"),
-        ("text,labels\na,x||y\n", None, "line 2: an empty label among x||y"),
+        ("text,labels\na,x||y\n", None, "line 2: there is an empty label in x||y"),
     ],
 )
 def test_every_error_is_listed_with_its_line(content: str, kind: str | None, message: str) -> None:
@@ -101,7 +101,7 @@ def test_errors_of_a_long_file_are_counted() -> None:
         (b"text,text_a,text_b,label\na,b,c,x\n", "a.csv", TextError, "has the columns"),
         (b"text,label,labels\na,b,c\n", "a.csv", TextError, "has the columns"),
         (b"text,Label,label\na,b,c\n", "a.csv", TextError, "several columns label"),
-        (b"text,label\na,\xff\n", "a.csv", TextError, "not UTF-8: line 2"),
+        (b"text,label\na,\xff\n", "a.csv", TextError, "not UTF-8, because line 2"),
         (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 has a NUL"),
         (b'text,label\n"a,x\n', "a.csv", TextError, "broken table: line 2"),
     ],
@@ -117,7 +117,7 @@ def test_unreadable_files_raise_error(
 
 
 def test_unknown_kind_and_too_many_labels_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SelectionError, match="Unknown kind of labels 'tags'"):
+    with pytest.raises(SelectionError, match="Unknown label type 'tags'"):
         parse_labeled_texts(b"text,label\na,x\n", "a.csv", "tags")
     with patch.object(labeled_texts, "MAX_LABELS", 2), pytest.raises(TextError, match="3 different labels"):
         parse_labeled_texts(b"text,label\na,x\na,y\na,z\n", "a.csv")
@@ -145,7 +145,7 @@ def test_rows_built_in_python_equal_file() -> None:
         (["1.5", "nan"], "nan is not finite; remove the row"),
         (["1", "2", "-Infinity"], "label -Infinity, a missing or infinite number"),
         (["good", "NaN", "bad"], "label NaN, a missing or infinite number"),
-        (["1.5", "1e300"], "1e300 is too large; the absolute value may be at most 1e\\+15"),
+        (["1.5", "1e300"], "1e300 is too large; the absolute value must be at most 1e\\+15"),
         (["1.5", "1e999"], "1e999 is too large"),
     ],
 )
@@ -178,7 +178,7 @@ def test_tsv_file_whose_quotation_marks_join_rows_is_read_without_quoting() -> N
     rows = parse_labeled_texts(content, "a.tsv").rows
     assert [(row.text, row.label, row.line) for row in rows] == [('"Left', "bad", 2), ('we did"', "good", 4)]
     for read, text in ((parse_sentences, content), (parse_labeled_texts, content + b"x\ty\tz\n")):
-        with pytest.raises(TextError, match="a quotation mark in line 2 joins it with the next line"):
+        with pytest.raises(TextError, match="a quotation mark in line 2 joins this line with the next line"):
             read(text, "a.tsv")
     assert parse_labeled_texts(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"
 

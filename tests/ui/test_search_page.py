@@ -103,7 +103,7 @@ def test_an_empty_query_is_no_error() -> None:
 
 def test_a_long_document_is_marked(minilm: Checkpoint) -> None:
     app = open_page("search", documents="a boat\n" + "river " * 400)
-    assert "1 of 2 documents are longer than the model reads" in app.warning[0].value
+    assert "1 of 2 documents exceed the maximum length of the model" in app.warning[0].value
     expected = bert_probe.Search(QUERY).of(minilm, ["a boat", "river " * 400]).table()
     assert list(tables(app)[0]["tokens_dropped"]) == list(expected["tokens_dropped"])
     assert "too few documents" in page_text(app)
@@ -191,7 +191,7 @@ def test_vectors_of_documents_are_ranked_and_explained(
     assert not app.exception
     assert list(tables(app)[0]["document"]) == [document.id for document in expected.documents]
     assert list(tables(app)[0]["percentile"]) == pytest.approx(list(expected.frame()["percentile"]))
-    assert "The vectors of the documents were computed elsewhere." in page_text(app)
+    assert "The document vectors were not computed by BERT Probe." in page_text(app)
     share = percentage(expected.percentile(0))
     assert (
         f"**{expected.scores[0]:.4f}**, higher than **{share}** of random pairs of the vectors"
@@ -218,7 +218,7 @@ def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:
     app = open_page("search", documents_from="file", search_query="boat", search_scorers="bm25")
     app.session_state["documents_file"] = sentence_input._read_documents("a.csv", content)
     app.run()
-    assert "a.csv has an error: line 3: 3 cells where the header has 2" in error_text(app)
+    assert "a.csv has an error: line 3: the row has 3 cells, but the header has 2" in error_text(app)
     app.checkbox(key="documents_skip_broken").check().run()
     assert not error_text(app)
     assert list(tables(app)[0]["document"]) == ["x", "z"]

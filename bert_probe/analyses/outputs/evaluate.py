@@ -1,4 +1,4 @@
-"""Evaluation of an output head on labeled texts or tagged sentences."""
+"""Evaluation of a task head on labeled texts or tagged sentences."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MAIN_MEASURES: Mapping[str, str] = {
 """Label type → the measure that is compared with the baselines."""
 
 TABLES: Mapping[str, str] = {
-    "measures": "The measures of the head and of the baselines.",
+    "measures": "Measures of the task head and of the baselines.",
     "classes": "Precision, recall, F1 and support of each class and entity type.",
     "confusion": "The confusion matrix: rows are true classes, columns are predicted classes.",
     "texts": "Each text with its true and predicted label, and the probability of the prediction.",
@@ -59,7 +59,7 @@ THRESHOLD = 0.5
 
 @question("evaluation", command="evaluate")
 class Evaluate(Question):
-    """How well the output head of a checkpoint predicts the labels of texts or words.
+    """Quality of a task head's predictions of the labels of texts or words.
 
     Attributes:
         show: the table to return; see `TABLES`.
@@ -77,7 +77,7 @@ class Evaluate(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> EvaluateResult:
-        """Compare the output head's predictions with the labels.
+        """Compare the task head's predictions with the labels.
 
         Args:
             rows: labeled texts from `read_labeled_texts` for a text-classification head, or sentences from
@@ -88,9 +88,9 @@ class Evaluate(Question):
 
         Raises:
             EmptyTextError: there are no rows.
-            TextError: the output head does not predict one of the labels, or a text cannot be encoded; the
+            TextError: the task head does not predict one of the labels, or a text cannot be encoded; the
                 message names the lines.
-            UnavailableError: the checkpoint has no output head for this label type, or its predictions are
+            UnavailableError: the checkpoint has no task head for this label type, or its predictions are
                 not finite.
         """
         checkpoint = checkpoint.snapshot()
@@ -135,7 +135,7 @@ def _label_type(rows: Rows) -> str:
 
 
 def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> None:
-    """Raise an error that names the lines with labels that the output head does not predict."""
+    """Raise an error that names the lines with labels that the task head does not predict."""
     errors, head_labels = ValidationErrors("The data"), set(labels)
     for line, row_labels in _labels_by_line(rows):
         for label in dict.fromkeys(row_labels):
@@ -144,7 +144,7 @@ def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> 
     try:
         errors.check()
     except InvalidFileError as error:
-        message = f"{error} Its labels are {format_labels(labels)}."
+        message = f"{error} The labels of the model are {format_labels(labels)}."
         raise InvalidFileError(message, error.faults, error.count) from None
 
 
@@ -206,7 +206,7 @@ def _unit_texts(
 def _score_baselines(
     rows: Rows, training: Rows, predictions: HeadPredictions, predicted: Array
 ) -> dict[str, float]:
-    """Return the main measure of each baseline on the texts or words that the output head has predicted."""
+    """Return the main measure of each baseline on the texts or words that the task head has predicted."""
     if not isinstance(rows, LabeledTexts):
         assert not isinstance(training, LabeledTexts)
         units = {
@@ -235,13 +235,13 @@ def _score_baselines(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluateResult(Result):
-    """The predictions of an output head and the true labels, of texts or, if the labels are tags, of words.
+    """The predictions of a task head and the true labels, of texts or, if the labels are tags, of words.
 
     A unit is a text or a word. Arrays have shape [unit] unless another shape is stated.
 
     Attributes:
         kind: the label type: "classes", "several", "number" or "tags".
-        labels: labels of the output head, in its order.
+        labels: labels of the task head, in its order.
         texts, pairs: text and second text of each unit.
         lines: line of the file where the text of each unit starts.
         rows: index of the text or sentence of each unit.
@@ -270,8 +270,8 @@ class EvaluateResult(Result):
         shape = (units, len(self.labels)) if self.kind == MULTI_LABEL else (units,)
         if not self.true.shape == self.predicted.shape == shape or self.certainty.shape != (units,):
             raise ShapeError(
-                f"true, predicted and certainty have shapes {self.true.shape}, {self.predicted.shape} and "
-                f"{self.certainty.shape}; {shape} and {(units,)} are needed."
+                f"true and predicted must have shape {shape}, and certainty {(units,)}, not "
+                f"{self.true.shape}, {self.predicted.shape} and {self.certainty.shape}."
             )
 
     @property
@@ -367,7 +367,7 @@ class EvaluateResult(Result):
         """
         if self.kind == NUMBER:
             raise SelectionError(
-                "A regression head has no classes. Choose the table 'measures' or 'texts' instead."
+                "A regression head has no classes. Choose the table “measures” or “texts” instead."
             )
         classes = head_predictions.class_report(self.true, self.predicted, self.labels)
         tags = self._tags(self.true) if self.kind == TAGS else []
@@ -393,7 +393,7 @@ class EvaluateResult(Result):
         return pd.DataFrame({"measure": pd.Series([*values], dtype=object), "value": [*values.values()]})
 
     def _tags(self, values: Array) -> list[list[str]]:
-        """Convert tag indices to tag names, as one list per sentence."""
+        """Convert tag indices to tag names; return one list per sentence."""
         bounds = np.flatnonzero(np.diff(self.rows)) + 1
         return [[self.labels[index] for index in sentence] for sentence in np.split(values, bounds)]
 
@@ -401,7 +401,7 @@ class EvaluateResult(Result):
         if self.kind not in (CLASSES, TAGS):
             raise SelectionError(
                 "A confusion matrix needs exactly one class per text, but the labels are of type "
-                f"{self.kind}. Choose the table 'measures' or 'texts' instead."
+                f"{self.kind}. Choose the table “measures” or “texts” instead."
             )
 
 
@@ -472,7 +472,7 @@ def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[A
         )
         return [str(label) for label in fitted.predict(texts)]
     target = np.array([[label in _labels(row) for label in training.labels] for row in training.rows])
-    varies = target.any(axis=0) & ~target.all(axis=0)  # logistic regression needs both classes
+    varies = target.any(axis=0) & ~target.all(axis=0)  # Logistic regression needs examples of both classes.
     answers = np.tile(target.all(axis=0), (len(rows), 1))
     if varies.any():
         fitted = make_pipeline(vectorizer, OneVsRestClassifier(regression)).fit(

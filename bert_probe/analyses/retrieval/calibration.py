@@ -1,4 +1,4 @@
-"""Calibration of similarity scores: how high a score is among those of random pairs of texts."""
+"""Calibration of similarity scores: the rank of a score among the scores of random text pairs."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ ScoreResult = SentenceSimilarityResult | SentencesResult
 
 @question("similarity calibration", command="calibrate")
 class SimilarityCalibration(Question):
-    """How high a similarity score is: percentiles of random pairs of texts and of nearest neighbors.
+    """Score percentiles of random text pairs and of nearest neighbors, with which a score can be compared.
 
     Most embedding models give unrelated texts a score well above 0, which differs between models. A score is
-    high or low only in comparison with the scores of other pairs of the same kind of texts.
+    high or low only in comparison with the scores of other pairs of similar texts.
 
     Attributes:
         pooling, prompt, dimensions: see `Sentences`.
@@ -91,9 +91,9 @@ class SimilarityCalibrationResult(Result):
 
     Attributes:
         count: number of sentences.
-        random: sorted scores of random pairs of different sentences: of all pairs, or of `MAX_PAIRS`.
-        nearest: sorted scores of sentences with their nearest neighbors: of all sentences, or of
-            `MAX_NEIGHBORS`.
+        random: sorted scores of all pairs of different sentences, or of `MAX_PAIRS` random pairs.
+        nearest: sorted scores of all sentences, or of `MAX_NEIGHBORS` random sentences, with their nearest
+            neighbors.
         recipe: the pooling configuration.
     """
 
@@ -109,10 +109,10 @@ class SimilarityCalibrationResult(Result):
         return percentile_of(score, self.random)
 
     def about(self, score: float | None = None) -> dict[str, Any]:
-        """Return the distribution of random pairs, and the percentile of a score in it, as JSON values.
+        """Return the score distribution of random pairs, and the percentile of a score, as JSON values.
 
         Args:
-            score: a defined score; None for the distribution alone.
+            score: a score that is not NaN; None for the distribution alone.
         """
         ends = [self.random[0], self.random[-1], *([] if score is None else [score])]
         low, high = float(min(ends)), float(max(ends))
@@ -185,7 +185,7 @@ def calibrate_result(
 
     Args:
         checkpoint: the model of the result.
-        calibrations: calibrations of other results, to which that of this result is added.
+        calibrations: the calibrations computed so far; this function adds the calibration for this result.
 
     Raises:
         UnavailableError: see `SimilarityCalibration.of`.
