@@ -186,6 +186,7 @@ def playground_links(app: AppTest) -> list[str]:
     [
         ("tokens", {}, "tokens"),
         ("attention", {"show": "model"}, "model"),
+        ("heads", {"heads_part": "find"}, "find"),
         ("similarity", {"b": "x"}, "similarity"),
     ],
 )
@@ -204,5 +205,8 @@ def test_playground_link_is_missing_where_the_playground_shows_something_else(
 ) -> None:
     assert playground_links(open_page("tokens", a="a boat")) == [], "no playground is configured"
     monkeypatch.setenv(paths.PLAYGROUND_VARIABLE, PLAYGROUND)
-    assert playground_links(open_page("tokens", a="a boat", b="a ferry", relation="pair")) == []
+    pair = {"a": "a boat", "b": "a ferry", "relation": "pair"}
+    assert playground_links(open_page("similarity", **pair)) == [], "the playground compares separate texts"
+    assert "&of=joined" in playground_links(open_page("tokens", **pair))[0]
+    assert playground_links(open_page("heads", a="a boat")) == []
     assert playground_links(open_page("steps", a="a boat")) == []
