@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.retrieval.calibration import random_pair_scores
+from bert_probe.analyses.retrieval.calibration import random_pair_scores, reference_sentences
 from bert_probe.analyses.vectors.clusters import cluster, cluster_words
+from bert_probe.analyses.vectors.pooling import available_poolings
+from bert_probe.analyses.vectors.sentences import POOLING, Sentences
+from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.exact_neighbors import nearest_neighbors
 from bert_probe.corpus.vector_files import VectorFile, VectorSet
-from bert_probe.errors import TextError
+from bert_probe.corpus.vector_search import SAME_VECTOR
+from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
@@ -33,6 +38,15 @@ MAX_COMPONENTS = 8192
 """Maximum number of principal components; their variances take time proportional to its cube."""
 MAX_VALUE = 1e100
 """Largest length of a vector whose variance can be computed in float64."""
+THRESHOLD_SOURCES = {
+    "question": "",
+    "model": "calibrated with reference sentences",
+    "vectors": "calibrated with random pairs of these vectors",
+}
+"""Source of the duplicate threshold → its description: the question, the calibration of a model, or the
+vectors."""
+_CHECKED_TEXTS = 8
+"""Number of texts whose vectors are compared with those of the model that is to calibrate the threshold."""
 _BLOCK = 4096
 """Number of rows that are converted to float64 at once."""
 _DISCARDED = 0.1
@@ -48,7 +62,10 @@ class CorpusHealth(Question):
     Attributes:
         neighbors: number k of nearest neighbors, by cosine.
         threshold: cosine from which two rows are near duplicates. By default, 1 − cosine is at most a quarter
-            of its value at the 99.9th percentile of random pairs.
+            of its value at the 99.9th percentile of random pairs: of reference sentences, if the model is
+            known, otherwise of the rows.
+        pooling: pooling with which the model computed the vectors; by default, that of its files or of the
+            store.
         min_cluster: smallest number of rows in a cluster (HDBSCAN).
         show: the table to return: measures of the whole corpus ("summary"), groups of "duplicates",
             "outliers", "hubs", "clusters", the variance of each principal component ("spectrum"), or the
@@ -63,17 +80,31 @@ class CorpusHealth(Question):
         default=None,
         about="Minimum cosine of two rows that are near duplicates.",
     )
+    pooling: str | None = param(
+        Optional(POOLING), default=None, about="Pooling of the model that calibrates the threshold."
+    )
     min_cluster: int = param(Number(2, 10_000), default=15, about="Smallest number of rows in a cluster.")
     show: str = param(
         Choice(TABLES), default="summary", display_only=True, key="health_show", about="Table to show."
     )
 
-    def of(self, vectors: VectorSet, progress: Progress = no_progress) -> CorpusHealthResult:
+    def of(
+        self,
+        vectors: VectorSet,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress = no_progress,
+    ) -> CorpusHealthResult:
         """Measure the vectors of a set.
+
+        Args:
+            vectors: the result of `read_vectors`.
+            checkpoint: the model that computed the vectors, if its calibration is to set the threshold.
+            progress: called with the number of compared blocks and the total.
 
         Raises:
             TextError: there are too few rows with a vector.
-            UnavailableError: no pair of rows has a cosine.
+            SelectionError: the model did not compute the vectors.
+            UnavailableError: no pair of rows has a cosine; see also `Sentences.of`.
         """
         norms = _norms(vectors.vectors)
         rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
@@ -91,15 +122,25 @@ class CorpusHealth(Question):
         # Copies of the rows with a vector, one of them normalized, and in float64 for few rows.
         size = (2 + 2 * (smaller == len(rows))) * vectors.vectors.nbytes + 24 * smaller**2
         with reserved_memory(size, vectors.name, "Use fewer vectors."):
-            return self._measure(vectors, rows, norms, progress)
+            return self._measure(vectors, rows, norms, checkpoint, progress)
 
     def _measure(
-        self, vectors: VectorSet, rows: Array, norms: Array, progress: Progress
+        self,
+        vectors: VectorSet,
+        rows: Array,
+        norms: Array,
+        checkpoint: Checkpoint | None,
+        progress: Progress,
     ) -> CorpusHealthResult:
         unit = (vectors.vectors[rows] / norms[rows, None]).astype(vectors.vectors.dtype)
-        random_scores = random_pair_scores(unit, "cosine")
-        threshold = self.threshold
+        source = "question" if self.threshold is not None else "vectors" if checkpoint is None else "model"
+        record, threshold = vectors.record(), self.threshold
         if threshold is None:
+            if checkpoint is not None:
+                record = replace(record, model=checkpoint.provenance())
+                random_scores = self._reference_scores(vectors, checkpoint)
+            else:
+                random_scores = random_pair_scores(unit, "cosine")
             distance = 1 - float(np.percentile(random_scores, DUPLICATE_PERCENTILE))
             threshold = 1 - DUPLICATE_SHARE * distance
         neighbors, scores = nearest_neighbors(unit, self.neighbors, progress)
@@ -109,10 +150,11 @@ class CorpusHealth(Question):
         variances = principal_variances(vectors.vectors[rows])
         return CorpusHealthResult(
             self,
-            vectors.record(),
+            record,
             vectors,
             read_only(rows),
             threshold,
+            source,
             read_only(group_duplicates(neighbors, scores, threshold)),
             read_only(scores[:, 0]),
             read_only(outlier_scores),
@@ -129,6 +171,39 @@ class CorpusHealth(Question):
             },
         )
 
+    def _reference_scores(self, vectors: VectorSet, checkpoint: Checkpoint) -> Array:
+        """Return the sorted cosines of random pairs of reference sentences, encoded like the vectors.
+
+        Raises:
+            SelectionError: the model gives vectors of another size, or other vectors for the texts.
+        """
+        pooling = self.pooling or vectors.pooling or available_poolings(checkpoint)[0]
+        encode = Sentences(pooling).of
+        reference = encode(checkpoint, reference_sentences(), True).vectors
+        name = f"{checkpoint.description.name} with the pooling {pooling}"
+        remedy = "Choose the model and the pooling that computed the vectors, or no model."
+        size, expected = vectors.vectors.shape[1], reference.shape[1]
+        if size != expected:
+            raise SelectionError(
+                f"The vectors of {vectors.name} have {size:,} dimensions, but those of {name} have "
+                f"{expected:,}. {remedy}"
+            )
+        texts = enumerate(vectors.texts or ())
+        rows = [row for row, text in texts if text.strip() and vectors.vectors[row].any()][:_CHECKED_TEXTS]
+        try:
+            own = encode(checkpoint, [vectors.texts[row] for row in rows], True).vectors if rows else None
+        except (EmptyTextError, TooLongError):
+            own = None  # A text without tokens cannot be compared.
+        if own is not None:
+            cosines = scores_of_rows(vectors.vectors[rows], own, "cosine")
+            if not (cosines >= SAME_VECTOR).all():
+                worst = int(np.argmin(cosines))
+                raise SelectionError(
+                    f"The vectors of {vectors.name} are not those of {name}: for the text of row "
+                    f"{rows[worst] + 1:,}, the cosine of both vectors is {cosines[worst]:.3f}. {remedy}"
+                )
+        return random_pair_scores(reference, "cosine")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CorpusHealthResult(Result):
@@ -138,6 +213,7 @@ class CorpusHealthResult(Result):
         vectors: the set.
         rows: indices of the rows with a vector; all other arrays have one value for each of these rows.
         threshold: cosine from which rows are near duplicates.
+        threshold_source: a name in `THRESHOLD_SOURCES`.
         groups: number of the group of duplicates of each row, from 0; −1 for a row without duplicates.
         nearest: cosine of each row with its nearest neighbor.
         outlier_scores: modified z-score of the mean cosine distance to the nearest neighbors.
@@ -152,6 +228,7 @@ class CorpusHealthResult(Result):
     vectors: VectorSet
     rows: Array
     threshold: float
+    threshold_source: str
     groups: Array
     nearest: Array
     outlier_scores: Array
@@ -190,18 +267,19 @@ class CorpusHealthResult(Result):
         """Sentences with the number of rows with each problem, and the number of clusters."""
         duplicates, groups = int((self.groups >= 0).sum()), int(self.groups.max(initial=-1)) + 1
         grouped = f"in {groups:,} group{'' if groups == 1 else 's'} " if groups else ""
+        source = ", ".join(filter(None, [f"{self.threshold:.3f}", THRESHOLD_SOURCES[self.threshold_source]]))
         sampled = "" if len(self.sample) == len(self.rows) else f"a sample of {len(self.sample):,} of "
         return (
             f"Of {len(self.rows):,} rows, {duplicates:,} are near duplicates {grouped}(cosine of at least "
-            f"{self.threshold:.3f}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} are hubs. "
+            f"{source}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} are hubs. "
             f"The number of clusters is {int(self.labels.max(initial=-1)) + 1:,}; they contain "
             f"{np.mean(self.labels >= 0):.0%} of {sampled}the rows."
         )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The measures of the whole corpus."""
-        return dict(self.summary())
+        """The measures of the whole corpus, and the source of the threshold."""
+        return {**self.summary(), "duplicate_threshold_source": self.threshold_source}
 
     def summary(self) -> dict[str, float]:
         """Return the number of rows with each problem, and the measures of all rows."""

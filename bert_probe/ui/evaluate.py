@@ -14,6 +14,7 @@ from bert_probe.analyses.evaluation.similarity_evaluation import (
     SimilarityEvaluation,
     SimilarityEvaluationResult,
 )
+from bert_probe.analyses.evaluation.vector_comparison import VectorComparison
 from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.core.inputs import TABLE, FileInput
@@ -23,6 +24,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
+from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, evaluation_figures, jobs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.views.text import shorten
@@ -355,6 +357,26 @@ def _links(texts: Mapping[str, str]) -> None:
             st.page_link(paths.page_script(page), label=page.title(), query_params={**texts, **model})
 
 
+def _neighbor_maps(comparison: VectorComparison, text: int) -> None:
+    """Draw a text and its neighbors on the maps of both models, next to each other."""
+    if comparison.maps is None:
+        return
+    st.markdown(f"Neighbors of “{state.escape(truncate_text(comparison.texts[text], 200))}” in both models")
+    for column, title, is_second in zip(
+        st.columns(2), ("First model", "Second model"), (False, True), strict=True
+    ):
+        with column:
+            st.subheader(title, anchor=False)
+            blocks.chart(
+                evaluation_figures.neighbor_map(comparison, text, is_second),
+                f"{title}: map of the texts, with the nearest neighbors of the selected text by both models",
+            )
+    blocks.caveat(
+        "Each map shows the first two principal components of the vectors of one model, so positions on "
+        "different maps cannot be compared. Neighbors are computed from all dimensions and may look distant."
+    )
+
+
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
     """Draw the agreement of two models' vectors, and the curve of shorter vectors, if there are any."""
     if result.comparison is not None:
@@ -368,15 +390,20 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         )
         export(vectors, "vector-agreement", label="Export the agreement", data=data)
         neighbors = result.showing(show="neighbors")
-        blocks.table(
+        event = blocks.table(
             neighbors.table().head(_ROWS),
             "Texts by the share of nearest neighbors that both models have",
+            key="evaluate_neighbor_rows",
             column_config={"overlap": number},
+            on_select="rerun",
+            selection_mode="single-row",
         )
         blocks.caveat(
             "lost is the nearest text that only the first model has among its nearest neighbors, and gained "
-            "the nearest that only the second model has."
+            "the nearest that only the second model has. Select a text to see its neighbors on the maps."
         )
+        row = event.selection.rows[0] if event.selection.rows else 0
+        _neighbor_maps(result.comparison, int(result.comparison.order[row]))
         export(neighbors, "changed-neighbors", label="Export the neighbors", data=data)
     if result.curve is not None:
         st.header("Shorter vectors", anchor=False)

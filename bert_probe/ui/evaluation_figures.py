@@ -9,8 +9,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluationResult
-from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8
-from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
+from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8, VectorComparison
+from bert_probe.text.words import truncate_text
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, as_text
+from bert_probe.views.palette import HEADS
 
 _MAX_POINTS = 2_000
 """Maximum number of points of a scatter plot."""
@@ -79,6 +81,55 @@ def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
             "ticktext": [f"{size:,}" for size in sizes],
         },
         yaxis={"title": title},
+    )
+
+
+def neighbor_map(comparison: VectorComparison, text: int, is_second: bool) -> Any:
+    """Return the texts on the map of a model, with the nearest neighbors of a text by both models.
+
+    Args:
+        text: index of the text.
+        is_second: whether to draw the map of the second model.
+    """
+    assert comparison.maps is not None
+    layout = comparison.maps[is_second]
+    first, second = comparison.first[text], comparison.second[text]
+    others = np.setdiff1d(np.arange(len(layout.points)), [text, *first, *second])
+    if len(others) > _MAX_POINTS:
+        others = np.sort(np.random.default_rng(0).choice(others, _MAX_POINTS, replace=False))
+    figure = go.Figure()
+    for name, rows, color, symbol, size in (
+        ("other texts", others, GRAY, "circle", 5),
+        ("neighbor in both models", np.intersect1d(first, second), ACCENT, "circle", 9),
+        ("only in the first model", np.setdiff1d(first, second), SECOND, "square", 9),
+        ("only in the second model", np.setdiff1d(second, first), HEADS[1], "diamond", 10),
+        ("selected text", np.array([text]), ACCENT, "star", 16),
+    ):
+        figure.add_scatter(
+            x=layout.points[rows, 0],
+            y=layout.points[rows, 1],
+            mode="markers",
+            marker={
+                "color": color,
+                "symbol": symbol,
+                "size": size,
+                "opacity": 0.35 if color == GRAY else 1,
+            },
+            name=name,
+            customdata=[as_text(truncate_text(comparison.texts[row], 100)) for row in rows],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    shares = layout.explained or (0.0, 0.0)
+    return apply_layout(
+        figure,
+        420,
+        legend="below",
+        xaxis={"title": f"first component, {shares[0]:.1%} of the variance", "zeroline": False},
+        yaxis={
+            "title": f"second component, {shares[1]:.1%} of the variance",
+            "zeroline": False,
+            "scaleanchor": "x",
+        },
     )
 
 

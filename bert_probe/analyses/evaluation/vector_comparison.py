@@ -11,6 +11,7 @@ import pandas as pd
 
 from bert_probe.analyses.comparison.layer_similarity import linear_cka
 from bert_probe.analyses.evaluation.bootstrap import bootstrap_means, interval
+from bert_probe.analyses.vectors.layouts import PointLayout, pca
 from bert_probe.analyses.vectors.pooling import offered_dimensions
 from bert_probe.analyses.vectors.similarity_scores import scores
 from bert_probe.errors import UnavailableError, memory_errors
@@ -102,6 +103,8 @@ class VectorComparison:
         neighbors: number of nearest neighbors of each text.
         texts: the texts.
         first, second: indices of the nearest texts by each model, [text, neighbor], the nearest first.
+        maps: first two principal components of the vectors of each model; None if all vectors of a model are
+            equal.
     """
 
     overlap: Array
@@ -111,6 +114,12 @@ class VectorComparison:
     texts: tuple[str, ...]
     first: Array
     second: Array
+    maps: tuple[PointLayout, PointLayout] | None = None
+
+    @property
+    def order(self) -> Array:
+        """Indices of the texts, those with the fewest common neighbors first."""
+        return np.argsort(self.overlap, kind="stable")
 
     def changed_neighbors(self) -> pd.DataFrame:
         """Return a row per text, those with the fewest common neighbors first: text, overlap, lost, gained.
@@ -118,7 +127,7 @@ class VectorComparison:
         lost is the nearest text that only the first model has among its nearest neighbors, and gained the
         nearest that only the second model has; "" if there is none.
         """
-        order = np.argsort(self.overlap, kind="stable")
+        order = self.order
         columns: dict[str, Any] = {
             "text": [self.texts[row] for row in order],
             "overlap": self.overlap[order],
@@ -184,7 +193,15 @@ def compare_vectors(
         tuple(map(str, texts[: len(a)])),
         read_only(first),
         read_only(second),
+        _maps(a, b),
     )
+
+
+def _maps(a: Array, b: Array) -> tuple[PointLayout, PointLayout] | None:
+    try:
+        return pca(a), pca(b)
+    except UnavailableError:
+        return None
 
 
 def _neighbors(
