@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.retrieval.calibration import random_pair_scores, reference_sentences
-from bert_probe.analyses.vectors.clusters import cluster, cluster_words
+from bert_probe.analyses.vectors.layouts import cluster, cluster_words
 from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.analyses.vectors.sentences import POOLING, Sentences
-from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
+from bert_probe.analyses.vectors.similarity import scores_of_rows
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result

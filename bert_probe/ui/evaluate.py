@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation, LabelEvaluationResult
@@ -14,7 +17,7 @@ from bert_probe.analyses.evaluation.similarity_evaluation import (
     SimilarityEvaluation,
     SimilarityEvaluationResult,
 )
-from bert_probe.analyses.evaluation.vector_comparison import VectorComparison
+from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8, VectorComparison
 from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.core.inputs import TABLE, FileInput
@@ -25,8 +28,10 @@ from bert_probe.server import paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.words import truncate_text
-from bert_probe.ui import blocks, evaluation_figures, jobs, second_model, sentence_input, state, workbench
+from bert_probe.ui import blocks, jobs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, as_text
+from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shorten
 
 MAX_TEXTS = 20_000
@@ -52,6 +57,10 @@ _MEASURES = {
     "calibration_error": "expected calibration error",
     "v_measure": "V-measure",
 }
+_MAX_POINTS = 2_000
+"""Maximum number of points of a scatter plot."""
+_PRECISION_COLORS = {FLOAT32: ACCENT, INT8: SECOND, BINARY: GRAY}
+_PRECISION_SYMBOLS = {FLOAT32: "circle", INT8: "square", BINARY: "diamond"}
 
 
 @dataclass(frozen=True)
@@ -167,7 +176,7 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     _headline(result)
     _summary(result, "sts", data)
     blocks.chart(
-        evaluation_figures.score_scatter(result),
+        score_scatter(result),
         "Scatter plot of the score of the model by the judged score, one point per pair",
     )
     table = "moved" if result.has_other else "pairs"
@@ -302,7 +311,7 @@ def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     with right:
         st.header("Reliability", anchor=False)
         blocks.chart(
-            evaluation_figures.reliability(result.showing(show="reliability").table()),
+            reliability(result.showing(show="reliability").table()),
             "Accuracy by confidence: on the diagonal, both are equal",
         )
     table = "moved" if result.has_other else "texts"
@@ -368,7 +377,7 @@ def _neighbor_maps(comparison: VectorComparison, text: int) -> None:
         with column:
             st.subheader(title, anchor=False)
             blocks.chart(
-                evaluation_figures.neighbor_map(comparison, text, is_second),
+                neighbor_map(comparison, text, is_second),
                 f"{title}: map of the texts, with the nearest neighbors of the selected text by both models",
             )
     blocks.caveat(
@@ -409,8 +418,146 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         st.header("Shorter vectors", anchor=False)
         curve = result.showing(show="curve")
         blocks.chart(
-            evaluation_figures.quality_curve(curve.table(), measure, title),
+            quality_curve(curve.table(), measure, title),
             f"{title} by the size of a vector, with 95% intervals",
         )
         blocks.table(curve.table(), f"{title} of each vector format")
         export(curve, "vector-curve", label="Export the curve", data=data)
+
+
+def score_scatter(result: SimilarityEvaluationResult) -> Any:
+    """Return a scatter plot of the scores of the model, or of two models, by the judged scores."""
+    rows = np.arange(len(result.labels))
+    if len(rows) > _MAX_POINTS:
+        rows = np.sort(np.random.default_rng(0).choice(len(rows), _MAX_POINTS, replace=False))
+    figure = go.Figure()
+    names = ("model", "other model") if result.has_other else (result.models[0].recipe.score_name,)
+    lines = np.array([row.line for row in result.pairs.rows])
+    for model, name, color, symbol in zip(
+        result.models, names, (ACCENT, SECOND), ("circle", "diamond"), strict=False
+    ):
+        figure.add_scatter(
+            x=result.labels[rows],
+            y=model.values[1][rows],
+            mode="markers",
+            marker={"color": color, "symbol": symbol, "size": 5, "opacity": 0.5},
+            name=name,
+            customdata=lines[rows],
+            hovertemplate="line %{customdata}: judged %{x:.2f}, score %{y:.4f}<extra></extra>",
+        )
+    return apply_layout(
+        figure,
+        340,
+        legend="above" if result.has_other else None,
+        xaxis={"title": "judged score", "zeroline": False},
+        yaxis={"title": result.models[0].recipe.score_name, "zeroline": False},
+    )
+
+
+def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
+    """Return a measure, with its interval, by the size of a vector in bytes."""
+    figure = go.Figure()
+    for precision, part in curve.groupby("precision", sort=False):
+        figure.add_scatter(
+            x=part["bytes_per_vector"],
+            y=part[measure],
+            error_y={
+                "type": "data",
+                "array": part["high"] - part[measure],
+                "arrayminus": part[measure] - part["low"],
+                "thickness": 1,
+            },
+            mode="lines+markers",
+            line={"color": _PRECISION_COLORS[str(precision)]},
+            marker={"symbol": _PRECISION_SYMBOLS[str(precision)], "size": 8},
+            name=str(precision),
+            customdata=part["dimensions"],
+            hovertemplate="%{customdata:,} dimensions, %{x:,} bytes: %{y:.4f}",
+        )
+    sizes = sorted(set(curve["bytes_per_vector"]))
+    return apply_layout(
+        figure,
+        320,
+        legend="above",
+        xaxis={
+            "title": "bytes per vector (logarithmic)",
+            "type": "log",
+            "tickvals": sizes,
+            "ticktext": [f"{size:,}" for size in sizes],
+        },
+        yaxis={"title": title},
+    )
+
+
+def neighbor_map(comparison: VectorComparison, text: int, is_second: bool) -> Any:
+    """Return the texts on the map of a model, with the nearest neighbors of a text by both models.
+
+    Args:
+        text: index of the text.
+        is_second: whether to draw the map of the second model.
+    """
+    assert comparison.maps is not None
+    layout = comparison.maps[is_second]
+    first, second = comparison.first[text], comparison.second[text]
+    others = np.setdiff1d(np.arange(len(layout.points)), [text, *first, *second])
+    if len(others) > _MAX_POINTS:
+        others = np.sort(np.random.default_rng(0).choice(others, _MAX_POINTS, replace=False))
+    figure = go.Figure()
+    for name, rows, color, symbol, size in (
+        ("other texts", others, GRAY, "circle", 5),
+        ("neighbor in both models", np.intersect1d(first, second), ACCENT, "circle", 9),
+        ("only in the first model", np.setdiff1d(first, second), SECOND, "square", 9),
+        ("only in the second model", np.setdiff1d(second, first), HEADS[1], "diamond", 10),
+        ("selected text", np.array([text]), ACCENT, "star", 16),
+    ):
+        figure.add_scatter(
+            x=layout.points[rows, 0],
+            y=layout.points[rows, 1],
+            mode="markers",
+            marker={
+                "color": color,
+                "symbol": symbol,
+                "size": size,
+                "opacity": 0.35 if color == GRAY else 1,
+            },
+            name=name,
+            customdata=[as_text(truncate_text(comparison.texts[row], 100)) for row in rows],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    shares = layout.explained or (0.0, 0.0)
+    return apply_layout(
+        figure,
+        420,
+        legend="below",
+        xaxis={"title": f"first component, {shares[0]:.1%} of the variance", "zeroline": False},
+        yaxis={
+            "title": f"second component, {shares[1]:.1%} of the variance",
+            "zeroline": False,
+            "scaleanchor": "x",
+        },
+    )
+
+
+def reliability(bins: pd.DataFrame) -> Any:
+    """Return the accuracy by the mean confidence of each bin, next to the diagonal of equal values."""
+    filled = bins[bins["texts"] > 0]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[0, 1], y=[0, 1], mode="lines", line={"color": GRAY, "dash": "dash"}, name="equal", hoverinfo="skip"
+    )
+    figure.add_scatter(
+        x=filled["confidence"],
+        y=filled["accuracy"],
+        mode="lines+markers",
+        line={"color": ACCENT},
+        name="logistic regression",
+        customdata=filled["texts"],
+        hovertemplate="%{customdata:,} texts: confidence %{x:.2f}, accuracy %{y:.2f}<extra></extra>",
+    )
+    return apply_layout(
+        figure,
+        320,
+        legend="above",
+        xaxis={"title": "confidence", "range": [0, 1.02]},
+        yaxis={"title": "accuracy", "range": [0, 1.02]},
+    )

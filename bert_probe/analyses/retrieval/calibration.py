@@ -12,7 +12,7 @@ import pandas as pd
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences, SentencesResult
-from bert_probe.analyses.vectors.similarity_scores import scores, scores_of_rows
+from bert_probe.analyses.vectors.similarity import scores, scores_of_rows
 from bert_probe.core.field_types import Name, Number, Optional
 from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
