@@ -404,6 +404,10 @@ def _compare_models(outcome: TrainingOutcome) -> None:
     if st.button(label, icon=":material/compare:", help=help_text, on_click=_select_both, args=(outcome,)):
         with callbacks.uninterrupted():
             st.switch_page(paths.page_script("evaluate" if is_scored else "changes"))
+    if outcome.training.question.update == "head":
+        st.caption(
+            "Only the head was trained: attention, vectors and parameters of the encoder are unchanged."
+        )
 
 
 def _has_held_out_scores(outcome: TrainingOutcome) -> bool:

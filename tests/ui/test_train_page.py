@@ -339,6 +339,7 @@ def test_similarity_training(sentence_folder: Path) -> None:
 
 def test_head_is_compared_with_the_original_on_the_changes_page(sentence_folder: Path) -> None:
     app, outcome = trained(sentence_folder, table())
+    assert "Only the head was trained" in page_text(app)
     app = press(app, "Compare with the model before training")
     app.switch_page("../../pages/changes.py").run()
     assert not app.exception
