@@ -188,10 +188,11 @@ class CorpusHealth(Question):
                 f"The vectors of {vectors.name} have {size:,} dimensions, but those of {name} have "
                 f"{expected:,}. {remedy}"
             )
-        texts = enumerate(vectors.texts or ())
-        rows = [row for row, text in texts if text.strip() and vectors.vectors[row].any()][:_CHECKED_TEXTS]
+        texts = vectors.texts or ()
+        rows = [row for row, text in enumerate(texts) if text.strip() and vectors.vectors[row].any()]
+        rows = rows[:_CHECKED_TEXTS]
         try:
-            own = encode(checkpoint, [vectors.texts[row] for row in rows], True).vectors if rows else None
+            own = encode(checkpoint, [texts[row] for row in rows], True).vectors if rows else None
         except (EmptyTextError, TooLongError):
             own = None  # A text without tokens cannot be compared.
         if own is not None:

@@ -404,7 +404,7 @@ def _compare_models(outcome: TrainingOutcome) -> None:
     if st.button(label, icon=":material/compare:", help=help_text, on_click=_select_both, args=(outcome,)):
         with callbacks.uninterrupted():
             st.switch_page(paths.page_script("evaluate" if is_scored else "changes"))
-    if outcome.training.question.update == "head":
+    if outcome.training.question.to_json()["update"] == "head":
         st.caption(
             "Only the head was trained: attention, vectors and parameters of the encoder are unchanged."
         )
