@@ -76,7 +76,7 @@ def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.summary()["clusters"] == 20
 
 
-@pytest.mark.parametrize("block", [7, 64])
+@pytest.mark.parametrize("block", [7, 20, 64])
 def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_neighbors, "_BLOCK", block)
     vectors = unit(np.random.default_rng(0).normal(size=(40, 6)))
@@ -86,6 +86,15 @@ def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) 
     order = np.argsort(-cosines, axis=1)[:, :5]
     assert np.array_equal(neighbors, order)
     np.testing.assert_allclose(scores, np.take_along_axis(cosines, order, axis=1), atol=1e-14)
+
+
+@pytest.mark.parametrize("block", [7, 20])
+def test_neighbors_of_equal_rows_are_other_rows(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact_neighbors, "_BLOCK", block)
+    neighbors, scores = nearest_neighbors(np.tile(unit(np.ones((1, 4))), (41, 1)), 5)
+    np.testing.assert_allclose(scores, 1)
+    for row, others in enumerate(neighbors.tolist()):
+        assert len({row, *others}) == 6
 
 
 def test_duplicate_groups_by_hand() -> None:
