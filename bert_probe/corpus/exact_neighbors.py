@@ -27,12 +27,12 @@ def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progre
         count: number of neighbors.
         progress: called with the number of finished blocks and the total.
     """
-    rows = torch.from_numpy(np.array(vectors))
+    rows = torch.from_numpy(np.require(vectors, requirements="W"))
     number = len(rows)
     scores = np.full((number, count), -np.inf, dtype=vectors.dtype)
     neighbors = np.full((number, count), -1, dtype=np.int64)
     starts = range(0, number, _BLOCK)
-    total, done = len(starts) * (len(starts) + 1) // 2, 0
+    total, done = block_pairs(number), 0
     # Allocating memory for each product would take as long as the comparisons.
     memory = torch.empty(min(number, _BLOCK) ** 2, dtype=rows.dtype)
     masks = [np.empty(len(memory), dtype=np.bool_) for _ in range(2)]
@@ -50,6 +50,12 @@ def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progre
                 done += 1
                 progress(done, total)
     return neighbors, scores
+
+
+def block_pairs(count: int) -> int:
+    """Return the number of pairs of blocks, which is the total of the progress, for this many rows."""
+    blocks = -(-count // _BLOCK)
+    return blocks * (blocks + 1) // 2
 
 
 def _update(

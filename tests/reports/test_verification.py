@@ -57,7 +57,7 @@ NOTE = "The first head has an entropy of {{1, entropy_bits}}, of 3 heads; " + HO
 
 @pytest.fixture(scope="module")
 def models(family: Callable[[str], Checkpoint]) -> NamedModels:
-    """Return models that open the tiny test model for any reference."""
+    """Return a `NamedModels` object that opens the tiny test model for any reference."""
     return NamedModels(lambda _: family("bert"))
 
 
@@ -128,7 +128,7 @@ def test_unchanged_report_passes(report: Report, archive: bytes, read: Any, mode
         assert verdict.differences == ()
         assert verdict.numbers > 500
         assert verdict.remarks == (
-            "View 3: these numbers in the note are the author's own and cannot be verified: "
+            "View 3: these numbers in the note were written by the author and cannot be verified: "
             + ", ".join(re.findall("[0-9]+", NOTE)[1:])
             + ".",
         )
@@ -384,7 +384,7 @@ def test_scores_of_sentence_vectors_are_calibrated(
     assert sentence in html
     assert "Half of the random pairs of 60 short English reference sentences have a cosine below" in html
     assert html.count("<figure class=calibration>") == 2
-    for change, is_found in ((0.02, False), (1.0, True)):  # tolerance: 0.08
+    for change, is_found in ((0.02, False), (1.0, True)):  # the tolerance is 0.08
         stated = restated(report)
         stated["views"][0]["provenance"]["facts"]["calibration"]["percentile"] -= change
         differences = verify(read(unsigned(stated)), models).differences

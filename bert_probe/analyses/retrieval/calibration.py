@@ -1,10 +1,10 @@
-"""Calibration of similarity scores: how high a score is among those of random pairs of texts."""
+"""Calibration of similarity scores: the rank of a score among the scores of random text pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sample_data import everyday_topics
 
@@ -43,10 +43,10 @@ ScoreResult = SentenceSimilarityResult | SentencesResult
 
 @question("similarity calibration", command="calibrate")
 class SimilarityCalibration(Question):
-    """How high a similarity score is: percentiles of random pairs of texts and of nearest neighbors.
+    """Score percentiles of random text pairs and of nearest neighbors, with which a score can be compared.
 
     Most embedding models give unrelated texts a score well above 0, which differs between models. A score is
-    high or low only in comparison with the scores of other pairs of the same kind of texts.
+    high or low only in comparison with the scores of other pairs of similar texts.
 
     Attributes:
         pooling, prompt, dimensions: see `Sentences`.
@@ -74,13 +74,13 @@ class SimilarityCalibration(Question):
         """
         vectors = Sentences(self.pooling, prompt=self.prompt, dimensions=self.dimensions)
         encoded = vectors.of(checkpoint, sentences, truncate, progress)
-        similarity = encoded.recipe.similarity
+        similarity, final = encoded.recipe.similarity, final_progress(progress, len(encoded.sentences))
         return SimilarityCalibrationResult(
             self,
             encoded.inputs,
             len(encoded.sentences),
-            random_pair_scores(encoded.vectors, similarity),
-            _neighbor_scores(encoded.vectors, similarity),
+            random_pair_scores(encoded.vectors, similarity, final),
+            _neighbor_scores(encoded.vectors, similarity, final),
             encoded.recipe,
         )
 
@@ -91,9 +91,9 @@ class SimilarityCalibrationResult(Result):
 
     Attributes:
         count: number of sentences.
-        random: sorted scores of random pairs of different sentences: of all pairs, or of `MAX_PAIRS`.
-        nearest: sorted scores of sentences with their nearest neighbors: of all sentences, or of
-            `MAX_NEIGHBORS`.
+        random: sorted scores of all pairs of different sentences, or of `MAX_PAIRS` random pairs.
+        nearest: sorted scores of all sentences, or of `MAX_NEIGHBORS` random sentences, with their nearest
+            neighbors.
         recipe: the pooling configuration.
     """
 
@@ -109,10 +109,10 @@ class SimilarityCalibrationResult(Result):
         return percentile_of(score, self.random)
 
     def about(self, score: float | None = None) -> dict[str, Any]:
-        """Return the distribution of random pairs, and the percentile of a score in it, as JSON values.
+        """Return the score distribution of random pairs, and the percentile of a score, as JSON values.
 
         Args:
-            score: a defined score; None for the distribution alone.
+            score: a score that is not NaN; None for the distribution alone.
         """
         ends = [self.random[0], self.random[-1], *([] if score is None else [score])]
         low, high = float(min(ends)), float(max(ends))
@@ -185,7 +185,7 @@ def calibrate_result(
 
     Args:
         checkpoint: the model of the result.
-        calibrations: calibrations of other results, to which that of this result is added.
+        calibrations: the calibrations computed so far; this function adds the calibration for this result.
 
     Raises:
         UnavailableError: see `SimilarityCalibration.of`.
@@ -202,12 +202,13 @@ def calibrate_result(
     return replace(result, calibration=calibrations[key].about(score))
 
 
-def random_pair_scores(vectors: Array, similarity: str) -> Array:
+def random_pair_scores(vectors: Array, similarity: str, progress: Progress = no_progress) -> Array:
     """Return the sorted scores of random pairs of different rows, float64; undefined scores are left out.
 
     Args:
         vectors: vectors of shape [text, size].
         similarity: a name in `SIMILARITIES`.
+        progress: called with the number of pairs and the total.
 
     Returns:
         Scores of all pairs, or of `MAX_PAIRS` pairs.
@@ -215,7 +216,7 @@ def random_pair_scores(vectors: Array, similarity: str) -> Array:
     Raises:
         UnavailableError: there is no pair with a defined score.
     """
-    return _sorted(pair_scores(vectors, similarity, *pair_indices(len(vectors))))
+    return _sorted(pair_scores(vectors, similarity, *pair_indices(len(vectors)), progress))
 
 
 def pair_indices(count: int) -> tuple[Array, Array]:
@@ -228,18 +229,33 @@ def pair_indices(count: int) -> tuple[Array, Array]:
     return first, second + (second >= first)
 
 
-def pair_scores(vectors: Array, similarity: str, first: Array, second: Array) -> Array:
+class Rows(Protocol):
+    """An array, or a file whose rows are read when they are indexed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and columns."""
+
+    def __getitem__(self, rows: Array, /) -> Array:
+        """Return some rows."""
+
+
+def pair_scores(
+    vectors: Rows, similarity: str, first: Array, second: Array, progress: Progress = no_progress
+) -> Array:
     """Return the score of each pair of rows, float64; NaN if it is undefined.
 
     Args:
         first, second: indices of the rows of each pair.
+        progress: called with the number of pairs and the total.
     """
-    block = _block(vectors)
-    parts = [
-        scores_of_rows(vectors[first[i : i + block]], vectors[second[i : i + block]], similarity)
-        for i in range(0, len(first), block)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0)
+    size = _block(vectors)
+    values = np.empty(len(first))
+    for start in range(0, len(first), size):
+        progress(start, len(first))
+        pairs = slice(start, start + size)
+        values[pairs] = scores_of_rows(vectors[first[pairs]], vectors[second[pairs]], similarity)
+    return values
 
 
 def percentile_of(score: float, sorted_scores: Array) -> float:
@@ -249,16 +265,21 @@ def percentile_of(score: float, sorted_scores: Array) -> float:
     return float(100 * np.searchsorted(sorted_scores, score, side="left") / len(sorted_scores))
 
 
-def _neighbor_scores(vectors: Array, similarity: str) -> Array:
+def _neighbor_scores(vectors: Array, similarity: str, progress: Progress = no_progress) -> Array:
     """Return the sorted scores of rows with their nearest neighbors."""
-    return _sorted(nearest_neighbors(vectors, similarity)[1])
+    return _sorted(nearest_neighbors(vectors, similarity, progress)[1])
 
 
-def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
+def nearest_neighbors(
+    vectors: Array, similarity: str, progress: Progress = no_progress
+) -> tuple[Array, Array]:
     """Return the index of the nearest neighbor of each row, and its score.
 
     If there are more than `MAX_NEIGHBORS` rows, a sample is drawn with a fixed seed. If several rows have the
     highest score, the first is returned. The score of a row without any defined score is NaN.
+
+    Args:
+        progress: called with the number of rows whose neighbor is known, and the total.
     """
     count = len(vectors)
     rows = np.arange(count)
@@ -267,6 +288,7 @@ def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
     block = max(1, min(_block(vectors), _BLOCK_NUMBERS // count))
     neighbors, best = [], []
     for i in range(0, len(rows), block):
+        progress(i, len(rows))
         part = rows[i : i + block]
         values = scores(vectors[part], vectors, similarity).astype(np.float64)
         values[np.arange(len(part)), part] = np.nan
@@ -276,7 +298,7 @@ def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
     return np.concatenate(neighbors), np.concatenate(best)
 
 
-def _block(vectors: Array) -> int:
+def _block(vectors: Rows) -> int:
     return max(1, _BLOCK_NUMBERS // max(1, int(vectors.shape[1])))
 
 
