@@ -83,7 +83,7 @@ def test_scores_and_percentiles_are_those_of_the_search_in_texts(minilm: Checkpo
     assert list(result.frame()["percentile"]) == pytest.approx(list(expected.frame()["percentile"][:3]))
     assert result.agreement == pytest.approx(1, abs=1e-6)
     assert result.is_same_model
-    assert "computed elsewhere" in result.notes[0]
+    assert "not computed by BERT Probe" in result.notes[0]
     assert "they agree" in result.notes[0]
 
 
@@ -243,7 +243,7 @@ def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: py
     Path("texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
     answer = run("search", "a boat", "--documents", "v.npz", "--count", "2", "--out", "out.csv")
     assert answer.status == 0, answer.err
-    assert "computed elsewhere" in answer.err
+    assert "not computed by BERT Probe" in answer.err
     assert "they agree" in answer.err
     assert Path("out.csv").read_text().splitlines()[0] == "rank,document,score,percentile,text"
     assert Path("out.csv").read_text().splitlines()[1].startswith("1,d0,")
@@ -254,6 +254,6 @@ def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: py
     with api_client() as client:
         table = client.post("/api/v1/vector-search", json=request).json()
         assert table["columns"]["document"][0] == "d0"
-        assert "computed elsewhere" in table["provenance"]["facts"]["notes"][0]
+        assert "not computed by BERT Probe" in table["provenance"]["facts"]["notes"][0]
         refused = client.post("/api/v1/vector-search", json=request | {"documents": ["a boat"]})
         assert "documents must be an object" in problem_detail(refused, 400, "no-json")
