@@ -118,17 +118,35 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
 
 @click.command()
 @click.argument("file", metavar="VECTORS", type=click.Path(path_type=Path))
+@click.option(
+    "--model",
+    metavar="ID_OR_FOLDER",
+    help="Model that computed the vectors and calibrates the duplicate threshold.  [default: none; for a "
+    "store built with the built-in model, that model]",
+)
+@click.option("--revision", metavar="REV", help=REVISION_HELP)
 @output_options
 @question_options(CorpusHealth)
-def health(file: Path, arguments: dict[str, Any]) -> Result:
+def health(file: Path, model: str | None, revision: str | None, arguments: dict[str, Any]) -> Result:
     """Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.
 
-    VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; or an .npz
-    file with the array vectors, and possibly ids, texts and tokens_dropped. No model is needed.
+    VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; an .npz file
+    with the array vectors, and possibly ids, texts and tokens_dropped; or a store. No model is needed.
     """
+    if revision is not None and model is None:
+        raise SelectionError("--revision applies to --model. Add --model, or omit --revision.")
     vectors = read_vectors(file)
+    question = CorpusHealth(**arguments)
+    checkpoint = None
+    if question.threshold is None and file.is_dir():
+        store = open_corpus(file)
+        # A model that the store names is opened only with consent, which --model expresses.
+        if model is not None or (vectors.pooling is not None and store.named_model is None):
+            checkpoint = store.checkpoint(model, revision)
+    elif question.threshold is None and model is not None:
+        checkpoint = open_checkpoint(model, revision, "float32")
     with terminal_bar("Comparing", "blocks") as progress:
-        return CorpusHealth(**arguments).of(vectors, progress)
+        return question.of(vectors, checkpoint, progress)
 
 
 @click.command()

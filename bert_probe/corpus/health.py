@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.retrieval.calibration import random_pair_scores
+from bert_probe.analyses.retrieval.calibration import random_pair_scores, reference_sentences
 from bert_probe.analyses.vectors.layouts import cluster, cluster_words
+from bert_probe.analyses.vectors.pooling import available_poolings
+from bert_probe.analyses.vectors.sentences import POOLING, Sentences
+from bert_probe.analyses.vectors.similarity import scores_of_rows
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.exact_neighbors import block_pairs, nearest_neighbors
 from bert_probe.corpus.vector_files import VectorFile, VectorSet
 from bert_probe.corpus.vector_formats import ArrayFile
-from bert_probe.errors import TextError
+from bert_probe.corpus.vector_search import SAME_VECTOR
+from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, final_progress, no_progress, run_cancellable
 from bert_probe.model.trace import Array, read_only
@@ -36,6 +42,15 @@ MAX_COMPONENTS = 8192
 """Maximum number of principal components; their variances take time proportional to its cube."""
 MAX_VALUE = 1e100
 """Largest length of a vector whose variance can be computed in float64."""
+THRESHOLD_SOURCES = {
+    "question": "",
+    "model": "calibrated with reference sentences",
+    "vectors": "calibrated with random pairs of these vectors",
+}
+"""Source of the duplicate threshold → its description: the question, the calibration of a model, or the
+vectors."""
+_CHECKED_TEXTS = 8
+"""Number of texts whose vectors are compared with those of the model that is to calibrate the threshold."""
 _BLOCK_NUMBERS = 1 << 20
 """Maximum number of values that are converted to float64 at once."""
 _DISCARDED = 0.1
@@ -51,7 +66,10 @@ class CorpusHealth(Question):
     Attributes:
         neighbors: number k of nearest neighbors, by cosine.
         threshold: cosine from which two rows are near duplicates. By default, 1 − cosine is at most a quarter
-            of its value at the 99.9th percentile of random pairs.
+            of its value at the 99.9th percentile of random pairs: of reference sentences, if the model is
+            known, otherwise of the rows.
+        pooling: pooling with which the model computed the vectors; by default, that of its files or of the
+            store.
         min_cluster: smallest number of rows in a cluster (HDBSCAN).
         show: the table to return: measures of the whole corpus ("summary"), groups of "duplicates",
             "outliers", "hubs", "clusters", the variance of each principal component ("spectrum"), or the
@@ -66,17 +84,31 @@ class CorpusHealth(Question):
         default=None,
         about="Minimum cosine of two rows that count as near duplicates.",
     )
+    pooling: str | None = param(
+        Optional(POOLING), default=None, about="Pooling of the model that calibrates the threshold."
+    )
     min_cluster: int = param(Number(2, 10_000), default=15, about="Minimum number of rows in a cluster.")
     show: str = param(
         Choice(TABLES), default="summary", display_only=True, key="health_show", about="Table to show."
     )
 
-    def of(self, vectors: VectorSet, progress: Progress = no_progress) -> CorpusHealthResult:
+    def of(
+        self,
+        vectors: VectorSet,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress = no_progress,
+    ) -> CorpusHealthResult:
         """Measure the vectors of a set.
+
+        Args:
+            vectors: the result of `read_vectors`.
+            checkpoint: the model that computed the vectors, if its calibration is to set the threshold.
+            progress: called with the number of compared blocks and the total.
 
         Raises:
             TextError: there are too few rows with a vector.
-            UnavailableError: no pair of rows has a cosine.
+            SelectionError: the model did not compute the vectors.
+            UnavailableError: no pair of rows has a cosine; see also `Sentences.of`.
         """
         norms = _norms(vectors.vectors, final_progress(progress, 0))  # The total is unknown.
         rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
@@ -95,18 +127,28 @@ class CorpusHealth(Question):
         # The rows with a vector, the normalized rows, and matrices of products.
         size = 2 * vectors.vectors.nbytes + 32 * smaller**2
         with reserved_memory(size, vectors.name, "Use fewer vectors."):
-            return self._measure(vectors, rows, norms, progress)
+            return self._measure(vectors, rows, norms, checkpoint, progress)
 
     def _measure(
-        self, vectors: VectorSet, rows: Array, norms: Array, progress: Progress
+        self,
+        vectors: VectorSet,
+        rows: Array,
+        norms: Array,
+        checkpoint: Checkpoint | None,
+        progress: Progress,
     ) -> CorpusHealthResult:
         before, after = final_progress(progress, 0), final_progress(progress, block_pairs(len(rows)))
         unit = np.empty((len(rows), vectors.vectors.shape[1]), vectors.vectors.dtype)
         for block in _blocks(unit, before):
             unit[block] = vectors.vectors[rows[block]] / norms[rows[block], None]
-        random_scores = random_pair_scores(unit, "cosine", before)
-        threshold = self.threshold
+        source = "question" if self.threshold is not None else "vectors" if checkpoint is None else "model"
+        record, threshold = vectors.record(), self.threshold
         if threshold is None:
+            if checkpoint is not None:
+                record = replace(record, model=checkpoint.provenance())
+                random_scores = self._reference_scores(vectors, rows, checkpoint, before)
+            else:
+                random_scores = random_pair_scores(unit, "cosine", before)
             distance = 1 - float(np.percentile(random_scores, DUPLICATE_PERCENTILE))
             threshold = 1 - DUPLICATE_SHARE * distance
         neighbors, scores = nearest_neighbors(unit, self.neighbors, progress)
@@ -117,10 +159,11 @@ class CorpusHealth(Question):
         variances = principal_variances(vectors.vectors if is_complete else vectors.vectors[rows], after)
         return CorpusHealthResult(
             self,
-            vectors.record(),
+            record,
             vectors,
             read_only(rows),
             threshold,
+            source,
             read_only(group_duplicates(neighbors, scores, threshold)),
             read_only(scores[:, 0]),
             read_only(outlier_scores),
@@ -137,6 +180,44 @@ class CorpusHealth(Question):
             },
         )
 
+    def _reference_scores(
+        self, vectors: VectorSet, rows: Array, checkpoint: Checkpoint, progress: Progress
+    ) -> Array:
+        """Return the sorted cosines of random pairs of reference sentences, encoded like the vectors.
+
+        Args:
+            rows: indices of the rows with a vector.
+
+        Raises:
+            SelectionError: the model gives vectors of another size, or other vectors for the texts.
+        """
+        pooling = self.pooling or vectors.pooling or available_poolings(checkpoint)[0]
+        encode = Sentences(pooling).of
+        reference = encode(checkpoint, reference_sentences(), True, progress).vectors
+        name = f"{checkpoint.description.name} with the pooling {pooling}"
+        remedy = "Choose the model and the pooling that computed the vectors, or no model."
+        size, expected = vectors.vectors.shape[1], reference.shape[1]
+        if size != expected:
+            raise SelectionError(
+                f"The vectors of {vectors.name} have {size:,} dimensions, but those of {name} have "
+                f"{expected:,}. {remedy}"
+            )
+        texts = vectors.texts or ()
+        checked = list(islice((row for row in rows if texts and texts[row].strip()), _CHECKED_TEXTS))
+        try:
+            own = encode(checkpoint, [texts[row] for row in checked], True).vectors if checked else None
+        except (EmptyTextError, TooLongError):
+            own = None  # A text without tokens cannot be compared.
+        if own is not None:
+            cosines = scores_of_rows(np.asarray(vectors.vectors[np.array(checked)]), own, "cosine")
+            if not (cosines >= SAME_VECTOR).all():
+                worst = int(np.argmin(cosines))
+                raise SelectionError(
+                    f"The vectors of {vectors.name} are not those of {name}: for the text of row "
+                    f"{checked[worst] + 1:,}, the cosine of both vectors is {cosines[worst]:.3f}. {remedy}"
+                )
+        return random_pair_scores(reference, "cosine")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CorpusHealthResult(Result):
@@ -146,6 +227,7 @@ class CorpusHealthResult(Result):
         vectors: the set.
         rows: indices of the rows with a vector; all other arrays have one value for each of these rows.
         threshold: cosine from which rows are near duplicates.
+        threshold_source: a name in `THRESHOLD_SOURCES`.
         groups: index of each row's group of duplicates; −1 for a row without duplicates.
         nearest: cosine of each row with its nearest neighbor.
         outlier_scores: modified z-score of the mean cosine distance to the nearest neighbors.
@@ -161,6 +243,7 @@ class CorpusHealthResult(Result):
     vectors: VectorSet
     rows: Array
     threshold: float
+    threshold_source: str
     groups: Array
     nearest: Array
     outlier_scores: Array
@@ -201,18 +284,19 @@ class CorpusHealthResult(Result):
         """Sentences with the number of rows with each problem, and the number of clusters."""
         duplicates, groups = int((self.groups >= 0).sum()), int(self.groups.max(initial=-1)) + 1
         grouped = f"in {groups:,} group{'' if groups == 1 else 's'} " if groups else ""
+        source = ", ".join(filter(None, [f"{self.threshold:.3f}", THRESHOLD_SOURCES[self.threshold_source]]))
         sampled = "" if len(self.sample) == len(self.rows) else f"a sample of {len(self.sample):,} of "
         return (
             f"Of {len(self.rows):,} rows, {duplicates:,} are near duplicates {grouped}(cosine of at least "
-            f"{self.threshold:.3f}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} are hubs. "
+            f"{source}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} are hubs. "
             f"The number of clusters is {int(self.labels.max(initial=-1)) + 1:,}; they contain "
             f"{np.mean(self.labels >= 0):.0%} of {sampled}the rows."
         )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The measures of the whole corpus."""
-        return dict(self.summary())
+        """The measures of the whole corpus, and the source of the threshold."""
+        return {**self.summary(), "duplicate_threshold_source": self.threshold_source}
 
     def summary(self) -> dict[str, float]:
         """Return the number of rows with each problem, and the measures of all rows."""

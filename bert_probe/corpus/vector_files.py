@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from bert_probe.core.inputs import Documents, Inputs
-from bert_probe.core.provenance import InputRecord, end_of_options
+from bert_probe.core.provenance import InputRecord, end_of_options, load_expression
 from bert_probe.corpus.vector_formats import (
     DROPPED,
     FORMAT_HELP,
@@ -27,6 +27,7 @@ from bert_probe.corpus.vector_formats import (
 )
 from bert_probe.corpus.vector_index import LayerVectors
 from bert_probe.errors import TextError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
@@ -35,6 +36,8 @@ from bert_probe.text.documents import Document
 if TYPE_CHECKING:
     from bert_probe.corpus.store import Store
 
+NO_MODEL = "vectors"
+"""Origin of the model in the provenance of vectors without a model."""
 VECTORS_FILE = "vectors.jsonl"
 """File name of vectors in requests."""
 _DIGEST_BLOCK, _TEXT_BLOCK = 1 << 24, 10_000
@@ -56,6 +59,7 @@ class VectorSet:
         dropped: number of truncated tokens of each text; None if the file does not contain it.
         digest: SHA-256 of the vectors and the other columns. Sets with the same name and digest are equal.
         note: how the vectors were computed; "" if unknown.
+        pooling: the pooling of `Sentences` that computes equal vectors; None if unknown.
     """
 
     name: str
@@ -65,6 +69,7 @@ class VectorSet:
     dropped: Array | None
     digest: str
     note: str = ""
+    pooling: str | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VectorSet) and (self.name, self.digest) == (other.name, other.digest)
@@ -100,22 +105,28 @@ class VectorSet:
 
     def record(self) -> InputRecord:
         """Return the provenance of the vectors."""
-        return InputRecord.of_store({"origin": "vectors"}, self.name, len(self.vectors), self.digest)
+        return InputRecord.of_store({"origin": NO_MODEL}, self.name, len(self.vectors), self.digest)
 
 
 @dataclass(frozen=True)
 class VectorFile(Inputs):
-    """The input of questions about a file of vectors or a corpus store, which need no model."""
+    """A file of vectors or a corpus store, and optionally the model that computed the vectors."""
 
+    types = (VectorSet, Checkpoint)
     can_truncate = False
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the Python code that reads the file, and the name of its variable."""
-        return [f"vectors = bert_probe.read_vectors({record.store['store']!r})"], "vectors"
+        """Return the Python code that reads the file and loads the model, and the names of both."""
+        lines = [f"vectors = bert_probe.read_vectors({record.store['store']!r})"]
+        if record.model["origin"] == NO_MODEL:
+            return lines, "vectors"
+        return [*lines, f"checkpoint = {load_expression(record.model)}"], "vectors, checkpoint"
 
     def words(self, leading: list[str], record: InputRecord) -> list[str]:  # type: ignore[override]
-        """Return the command-line arguments, with the name of the file first."""
-        return end_of_options([record.store["store"], *leading])
+        """Return the options that name the model, the name of the file, and the question's arguments."""
+        model = [] if record.model["origin"] == NO_MODEL else ["--model", str(record.model["model"])]
+        revision = ["--revision", record.model["revision"]] if record.model.get("revision") else []
+        return [*model, *revision, *end_of_options([record.store["store"], *leading])]
 
 
 @dataclass(frozen=True)
@@ -248,7 +259,9 @@ def mean_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
         columns = numbers, rows["text"].to_pylist(), rows["tokens_dropped"].to_numpy()
     unit = "word" if store.question.words else "token"
     note = f"Mean of the stored {unit} vectors of layer {layer}."
-    return make_vector_set(store.folder.name, means, *columns, note)
+    vectors = make_vector_set(store.folder.name, means, *columns, note)
+    is_mean_pooling = layer == store.manifest["sizes"]["layers"] and not store.question.words
+    return replace(vectors, pooling="mean" if is_mean_pooling else None)
 
 
 def make_vector_set(

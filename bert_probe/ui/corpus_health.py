@@ -18,6 +18,7 @@ from bert_probe.corpus.store import Store
 from bert_probe.corpus.vector_files import VectorSet, make_vector_set, mean_vectors
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import shared_cache
 from bert_probe.text.documents import Document, DocumentList
 from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.words import truncate_text
@@ -74,10 +75,19 @@ _SIZES: Final = {str(size): f"{size}" for size in (5, 15, 50)}
 def render_vectors(checkpoint: Checkpoint) -> None:
     """Draw the health of the vectors of a file, or of the sample sentences."""
     vectors: VectorSet | None
+    model: Checkpoint | None = checkpoint
     if state.segmented_control("health_from", "Source of the vectors", _SOURCES, "sample") == "sample":
         vectors = _sample_vectors(checkpoint)
     else:
         vectors = _upload()
+        is_own = vectors is not None and state.toggle(
+            "health_model",
+            f"Vectors of {state.escape(checkpoint.description.name, 100)}",
+            False,
+            "Calibrate the duplicate threshold with reference sentences that this model encodes, not with "
+            "random pairs of the vectors.",
+        )
+        model = checkpoint if is_own else None
         if "health_file" not in st.session_state:
             st.info(
                 "Choose a file of vectors from any model: Parquet with the columns "
@@ -85,7 +95,7 @@ def render_vectors(checkpoint: Checkpoint) -> None:
                 "required."
             )
     if vectors is not None:
-        _health(vectors)
+        _health(vectors, model)
 
 
 def render_store(store: Store) -> None:
@@ -102,7 +112,20 @@ def render_store(store: Store) -> None:
             f"A store has token vectors only. {vectors.note} This mean may differ from the model's own "
             "pooling."
         )
-        _health(vectors)
+        _health(vectors, _model_of(store, vectors))
+
+
+def _model_of(store: Store, vectors: VectorSet) -> Checkpoint | None:
+    """Return the model of the workbench if it computed the vectors of a store; otherwise None."""
+    now = workbench.request()
+    if vectors.pooling is None or (now.model and store.named_model is None):
+        return None
+    if not now.model:
+        checkpoint: Checkpoint | None = workbench.checkpoint()
+    else:
+        checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
+    weights = store.manifest["model"]["weights_sha256"]
+    return checkpoint if checkpoint is not None and checkpoint.description.weights_sha256 == weights else None
 
 
 def sample_texts() -> tuple[str, ...]:
@@ -162,8 +185,12 @@ def _check_count(count: int, command: str) -> None:
         )
 
 
-def _health(vectors: VectorSet) -> None:
-    """Draw the options, and the health of a set of vectors."""
+def _health(vectors: VectorSet, model: Checkpoint | None) -> None:
+    """Draw the options, and the health of a set of vectors.
+
+    Args:
+        model: the model that computed the vectors; None if it is unknown.
+    """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         threshold = state.segmented_control(
             "health_threshold",
@@ -171,7 +198,8 @@ def _health(vectors: VectorSet) -> None:
             _THRESHOLDS,
             _CALIBRATED,
             "Minimum cosine of two near duplicates. The calibrated threshold requires that 1 − cosine "
-            "is at most a quarter of its value at the 99.9th percentile of random pairs.",
+            "is at most a quarter of its value at the 99.9th percentile of random pairs: of reference "
+            "sentences, if the model of the vectors is known, otherwise of the vectors.",
         )
         size = state.segmented_control(
             "health_cluster",
@@ -186,6 +214,7 @@ def _health(vectors: VectorSet) -> None:
         "corpus health",
         question.of,
         vectors,
+        model if cosine is None else None,
         label="Compare the vectors",
         unit="blocks",
         activity="Comparing",

@@ -17,7 +17,7 @@ from bert_probe.analyses.evaluation.similarity_evaluation import (
     SimilarityEvaluation,
     SimilarityEvaluationResult,
 )
-from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8
+from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8, VectorComparison
 from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.core.inputs import TABLE, FileInput
@@ -27,9 +27,11 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
+from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export
-from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, as_text
+from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shorten
 
 MAX_TEXTS = 20_000
@@ -374,6 +376,26 @@ def _links(texts: Mapping[str, str]) -> None:
             st.page_link(paths.page_script(page), label=page.title(), query_params={**texts, **model})
 
 
+def _neighbor_maps(comparison: VectorComparison, text: int) -> None:
+    """Draw a text and its neighbors on the maps of both models, next to each other."""
+    if comparison.maps is None:
+        return
+    st.markdown(f"Neighbors of “{state.escape(truncate_text(comparison.texts[text], 200))}” in both models")
+    for column, title, is_second in zip(
+        st.columns(2), ("First model", "Second model"), (False, True), strict=True
+    ):
+        with column:
+            st.subheader(title, anchor=False)
+            blocks.chart(
+                neighbor_map(comparison, text, is_second),
+                f"{title}: map of the texts, with the nearest neighbors of the selected text by both models",
+            )
+    blocks.caveat(
+        "Each map shows the first two principal components of the vectors of one model, so positions on "
+        "different maps cannot be compared. Neighbors are computed from all dimensions and may look distant."
+    )
+
+
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
     """Draw the agreement of two models' vectors, and the curve by number of dimensions, where available."""
     if result.comparison is not None:
@@ -387,15 +409,21 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         )
         export(vectors, "vector-agreement", label="Export the agreement", data=data)
         neighbors = result.showing(show="neighbors")
-        blocks.table(
+        event = blocks.table(
             neighbors.table().head(_ROWS),
             "Texts by the share of nearest neighbors that both models have in common",
+            key="evaluate_neighbor_rows",
             column_config={"overlap": number},
+            on_select="rerun",
+            selection_mode="single-row",
         )
         blocks.caveat(
             "The column lost is the nearest text that only the first model has among its nearest "
-            "neighbors, and the column gained is the nearest text that only the second model has."
+            "neighbors, and the column gained is the nearest text that only the second model has. Select a "
+            "text to see its neighbors on the maps."
         )
+        row = event.selection.rows[0] if event.selection.rows else 0
+        _neighbor_maps(result.comparison, int(result.comparison.order[row]))
         export(neighbors, "changed-neighbors", label="Export the neighbors", data=data)
     if result.curve is not None:
         st.header("Shorter vectors", anchor=False)
@@ -469,6 +497,55 @@ def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
             "ticktext": [f"{size:,}" for size in sizes],
         },
         yaxis={"title": title},
+    )
+
+
+def neighbor_map(comparison: VectorComparison, text: int, is_second: bool) -> Any:
+    """Return the texts on the map of a model, with the nearest neighbors of a text by both models.
+
+    Args:
+        text: index of the text.
+        is_second: whether to draw the map of the second model.
+    """
+    assert comparison.maps is not None
+    layout = comparison.maps[is_second]
+    first, second = comparison.first[text], comparison.second[text]
+    others = np.setdiff1d(np.arange(len(layout.points)), [text, *first, *second])
+    if len(others) > _MAX_POINTS:
+        others = np.sort(np.random.default_rng(0).choice(others, _MAX_POINTS, replace=False))
+    figure = go.Figure()
+    for name, rows, color, symbol, size in (
+        ("other texts", others, GRAY, "circle", 5),
+        ("neighbor in both models", np.intersect1d(first, second), ACCENT, "circle", 9),
+        ("only in the first model", np.setdiff1d(first, second), SECOND, "square", 9),
+        ("only in the second model", np.setdiff1d(second, first), HEADS[1], "diamond", 10),
+        ("selected text", np.array([text]), ACCENT, "star", 16),
+    ):
+        figure.add_scatter(
+            x=layout.points[rows, 0],
+            y=layout.points[rows, 1],
+            mode="markers",
+            marker={
+                "color": color,
+                "symbol": symbol,
+                "size": size,
+                "opacity": 0.35 if color == GRAY else 1,
+            },
+            name=name,
+            customdata=[as_text(truncate_text(comparison.texts[row], 100)) for row in rows],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    shares = layout.explained or (0.0, 0.0)
+    return apply_layout(
+        figure,
+        420,
+        legend="below",
+        xaxis={"title": f"first component, {shares[0]:.1%} of the variance", "zeroline": False},
+        yaxis={
+            "title": f"second component, {shares[1]:.1%} of the variance",
+            "zeroline": False,
+            "scaleanchor": "x",
+        },
     )
 
 

@@ -90,6 +90,12 @@ def choose(can_swap: bool = True) -> SecondModel | None:
     return second
 
 
+def select(model: str) -> None:
+    """Make a model the second model of the next page; call it before the page draws `choose`."""
+    st.session_state[_NEXT] = model
+    state.remember(_MODEL, model)
+
+
 def _name_fields() -> None:
     """Draw text fields for the name and the revision of model B."""
     with st.container(width=460):

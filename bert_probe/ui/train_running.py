@@ -37,6 +37,7 @@ class TrainingOutcome:
     Attributes:
         evaluation: evaluation on held-out labeled texts, if any.
         mask_evaluation: evaluation on masked tokens of held-out lines, if any.
+        original: name and revision of the model before training.
         folder: folder in which the model was saved; "" if it is in memory only.
         lent: name under which pages open the model while it is in memory; "" until a page uses the model.
         download: download of the model, created when its button is first drawn.
@@ -46,6 +47,7 @@ class TrainingOutcome:
     training: TrainingResult
     evaluation: EvaluateResult | None
     mask_evaluation: EvaluateMasksResult | None = None
+    original: tuple[str, str] = ("", "")
     folder: str = ""
     lent: str = ""
     download: Download | None = None
@@ -56,6 +58,7 @@ class TrainingRun:
     """A training run in progress.
 
     Attributes:
+        original: name and revision of the model before training.
         history: all evaluations so far.
         stop: event that ends the training at the next step and keeps the best checkpoint.
         started: monotonic time of the start.
@@ -63,6 +66,7 @@ class TrainingRun:
 
     data: TrainingData
     plan: TrainingPlan
+    original: tuple[str, str] = ("", "")
     history: list[EvaluationPoint] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     started: float = field(default_factory=time.monotonic)
@@ -76,7 +80,8 @@ class TrainingRun:
             progress(done, total)
 
         training = self.plan.run(report, self.history.append)
-        return TrainingOutcome(self.data, training, _evaluate(training), _evaluate_masks(training))
+        evaluations = _evaluate(training), _evaluate_masks(training)
+        return TrainingOutcome(self.data, training, *evaluations, self.original)
 
     def time_left(self, done: int, total: int) -> str:
         """Return an estimate of the remaining time as text, or "" if it is too early for an estimate."""
@@ -105,9 +110,13 @@ def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
         return None
 
 
-def start(data: TrainingData, plan: TrainingPlan) -> None:
-    """Start a training run and delete the outcome of the previous run."""
-    run = TrainingRun(data, plan)
+def start(data: TrainingData, plan: TrainingPlan, original: tuple[str, str]) -> None:
+    """Start a training run and delete the outcome of the previous run.
+
+    Args:
+        original: name and revision of the model of the plan.
+    """
+    run = TrainingRun(data, plan, original)
     job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_connected, sessions.current()))
     st.session_state[_RUN] = (run, job)
     st.session_state.pop(_OUTCOME, None)

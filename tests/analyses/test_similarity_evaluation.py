@@ -228,6 +228,11 @@ def test_changed_neighbors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = result.changed_neighbors()
     assert frame.head(2).to_numpy().tolist() == [["v", 0, "w", "z"], ["z", 0, "y", "v"]]
     assert list(frame["overlap"]) == [0, 0, 1, 1, 1]
+    assert result.order.tolist() == [0, 4, 1, 2, 3]
+    assert result.maps is not None
+    for layout, vectors in zip(result.maps, (a, b), strict=True):  # the component of one dimension is itself
+        np.testing.assert_allclose(layout.points[:, 0], (vectors - vectors.mean()).ravel(), atol=1e-6)
+    assert vector_comparison.compare_vectors(a, b * 0, "euclidean", "euclidean", "vwxyz").maps is None
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 
 import bert_probe
 from bert_probe import CorpusHealth
+from bert_probe.analyses.retrieval.calibration import reference_sentences
 from bert_probe.analyses.vectors.layouts import _log_odds, cluster_words
 from bert_probe.corpus import exact_neighbors, health
 from bert_probe.corpus.exact_neighbors import nearest_neighbors
@@ -30,9 +31,11 @@ from bert_probe.corpus.health import (
 )
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
-from bert_probe.errors import OutOfMemoryError, TextError
+from bert_probe.errors import OutOfMemoryError, SelectionError, TextError
 from bert_probe.model import preflight
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, no_progress, run_cancellable
+from bert_probe.model.sources import BUILT_IN
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.memory import measure_peak
 
@@ -76,7 +79,7 @@ def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.summary()["clusters"] == 20
 
 
-@pytest.mark.parametrize("block", [7, 64])
+@pytest.mark.parametrize("block", [7, 20, 64])
 def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_neighbors, "_BLOCK", block)
     vectors = unit(np.random.default_rng(0).normal(size=(40, 6)))
@@ -86,6 +89,15 @@ def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) 
     order = np.argsort(-cosines, axis=1)[:, :5]
     assert np.array_equal(neighbors, order)
     np.testing.assert_allclose(scores, np.take_along_axis(cosines, order, axis=1), atol=1e-14)
+
+
+@pytest.mark.parametrize("block", [7, 20])
+def test_neighbors_of_equal_rows_are_other_rows(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact_neighbors, "_BLOCK", block)
+    neighbors, scores = nearest_neighbors(np.tile(unit(np.ones((1, 4))), (41, 1)), 5)
+    np.testing.assert_allclose(scores, 1)
+    for row, others in enumerate(neighbors.tolist()):
+        assert len({row, *others}) == 6
 
 
 def test_duplicate_groups_by_hand() -> None:
@@ -208,6 +220,43 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
     (tmp_path / "a.parquet").write_bytes(vectors.to_parquet())
     assert bert_probe.read_vectors(tmp_path / "a.parquet").digest == vectors.digest
     assert parse_vectors(vectors.to_parquet(), "a.parquet").digest == vectors.digest
+
+
+def test_threshold_of_a_model(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a quarter of the distance at the 99.9th percentile of the cosines of all pairs of reference
+    sentences. Vectors of another model or pooling are refused, and a store of the built-in model uses it.
+    """
+    texts = [f"Sentence number {number} is here." for number in range(14)]
+    vectors = make_vector_set("a.npz", bert_probe.Sentences("model").of(minilm, texts).vectors, texts=texts)
+    sentences = reference_sentences()[:40]
+    monkeypatch.setattr(health, "reference_sentences", lambda: sentences)
+    rows = unit(bert_probe.Sentences("model").of(minilm, sentences).vectors.astype(np.float64))
+    cosines = (rows @ rows.T)[np.triu_indices(len(rows), k=1)]
+    result = CorpusHealth().of(vectors, minilm)
+    assert result.threshold == pytest.approx(1 - (1 - np.percentile(cosines, 99.9)) / 4, abs=1e-6)
+    assert result.provenance["weights_sha256"] == minilm.description.weights_sha256
+    assert result.python.endswith(
+        "bert_probe.load()\nbert_probe.CorpusHealth().of(vectors, checkpoint).table()"
+    )
+    assert result.shell.endswith(f"corpus health --model {BUILT_IN} a.npz")
+    assert "calibrated with random pairs of these vectors" in CorpusHealth().of(vectors).finding
+    assert "cosine of at least 0.900)" in CorpusHealth(threshold=0.9).of(vectors, minilm).finding
+    with pytest.raises(SelectionError, match=r"not those of .* with the pooling cls: for the text of row"):
+        CorpusHealth(pooling="cls").of(vectors, minilm)
+    with pytest.raises(SelectionError, match="have 5 dimensions, but those of"):
+        CorpusHealth().of(make_vector_set("b.npz", np.ones((14, 5))), minilm)
+
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(texts), "utf-8")
+    store = bert_probe.build_corpus(minilm, bert_probe.IngestConfig(layers=(6,)), [file], tmp_path / "a")
+    of_store = CorpusHealth().of(bert_probe.read_vectors(store.folder), minilm)
+    ended = run("corpus", "health", str(store.folder))
+    assert ended.status == 0, ended.err
+    printed = {row["measure"]: float(row["value"]) for row in csv.DictReader(io.StringIO(ended.text))}
+    assert printed["duplicate_threshold"] == pytest.approx(of_store.threshold)
+    assert of_store.threshold_source == "model"
+    refused = run("corpus", "health", "--revision", "main", str(store.folder))
+    assert "--revision applies to --model" in refused.err
 
 
 def test_uploads_are_bounded() -> None:
@@ -393,7 +442,7 @@ def test_long_computations_can_be_canceled(name: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(f"bert_probe.corpus.health.{name}", wait)
     vectors = make_vector_set("a", np.random.default_rng(0).normal(size=(60, 8)))
     with pytest.raises(Cancelled):
-        CorpusHealth().of(vectors, progress)
+        CorpusHealth().of(vectors, progress=progress)
     ended.set()
 
 

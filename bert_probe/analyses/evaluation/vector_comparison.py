@@ -12,6 +12,7 @@ import pandas as pd
 from bert_probe.analyses.comparison.model_similarity import linear_cka
 from bert_probe.analyses.evaluation.measures import bootstrap_means, interval
 from bert_probe.analyses.retrieval.calibration import nearest_neighbors, pair_indices, pair_scores
+from bert_probe.analyses.vectors.layouts import PointLayout, pca
 from bert_probe.analyses.vectors.pooling import PROMPT_HELP, PoolingConfig, offered_dimensions, sentence_model
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences
 from bert_probe.analyses.vectors.similarity import scores
@@ -112,6 +113,8 @@ class VectorComparison:
         neighbors: number of nearest neighbors of each text.
         texts: the texts.
         first, second: indices of the nearest texts by each model, [text, neighbor], the nearest first.
+        maps: first two principal components of the vectors of each model; None if all vectors of a model are
+            equal.
     """
 
     overlap: Array
@@ -121,6 +124,12 @@ class VectorComparison:
     texts: tuple[str, ...]
     first: Array
     second: Array
+    maps: tuple[PointLayout, PointLayout] | None = None
+
+    @property
+    def order(self) -> Array:
+        """Indices of the texts, those with the fewest common neighbors first."""
+        return np.argsort(self.overlap, kind="stable")
 
     def changed_neighbors(self) -> pd.DataFrame:
         """Return a row per text, by ascending overlap of the neighbors: text, overlap, lost, gained.
@@ -128,7 +137,7 @@ class VectorComparison:
         lost is the nearest text that is a neighbor only in the first model, and gained the nearest text that
         is a neighbor only in the second model; "" if there is none.
         """
-        order = np.argsort(self.overlap, kind="stable")
+        order = self.order
         columns: dict[str, Any] = {
             "text": [self.texts[row] for row in order],
             "overlap": self.overlap[order],
@@ -194,7 +203,15 @@ def compare_vectors(
         tuple(map(str, texts[: len(a)])),
         read_only(first),
         read_only(second),
+        _maps(a, b),
     )
+
+
+def _maps(a: Array, b: Array) -> tuple[PointLayout, PointLayout] | None:
+    try:
+        return pca(a), pca(b)
+    except UnavailableError:
+        return None
 
 
 def _neighbors(
