@@ -21,6 +21,7 @@ from bert_probe.cli.options import (
     open_log,
     output_options,
     print_bytes,
+    print_message,
     question_options,
     suggest_truncate_option,
 )
@@ -123,10 +124,14 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
 def health(file: Path, arguments: dict[str, Any]) -> Result:
     """Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.
 
-    VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; or an .npz
-    file with the array vectors, and possibly ids, texts and tokens_dropped. No model is needed.
+    VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; an .npz
+    file with the array vectors, and possibly ids, texts and tokens_dropped; or a corpus store, whose sentence
+    vectors (or the means of its token vectors) are used. No model is needed.
     """
-    vectors = read_vectors(file)
+    with terminal_bar("Reading", "B") as progress:
+        vectors = read_vectors(file, progress)
+    if vectors.note:
+        print_message(vectors.note)
     with terminal_bar("Comparing", "blocks") as progress:
         return CorpusHealth(**arguments).of(vectors, progress)
 

@@ -283,10 +283,12 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
 def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
     """Convert a `Search` to a vector search if its documents are vectors; otherwise return it unchanged.
 
+    A store with sentence vectors is searched by its texts if other scorers than the bi-encoder are selected.
+
     Raises:
         SelectionError: a scorer needs the texts of the documents.
     """
-    if question.analysis != "search" or not values["file"].is_file():
+    if question.analysis != "search":
         return question
     from bert_probe.analyses.retrieval.search import BI_ENCODER
     from bert_probe.corpus.vector_files import has_vectors
@@ -294,6 +296,12 @@ def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
     from bert_probe.errors import SelectionError, TextError
 
     file: Path = values["file"]
+    names = ("query", "count", "prompt", "document_prompt", "dimensions")
+    vector_search = VectorSearch(**{name: getattr(question, name) for name in names})
+    if _is_store(file):
+        return vector_search if question.scorers == (BI_ENCODER,) and _has_vectors(file) else question
+    if not file.is_file():
+        return question
     try:
         with file.open("rb") as stream:
             if not has_vectors(file.name, stream):
@@ -305,8 +313,26 @@ def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
             f"{file.name} contains vectors, with which only the scorer {BI_ENCODER} works. Leave out "
             "--scorers, or give a file without vectors."
         )
-    names = ("query", "count", "prompt", "document_prompt", "dimensions")
-    return VectorSearch(**{name: getattr(question, name) for name in names})
+    return vector_search
+
+
+def _is_store(file: Path) -> bool:
+    return file.is_dir() and (file / "manifest.json").is_file()
+
+
+def _has_vectors(folder: Path) -> bool:
+    """Return whether a store has sentence vectors; print a message if its texts are encoded instead."""
+    from bert_probe.cli.options import print_message
+    from bert_probe.corpus.inputs import SENTENCE_VECTORS
+    from bert_probe.corpus.store import read_store
+
+    store = read_store(folder)
+    if not store.has(SENTENCE_VECTORS):
+        print_message(
+            f"{folder.name} has no sentence vectors, so its {store.rows:,} texts are encoded for this "
+            f"search. Build it with --keep {SENTENCE_VECTORS} to encode them once."
+        )
+    return store.has(SENTENCE_VECTORS)
 
 
 def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
@@ -354,7 +380,7 @@ def _documents(values: Mapping[str, Any]) -> DocumentList:
     from bert_probe.text.documents import read_documents
 
     file: Path = values["file"]
-    if file.is_dir() and (file / "manifest.json").is_file():
+    if _is_store(file):
         from bert_probe.corpus.store import open_corpus
 
         return open_corpus(file).documents

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,8 +18,8 @@ import numpy as np
 
 from bert_probe.core.inputs import Inputs, SentenceList
 from bert_probe.core.provenance import InputRecord, end_of_options, load_expression, truncate_argument
-from bert_probe.corpus.vector_index import LayerVectors, MappedFile
-from bert_probe.errors import TextError, UnavailableError
+from bert_probe.corpus.vector_index import MappedFile
+from bert_probe.errors import SelectionError, TextError
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
@@ -27,7 +28,8 @@ from bert_probe.text.documents import Document
 from bert_probe.text.sentence_files import MAX_BYTES
 
 if TYPE_CHECKING:
-    from bert_probe.corpus.store import Store
+    from bert_probe.analyses.vectors.pooling import PoolingConfig
+    from bert_probe.model.checkpoint import Checkpoint
 
 VECTOR_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("texts", "text")
 ID_NAMES = ("ids", "id", "_id", "document")
@@ -48,6 +50,54 @@ MAX_EXPANSION = 20
 """Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file without another limit."""
 
 
+@dataclass(frozen=True)
+class VectorOrigin:
+    """The model and the pooling that computed the sentence vectors of a store.
+
+    Attributes:
+        model: name of the model.
+        weights_sha256: digest of its weights.
+        recipe: `PoolingConfig.about` of the pooling.
+        modules_sha256: digest of the modules that compute sentence vectors; "" if the checkpoint declares
+            none.
+    """
+
+    model: str
+    weights_sha256: str
+    recipe: Mapping[str, Any]
+    modules_sha256: str
+
+    def check(self, store: str, checkpoint: Checkpoint, recipe: PoolingConfig) -> None:
+        """Check that a checkpoint computes such vectors of documents.
+
+        Args:
+            store: name of the store, for the error message.
+            recipe: how the checkpoint pools documents.
+
+        Raises:
+            SelectionError: the model or the pooling differs.
+        """
+        name, digest = checkpoint.description.name, checkpoint.description.weights_sha256
+        if digest != self.weights_sha256:
+            raise SelectionError(
+                f"The sentence vectors of {store} were computed with {self.model} (weights digest "
+                f"{self.weights_sha256[:12]}…), but {name} has the digest {digest[:12]}…. Choose the model "
+                "of the store, or run the corpus again with this model."
+            )
+        actual = json.loads(json.dumps(recipe.about))  # as in the manifest
+        names = [key for key in actual if self.recipe.get(key) != actual[key]]
+        if names or checkpoint.description.sentence_model_sha256 != self.modules_sha256:
+            difference = (
+                f"{names[0]} is {actual[names[0]]!r} instead of {self.recipe.get(names[0])!r}"
+                if names
+                else "the files of its modules differ"
+            )
+            raise SelectionError(
+                f"The sentence vectors of {store} have another pooling than the documents of this search: "
+                f"{difference}. Use the model's default prompt for documents and all dimensions."
+            )
+
+
 @dataclass(frozen=True, eq=False)
 class VectorSet:
     """Vectors of texts.
@@ -61,6 +111,7 @@ class VectorSet:
         digest: SHA-256 of vectors, ids and texts. Sets with the same name and digest are equal.
         note: how the vectors were computed; "" if unknown.
         file: the file, if its vectors are memory-mapped; it is checked before each access.
+        origin: the model and the pooling of a store's sentence vectors; None if they are unknown.
     """
 
     name: str
@@ -71,6 +122,7 @@ class VectorSet:
     digest: str
     note: str = ""
     file: MappedFile | None = None
+    origin: VectorOrigin | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VectorSet) and (self.name, self.digest) == (other.name, other.digest)
@@ -144,7 +196,7 @@ class DocumentVectors(SentenceList):
     has_list = False
 
     def read_list(self, file: Path, column: str | None, as_named: bool) -> Any:  # noqa: ARG002
-        """Return the vectors of a file."""
+        """Return the vectors of a file or a store."""
         return read_vectors(file)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> Any:  # noqa: ARG002
@@ -172,7 +224,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
     Args:
         file: a Parquet or JSON lines file with a column of lists, an NPZ file with a matrix (see
             `VECTOR_NAMES`, `ID_NAMES` and `TEXT_NAMES` for the names), or an NPY file that is a matrix; or
-            the folder of a store, whose `mean_vectors` are used.
+            the folder of a store, whose sentence vectors are used, or its `mean_vectors` if it has none.
         progress: called with the number of vectors' bytes in the digest and their total.
 
     Raises:
@@ -183,8 +235,9 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
     path = Path(file).expanduser()
     if path.is_dir():
         from bert_probe.corpus.store import open_corpus
+        from bert_probe.corpus.store_vectors import store_vectors
 
-        return mean_vectors(open_corpus(path))
+        return store_vectors(open_corpus(path), progress)
     try:
         if path.suffix.lower() == ".npy":
             mapped = MappedFile.of(path)
@@ -307,45 +360,6 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
         )
 
 
-def mean_vectors(store: Store) -> VectorSet:
-    """Return the mean of the stored token vectors of each sentence, in the last layer with stored vectors.
-
-    With whole words, it is the mean of the vectors of the words.
-
-    Raises:
-        UnavailableError: the store has no vectors.
-        StoreError: the store is broken.
-        OutOfMemoryError: the vectors do not fit into memory.
-    """
-    from bert_probe.corpus.inputs import VECTORS
-    from bert_probe.corpus.schema import ROWS, store_errors
-
-    if not store.layers:
-        raise UnavailableError(
-            f"{store.folder.name} has no token vectors. Build it with --keep profiles,vectors, or give a "
-            "file of sentence vectors."
-        )
-    layer = max(store.layers)
-    with store_errors(store.folder.name):
-        tokens = LayerVectors(store.files(VECTORS), layer)
-        rows = store.table(ROWS).to_table(columns=["row", "text", "tokens_dropped"])
-        numbers = rows["row"].to_numpy()
-        size = 12 * len(numbers) * tokens.hidden
-        with reserved_memory(size, store.folder.name, "Use a smaller store."):
-            means = np.zeros((len(numbers), tokens.hidden))
-            counts = np.zeros((len(numbers), 1))
-            for batch in tokens.batches:
-                starts = np.flatnonzero(np.r_[True, batch.rows[1:] != batch.rows[:-1]])
-                indices = np.searchsorted(numbers, batch.rows[starts])
-                means[indices] += np.add.reduceat(batch.vectors, starts, axis=0, dtype=np.float64)
-                counts[indices, 0] += np.diff(np.r_[starts, len(batch.rows)])
-            means = (means / np.maximum(counts, 1)).astype(np.float32)
-        columns = numbers, rows["text"].to_pylist(), rows["tokens_dropped"].to_numpy()
-    unit = "word" if store.question.words else "token"
-    note = f"Mean of the stored {unit} vectors of layer {layer}."
-    return make_vector_set(store.folder.name, means, *columns, note)
-
-
 def make_vector_set(
     name: str,
     vectors: Array,
@@ -355,8 +369,13 @@ def make_vector_set(
     note: str = "",
     file: MappedFile | None = None,
     progress: Progress = no_progress,
+    digest: str = "",
+    origin: VectorOrigin | None = None,
 ) -> VectorSet:
     """Return vectors in memory as a set, after checking them; see `VectorSet` for the arguments.
+
+    Args:
+        digest: digest of the contents; by default, it is computed.
 
     Raises:
         TextError: the vectors are not a matrix of numbers, or the other columns have another length.
@@ -382,15 +401,21 @@ def make_vector_set(
             raise TextError(f"{name} has {count:,} vectors, but {shape[0]:,} {column}.")
     identifiers = tuple(map(str, range(1, count + 1) if ids is None else ids))
     lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)
-    digest, content = hashlib.sha256(), memoryview(matrix.data).cast("B")
+    counts = None if dropped is None else read_only(_token_counts(dropped, name))
+    vector_set = VectorSet(name, read_only(matrix), identifiers, lines, counts, digest, note, file, origin)
+    return vector_set if digest else replace(vector_set, digest=_digest(vector_set, progress))
+
+
+def _digest(vectors: VectorSet, progress: Progress) -> str:
+    """Return the SHA-256 of the vectors, IDs and texts of a set."""
+    digest, content = hashlib.sha256(), memoryview(vectors.vectors.data).cast("B")
     for start in range(0, len(content), _DIGEST_BLOCK):
         progress(start, len(content))
-        if file is not None:
-            file.check()
+        if vectors.file is not None:
+            vectors.file.check()
         digest.update(content[start : start + _DIGEST_BLOCK])
-    digest.update("\n".join([*identifiers, *(lines or ())]).encode("utf-8", "surrogatepass"))
-    counts = None if dropped is None else read_only(_token_counts(dropped, name))
-    return VectorSet(name, read_only(matrix), identifiers, lines, counts, digest.hexdigest(), note, file)
+    digest.update("\n".join([*vectors.ids, *(vectors.texts or ())]).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def _token_counts(values: Any, name: str) -> Array:

@@ -90,8 +90,8 @@ VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
 
 
 def vector_files() -> dict[str, Path]:
-    """Return name → file for files in the configured folders that may contain document vectors."""
-    by_name: dict[str, Path] = {}
+    """Return name → path for the stores, and the files next to them that may contain document vectors."""
+    by_name = stores()
     for parent in _configured_folders():
         if not (parent / MANIFEST).is_file():
             with suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +14,10 @@ from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.corpus.health import CorpusHealth, CorpusHealthResult
+from bert_probe.corpus.inputs import SENTENCE_VECTORS
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.vector_files import VectorSet, make_vector_set, mean_vectors, parse_vectors
+from bert_probe.corpus.store_vectors import store_vectors
+from bert_probe.corpus.vector_files import VectorSet, make_vector_set, parse_vectors
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import Document, DocumentList
@@ -88,18 +91,23 @@ def render_vectors(checkpoint: Checkpoint) -> None:
 
 
 def render_store(store: Store) -> None:
-    """Draw the health of the mean token vectors of a store."""
-    if not store.layers:
-        st.info("This store has no vectors. Build it with --keep profiles,vectors.")
+    """Draw the health of the sentence vectors of a store, or of the means of its token vectors."""
+    if not store.layers and not store.has(SENTENCE_VECTORS):
+        st.info("This store has no vectors. Build it with --keep profiles,sentence_vectors.")
         return
     _check_count(store.rows, f"corpus health {store.folder.name}")
     vectors = jobs.run(
-        "mean vectors", store.digest, "Compute the means", lambda _: mean_vectors(store), start=True
+        "store vectors",
+        store.digest,
+        "Read the vectors",
+        partial(store_vectors, store),
+        unit="B",
+        activity="Reading",
+        start=True,
     )
     if vectors is not None:
-        blocks.caveat(
-            f"A store has token vectors only. {vectors.note} It may differ from the model's own pooling."
-        )
+        if vectors.note:
+            blocks.caveat(state.escape(vectors.note, 1000))
         _health(vectors)
 
 

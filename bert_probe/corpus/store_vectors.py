@@ -1,0 +1,96 @@
+"""The vectors of the sentences of a store: those that it keeps, or the means of its token vectors."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from bert_probe.corpus.inputs import SENTENCE_VECTORS, VECTORS
+from bert_probe.corpus.schema import ROWS, store_errors
+from bert_probe.corpus.store import Store
+from bert_probe.corpus.vector_files import VectorOrigin, VectorSet, make_vector_set
+from bert_probe.corpus.vector_index import LayerVectors
+from bert_probe.errors import UnavailableError
+from bert_probe.model.preflight import reserved_memory
+from bert_probe.model.progress import Progress, no_progress
+
+
+def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
+    """Return the sentence vectors of a store, or its `mean_vectors` if it has none.
+
+    Args:
+        progress: called with the number of vectors' bytes read and their total.
+
+    Raises:
+        UnavailableError: the store has no vectors.
+        StoreError: the store is broken.
+        OutOfMemoryError: the vectors do not fit into memory.
+    """
+    if not store.has(SENTENCE_VECTORS):
+        return mean_vectors(store)
+    name, description, count = store.folder.name, store.manifest["sentence_vectors"], store.rows
+    size = 4 * count * description["size"]
+    with store_errors(name), reserved_memory(size, name, "Use a smaller store."):
+        vectors = np.empty((count, description["size"]), np.float32)
+        numbers, dropped, done = np.empty(count, np.int64), np.empty(count, np.int64), 0
+        for batch in store.table(SENTENCE_VECTORS).to_batches():
+            if any(column.null_count for column in (*batch.columns, batch["vector"].flatten())):
+                raise ValueError("a sentence without a vector")
+            block = slice(done, done + len(batch))
+            vectors[block] = batch["vector"].flatten().to_numpy().reshape(len(batch), -1)
+            numbers[block], dropped[block] = batch["row"].to_numpy(), batch["tokens_dropped"].to_numpy()
+            done += len(batch)
+            progress(done * size // count, size)
+        rows = store.table(ROWS).to_table(columns=["row", "text"])
+        if done != count or not np.array_equal(rows["row"].to_numpy(), numbers):
+            raise ValueError("the tables have different sentences")
+        model = store.manifest["model"]
+        origin = VectorOrigin(
+            model["model"],
+            model["weights_sha256"],
+            description["recipe"],
+            model.get("sentence_model_sha256", ""),
+        )
+        digest = hashlib.sha256(f"{store.digest} {SENTENCE_VECTORS}".encode()).hexdigest()
+        columns = numbers, rows["text"].to_pylist(), dropped
+        return make_vector_set(name, vectors, *columns, digest=digest, origin=origin)
+
+
+def mean_vectors(store: Store) -> VectorSet:
+    """Return the mean of the stored token vectors of each sentence, in the last layer with stored vectors.
+
+    With whole words, it is the mean of the vectors of the words.
+
+    Raises:
+        UnavailableError: the store has no vectors.
+        StoreError: the store is broken.
+        OutOfMemoryError: the vectors do not fit into memory.
+    """
+    if not store.layers:
+        raise UnavailableError(
+            f"{store.folder.name} has no vectors. Build it with --keep profiles,sentence_vectors, or give "
+            "a file of vectors."
+        )
+    layer = max(store.layers)
+    with store_errors(store.folder.name):
+        tokens = LayerVectors(store.files(VECTORS), layer)
+        rows = store.table(ROWS).to_table(columns=["row", "text", "tokens_dropped"])
+        numbers = rows["row"].to_numpy()
+        size = 12 * len(numbers) * tokens.hidden
+        with reserved_memory(size, store.folder.name, "Use a smaller store."):
+            means = np.zeros((len(numbers), tokens.hidden))
+            counts = np.zeros((len(numbers), 1))
+            for batch in tokens.batches:
+                starts = np.flatnonzero(np.r_[True, batch.rows[1:] != batch.rows[:-1]])
+                indices = np.searchsorted(numbers, batch.rows[starts])
+                means[indices] += np.add.reduceat(batch.vectors, starts, axis=0, dtype=np.float64)
+                counts[indices, 0] += np.diff(np.r_[starts, len(batch.rows)])
+            means = (means / np.maximum(counts, 1)).astype(np.float32)
+        columns = numbers, rows["text"].to_pylist(), rows["tokens_dropped"].to_numpy()
+    unit = "word" if store.question.words else "token"
+    note = (
+        f"{store.folder.name} has no sentence vectors (--keep sentence_vectors). The means of its {unit} "
+        f"vectors in layer {layer} are used, which may differ from the model's own pooling."
+    )
+    return make_vector_set(store.folder.name, means, *columns, note)
