@@ -400,7 +400,7 @@ EXAMPLES = (
         DimensionCurve("model", prompt="none"), many_sentences, {"pooling": "cls", "prompt": None}
     ),
     QuestionExample(
-        SimilarityCalibration("model", prompt="none", dimensions=32),
+        SimilarityCalibration("model", prompt="none", dimensions=32, pair_prompt="none"),
         many_sentences,
         {"pooling": "cls", "prompt": None, "dimensions": None},
     ),
