@@ -402,7 +402,7 @@ EXAMPLES = (
     QuestionExample(
         SimilarityCalibration("model", prompt="none", dimensions=32, pair_prompt="none"),
         many_sentences,
-        {"pooling": "cls", "prompt": None, "dimensions": None},
+        {"pooling": "cls", "prompt": None, "dimensions": None, "pair_prompt": None},
     ),
     QuestionExample(
         RankSwap("Where are the boats?", "d2", max_words=2, document_prompt="none", dimensions=32),
