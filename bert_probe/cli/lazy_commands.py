@@ -357,6 +357,7 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
     """Return the sentences in FILE; () if a file option is passed instead."""
     from bert_probe.errors import SelectionError
+    from bert_probe.runtime.progress import terminal_bar
 
     options = [file.option for file in inputs.files.values()]
     passed = [file.option for name, file in inputs.files.items() if values[name] is not None]
@@ -371,12 +372,14 @@ def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
         return ()
     if inputs.can_skip:
         return _documents(values)
-    return inputs.read_list(values["file"], column, values["as_named"])
+    with terminal_bar("Reading", "B") as progress:
+        return inputs.read_list(values["file"], column, values["as_named"], progress)
 
 
 def _documents(values: Mapping[str, Any]) -> DocumentList:
     """Return the documents in a file, a folder or a corpus store, and print which rows were skipped."""
     from bert_probe.cli.options import print_message
+    from bert_probe.runtime.progress import terminal_bar
     from bert_probe.text.documents import read_documents
 
     file: Path = values["file"]
@@ -384,7 +387,8 @@ def _documents(values: Mapping[str, Any]) -> DocumentList:
         from bert_probe.corpus.store import open_corpus
 
         return open_corpus(file).documents
-    documents = read_documents(file, values["as_named"], values["skip_broken"])
+    with terminal_bar("Reading", "B") as progress:
+        documents = read_documents(file, values["as_named"], values["skip_broken"], progress)
     if documents.skipped_sentence:
         print_message(documents.skipped_sentence)
     return documents

@@ -195,9 +195,15 @@ class DocumentVectors(SentenceList):
     list_option = "--documents"
     has_list = False
 
-    def read_list(self, file: Path, column: str | None, as_named: bool) -> Any:  # noqa: ARG002
+    def read_list(
+        self,
+        file: Path,
+        column: str | None,  # noqa: ARG002
+        as_named: bool,  # noqa: ARG002
+        progress: Progress = no_progress,
+    ) -> Any:
         """Return the vectors of a file or a store."""
-        return read_vectors(file)
+        return read_vectors(file, progress)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> Any:  # noqa: ARG002
         """Return the vectors in the contents of a file with this name."""
