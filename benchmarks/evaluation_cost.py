@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 import bert_probe
 from benchmarks.pairs import Line, paired
 from benchmarks.trace_cost import text_of
-from bert_probe.analyses.evaluation.ranking_measures import MEASURES
+from bert_probe.analyses.evaluation.measures import MEASURES
 from bert_probe.text.documents import Document, DocumentList, as_documents
 from bert_probe.text.retrieval_data import Judgments
 

@@ -25,7 +25,7 @@ from .analyses.comparison.minimal_pair import MinimalPair as MinimalPair
 from .analyses.comparison.minimal_pair import MinimalPairRow as MinimalPairRow
 from .analyses.comparison.model_change import HeadChange as HeadChange
 from .analyses.comparison.model_change import VectorChange as VectorChange
-from .analyses.comparison.parameter_change import ParameterChange as ParameterChange
+from .analyses.comparison.model_change import ParameterChange as ParameterChange
 from .analyses.evaluation.label_evaluation import LabelEvaluation as LabelEvaluation
 from .analyses.evaluation.retrieval_evaluation import RetrievalEvaluation as RetrievalEvaluation
 from .analyses.evaluation.similarity_evaluation import SimilarityEvaluation as SimilarityEvaluation
@@ -63,8 +63,8 @@ from .analyses.vectors.similarity import SimilarityBaseline as SimilarityBaselin
 from .analyses.vectors.token_map import CorpusTokenMap as CorpusTokenMap
 from .analyses.vectors.token_map import TokenMap as TokenMap
 from .analyses.vectors.word_in_context import WordInContext as WordInContext
-from .analyses.vocabulary.fertility import Fertility as Fertility
-from .analyses.vocabulary.fertility import FertilityChange as FertilityChange
+from .analyses.vocabulary.tokens import Fertility as Fertility
+from .analyses.vocabulary.tokens import FertilityChange as FertilityChange
 from .analyses.vocabulary.tokens import Tokens as Tokens
 from .analyses.vocabulary.vocabulary import Neighbors as Neighbors
 from .analyses.vocabulary.vocabulary import Vocabulary as Vocabulary

@@ -234,6 +234,7 @@ MIXED = {
     "ui.compare",
     "ui.context",
     "ui.corpus",
+    "ui.evaluate",
     "ui.heads",
     "ui.overview",
     "ui.parameters",

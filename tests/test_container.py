@@ -13,7 +13,7 @@ import click
 import yaml
 
 from bert_probe.cli.app import app
-from bert_probe.server import hosts
+from bert_probe.server import access
 from tests.helpers.scripts import load_script
 
 ROOT = Path(__file__).parents[1]
@@ -79,7 +79,7 @@ def test_compose_restricts_the_container() -> None:
     assert service["ports"] == ["127.0.0.1:8501:8501"], "other machines reach it only through a proxy"
     assert {"mem_limit", "pids_limit"} <= service.keys()
     variables = {option.envvar for option in app.params if isinstance(option.envvar, str)}
-    assert service["environment"].keys() <= variables | {hosts.VARIABLE}
+    assert service["environment"].keys() <= variables | {access.HOSTS_VARIABLE}
 
 
 def test_header_of_a_space_names_the_port_and_the_kind() -> None:

@@ -112,12 +112,12 @@ def app(
     # Imported here because importing the web server takes a second, and other commands do not need it.
     with long_lived_imports():
         from bert_probe.runtime import permissions
-        from bert_probe.server import authorization
+        from bert_probe.server import access
         from bert_probe.server.start import start
 
     allowed = None
     if public:
-        has_token = bool(authorization.token(token_file))
+        has_token = bool(access.token(token_file))
         allowed = permissions.public((models or "").split(","), origins, trusted_proxies or 0, has_token)
 
     content = None if view is None else _read_checked(view)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.retrieval.calibration import random_pair_scores
-from bert_probe.analyses.vectors.clusters import cluster, cluster_words
+from bert_probe.analyses.vectors.layouts import cluster, cluster_words
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.retrieval.calibration import MAX_PAIRS, pair_indices, pair_scores, percentile_of
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.retrieval.scorers import PromptedSearch
 from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import encode_texts
-from bert_probe.analyses.vectors.similarity_scores import score, scores, scores_of_rows
+from bert_probe.analyses.vectors.similarity import score, scores, scores_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Number, Text
 from bert_probe.core.provenance import InputRecord

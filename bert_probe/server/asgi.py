@@ -29,11 +29,10 @@ from bert_probe.api.routes import routes as api_routes
 from bert_probe.errors import AddressError
 from bert_probe.runtime import permissions
 from bert_probe.server import (
-    authorization,
+    access,
     bertviz_frames,
     callbacks,
     connections,
-    hosts,
     paths,
     responses,
     sessions,
@@ -266,14 +265,14 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
     """Return the additional routes for the Streamlit app.
 
     Args:
-        names: Allowed host names, in addition to those in `hosts.VARIABLE`.
+        names: Allowed host names, in addition to those in `access.HOSTS_VARIABLE`.
         token: Token that other machines need for the API; if "", the API answers this machine only.
     """
     return [
         Route("/health", health),
         Route("/robots.txt", robots),
         *api_routes(
-            authorization.Authorization(hosts.additional_names(names), token).refusal, bert_probe.__version__
+            access.Authorization(access.additional_names(names), token).refusal, bert_probe.__version__
         ),
         # Streamlit serves the default page only at /.
         Route(f"/{FRONT_PAGE}", to_front_page),
@@ -298,7 +297,7 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
         *proxies,
         Middleware(SecurityHeaders),
         *limits,
-        Middleware(hosts.AllowedHosts, hosts.additional_names(names), address),
+        Middleware(access.AllowedHosts, access.additional_names(names), address),
         Middleware(WithoutMetrics),
         Middleware(visitors.BoundedUploads),
     ]
@@ -320,17 +319,17 @@ def app_arguments(
     """Return the keyword arguments for `st.App`, which do not depend on how the app is started.
 
     Args:
-        names: Allowed host names, in addition to those of this machine and those in `hosts.VARIABLE`.
+        names: Allowed host names, in addition to those of this machine and those in `access.HOSTS_VARIABLE`.
         token_file: File with the token that other machines need for the API. By default, the environment
-            variable `authorization.VARIABLE` contains the token.
-        address: Address that the server listens on; "" for a wildcard address. See `hosts.AllowedHosts`.
+            variable `access.TOKEN_VARIABLE` contains the token.
+        address: Address that the server listens on; "" for a wildcard address. See `access.AllowedHosts`.
 
     Raises:
         AddressError: A host name or the token is invalid.
     """
     return {
         "script_path": MAIN_SCRIPT,
-        "routes": routes(names, authorization.token(token_file)),
+        "routes": routes(names, access.token(token_file)),
         "middleware": middleware(names, address),
         "lifespan": lifespan,
     }
@@ -343,8 +342,10 @@ def apply_settings() -> None:
     command line and in environment variables take precedence.
     """
     try:
-        settings = paths.settings() | {"server.allowedHosts": [*hosts.own_names(), *hosts.additional_names()]}
-        authorization.token()
+        settings = paths.settings() | {
+            "server.allowedHosts": [*access.own_names(), *access.additional_names()]
+        }
+        access.token()
         paths.playground()
     except AddressError as error:
         sys.exit(f"bert-probe: {error}")

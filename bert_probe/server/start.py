@@ -21,7 +21,7 @@ from uvicorn.config import LOGGING_CONFIG
 from bert_probe.errors import AddressError
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.permissions import Permissions
-from bert_probe.server import asgi, hosts, paths, text_store
+from bert_probe.server import access, asgi, paths, text_store
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # wildcard address -> loopback address
 
@@ -42,7 +42,7 @@ def start(
     Args:
         port: TCP port, 1 to 65535.
         host: Address to listen on; by default the address in the settings, which serves this machine only.
-        names: Additional allowed host names; see `hosts`.
+        names: Additional allowed host names; see `access`.
         browser: Whether to open a browser, if there is a display.
         view: Content of a view file that the printed URL opens, see `view_files`.
         token_file: File with the token that other machines need for the API.
@@ -66,7 +66,7 @@ def start(
     paths.set_playground(playground)
     address = "" if host in _WILDCARDS else host
     answers_to = list(
-        dict.fromkeys((*hosts.own_names(), *filter(None, [address]), *hosts.additional_names(names)))
+        dict.fromkeys((*access.own_names(), *filter(None, [address]), *access.additional_names(names)))
     )
     # Streamlit reads the settings file next to the started script last, so its settings override those in the
     # current folder and in the home folder.
@@ -79,7 +79,7 @@ def start(
     if host in _WILDCARDS:
         message += (
             f"\nIt listens on all addresses of this machine, but answers only to {', '.join(answers_to)}. "
-            f"Add other host names with --allow or {hosts.VARIABLE}."
+            f"Add other host names with --allow or {access.HOSTS_VARIABLE}."
         )
     if allowed.is_public:
         message += f"\nIt is public: its users can open {', '.join(allowed.models)}, and nothing is saved."

@@ -20,9 +20,8 @@ from bert_probe.runtime import permissions
 from bert_probe.text.words import Unit
 from bert_probe.ui.components import strip
 from bert_probe.ui.state import escape
-from bert_probe.views.strip import StripToken
+from bert_probe.views.text import StripToken, place_name, ruler_number, shorten
 from bert_probe.views.text import labels as labels
-from bert_probe.views.text import place_name, ruler_number, shorten
 from bert_probe.views.text import positions as positions
 
 TASK_LABELS: Final = {

@@ -17,10 +17,11 @@ from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.model_change import (
     HeadChange,
     HeadChangeResult,
+    ParameterChange,
+    ParameterChangeResult,
     VectorChange,
     VectorChangeResult,
 )
-from bert_probe.analyses.comparison.parameter_change import ParameterChange, ParameterChangeResult
 from bert_probe.analyses.outputs.fill_mask import default_position, mask_position
 from bert_probe.analyses.outputs.prediction import CERTAINTY
 from bert_probe.analyses.vectors.similarity import SimilarityBaseline, SimilarityBaselineResult

@@ -35,8 +35,7 @@ from bert_probe.views.heatmaps import (
 )
 from bert_probe.views.measures import CHANGES
 from bert_probe.views.selection import digest
-from bert_probe.views.strip import Mark, StripToken
-from bert_probe.views.text import describe_place, ruler_number, shorten
+from bert_probe.views.text import Mark, StripToken, describe_place, ruler_number, shorten
 
 MAX_TOKENS_AT_ONCE = 32
 """Maximum number of tokens for which patching, under a second long, starts without a click."""

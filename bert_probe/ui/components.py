@@ -17,9 +17,8 @@ from streamlit.components.v2 import component
 from bert_probe.server import responses
 from bert_probe.views import built
 from bert_probe.views import matrix as matrix_views
-from bert_probe.views import strip as strip_views
 from bert_probe.views.matrix import Cell, Heatmap, HeatmapSpec
-from bert_probe.views.strip import StripToken
+from bert_probe.views.text import StripToken, selected_position, strip_data, strip_digest
 
 if TYPE_CHECKING:
     from bert_probe.analyses.vectors.token_map import TokenMapResult
@@ -72,10 +71,10 @@ def strip(
     selected position is selected. `row` keeps all tokens in one scrolling row. Raises ValueError for a
     repeated position, or if `selected` is not one of the positions.
     """
-    name = strip_views.digest(pieces) if text is None else text
+    name = strip_digest(pieces) if text is None else text
     revision, report = latest_choice(key, "token", name)
-    position = strip_views.selected_position(report, pieces, selected)
-    data = strip_views.strip_data(pieces, key=key, of=name, label=label, selectable=selectable, row=row)
+    position = selected_position(report, pieces, selected)
+    data = strip_data(pieces, key=key, of=name, label=label, selectable=selectable, row=row)
     _strip(key=key, data={**data, "revision": revision, "selected": position}, on_token_change=_ignore)
     return None if selectable == "none" else position
 

@@ -26,8 +26,7 @@ from bert_probe.ui.components import heatmap, strip
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.ui.sentence_input import CONTEXT
 from bert_probe.views.heatmaps import word_in_context_heatmap
-from bert_probe.views.strip import StripToken
-from bert_probe.views.text import shorten
+from bert_probe.views.text import StripToken, shorten
 
 MAX_SENTENCES = 50
 """Maximum number of sentences on the Context page."""

@@ -26,9 +26,8 @@ from bert_probe.ui.components import model_view
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, SECOND
 from bert_probe.ui.head_measures import choose_measure
-from bert_probe.views import histograms
 from bert_probe.views.measures import MEASURES
-from bert_probe.views.model_view import HeadThumbnail
+from bert_probe.views.model_view import HeadThumbnail, histogram_payload, histogram_span
 
 _ORDERS: Final = {
     "typical": "Most typical",
@@ -77,7 +76,7 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
     """Draw a small histogram for each head, and a table of its mean and range."""
     statistics = result.statistics
     measure = MEASURES[result.question.measure]
-    payload = histograms.payload(
+    payload = histogram_payload(
         statistics.bins,
         result.edges,
         {
@@ -92,7 +91,7 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
         chosen=head,
     )
     model_view(payload, statistics.means.shape, key="corpus_heads", on_open=_open)
-    bins = histograms.span(statistics.bins, from_zero=True)
+    bins = histogram_span(statistics.bins, from_zero=True)
     low, high = result.edges[bins.start], result.edges[bins.stop]
     blocks.caveat(
         "One histogram per head, over all rows; all heads share the same axes. Horizontal axis: "

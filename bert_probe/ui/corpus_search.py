@@ -35,8 +35,7 @@ from bert_probe.ui.components import strip
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import as_text
 from bert_probe.views.palette import HEADS
-from bert_probe.views.strip import StripToken, digest
-from bert_probe.views.text import shorten
+from bert_probe.views.text import StripToken, shorten, strip_digest
 
 _COUNTS: Final = {"20": "20", "50": "50", "200": "200"}
 _GROUPINGS: Final = {"group": "Clusters", "before": "The previous word", "after": "The next word"}
@@ -188,7 +187,7 @@ def _choose_word(trace: Trace) -> Unit:
     ]
     selected = [unit.positions for unit in units].index(current.positions)
     # A selected word stays selected until another text or word is requested.
-    text = f"{st.session_state.get(_REQUESTS, 0)} {digest(tokens)}"
+    text = f"{st.session_state.get(_REQUESTS, 0)} {strip_digest(tokens)}"
     st.caption("Click a word to search for similar contexts.")
     index = strip(
         tokens, key="near_strip", label="Search word", selectable="one", selected=selected, text=text

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation, LabelEvaluationResult
@@ -14,6 +17,7 @@ from bert_probe.analyses.evaluation.similarity_evaluation import (
     SimilarityEvaluation,
     SimilarityEvaluationResult,
 )
+from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8
 from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.core.inputs import TABLE, FileInput
@@ -23,8 +27,9 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
-from bert_probe.ui import blocks, evaluation_figures, jobs, second_model, sentence_input, state, workbench
+from bert_probe.ui import blocks, jobs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
 from bert_probe.views.text import shorten
 
 MAX_TEXTS = 20_000
@@ -50,6 +55,10 @@ _MEASURES = {
     "calibration_error": "expected calibration error",
     "v_measure": "V-measure",
 }
+_MAX_POINTS = 2_000
+"""Maximum number of points of a scatter plot."""
+_PRECISION_COLORS = {FLOAT32: ACCENT, INT8: SECOND, BINARY: GRAY}
+_PRECISION_SYMBOLS = {FLOAT32: "circle", INT8: "square", BINARY: "diamond"}
 
 
 @dataclass(frozen=True)
@@ -165,7 +174,7 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     _headline(result)
     _summary(result, "sts", data)
     blocks.chart(
-        evaluation_figures.score_scatter(result),
+        score_scatter(result),
         "Scatter plot of the score of the model by the judged score, one point per pair",
     )
     table = "moved" if result.has_other else "pairs"
@@ -300,7 +309,7 @@ def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     with right:
         st.header("Reliability", anchor=False)
         blocks.chart(
-            evaluation_figures.reliability(result.showing(show="reliability").table()),
+            reliability(result.showing(show="reliability").table()),
             "Accuracy by confidence: on the diagonal, both are equal",
         )
     table = "moved" if result.has_other else "texts"
@@ -382,8 +391,97 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         st.header("Shorter vectors", anchor=False)
         curve = result.showing(show="curve")
         blocks.chart(
-            evaluation_figures.quality_curve(curve.table(), measure, title),
+            quality_curve(curve.table(), measure, title),
             f"{title} by the size of a vector, with 95% intervals",
         )
         blocks.table(curve.table(), f"{title} of each vector format")
         export(curve, "vector-curve", label="Export the curve", data=data)
+
+
+def score_scatter(result: SimilarityEvaluationResult) -> Any:
+    """Return a scatter plot of the scores of the model, or of two models, by the judged scores."""
+    rows = np.arange(len(result.labels))
+    if len(rows) > _MAX_POINTS:
+        rows = np.sort(np.random.default_rng(0).choice(len(rows), _MAX_POINTS, replace=False))
+    figure = go.Figure()
+    names = ("model", "other model") if result.has_other else (result.models[0].recipe.score_name,)
+    lines = np.array([row.line for row in result.pairs.rows])
+    for model, name, color, symbol in zip(
+        result.models, names, (ACCENT, SECOND), ("circle", "diamond"), strict=False
+    ):
+        figure.add_scatter(
+            x=result.labels[rows],
+            y=model.values[1][rows],
+            mode="markers",
+            marker={"color": color, "symbol": symbol, "size": 5, "opacity": 0.5},
+            name=name,
+            customdata=lines[rows],
+            hovertemplate="line %{customdata}: judged %{x:.2f}, score %{y:.4f}<extra></extra>",
+        )
+    return apply_layout(
+        figure,
+        340,
+        legend="above" if result.has_other else None,
+        xaxis={"title": "judged score", "zeroline": False},
+        yaxis={"title": result.models[0].recipe.score_name, "zeroline": False},
+    )
+
+
+def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
+    """Return a measure, with its interval, by the size of a vector in bytes."""
+    figure = go.Figure()
+    for precision, part in curve.groupby("precision", sort=False):
+        figure.add_scatter(
+            x=part["bytes_per_vector"],
+            y=part[measure],
+            error_y={
+                "type": "data",
+                "array": part["high"] - part[measure],
+                "arrayminus": part[measure] - part["low"],
+                "thickness": 1,
+            },
+            mode="lines+markers",
+            line={"color": _PRECISION_COLORS[str(precision)]},
+            marker={"symbol": _PRECISION_SYMBOLS[str(precision)], "size": 8},
+            name=str(precision),
+            customdata=part["dimensions"],
+            hovertemplate="%{customdata:,} dimensions, %{x:,} bytes: %{y:.4f}",
+        )
+    sizes = sorted(set(curve["bytes_per_vector"]))
+    return apply_layout(
+        figure,
+        320,
+        legend="above",
+        xaxis={
+            "title": "bytes per vector (logarithmic)",
+            "type": "log",
+            "tickvals": sizes,
+            "ticktext": [f"{size:,}" for size in sizes],
+        },
+        yaxis={"title": title},
+    )
+
+
+def reliability(bins: pd.DataFrame) -> Any:
+    """Return the accuracy by the mean confidence of each bin, next to the diagonal of equal values."""
+    filled = bins[bins["texts"] > 0]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[0, 1], y=[0, 1], mode="lines", line={"color": GRAY, "dash": "dash"}, name="equal", hoverinfo="skip"
+    )
+    figure.add_scatter(
+        x=filled["confidence"],
+        y=filled["accuracy"],
+        mode="lines+markers",
+        line={"color": ACCENT},
+        name="logistic regression",
+        customdata=filled["texts"],
+        hovertemplate="%{customdata:,} texts: confidence %{x:.2f}, accuracy %{y:.2f}<extra></extra>",
+    )
+    return apply_layout(
+        figure,
+        320,
+        legend="above",
+        xaxis={"title": "confidence", "range": [0, 1.02]},
+        yaxis={"title": "accuracy", "range": [0, 1.02]},
+    )

@@ -32,8 +32,7 @@ from bert_probe.views import heatmaps
 from bert_probe.views.heatmaps import find_heads_heatmap, head_grid
 from bert_probe.views.measures import LABELLING, MEASURES
 from bert_probe.views.palette import SHARES, Scale
-from bert_probe.views.strip import StripToken
-from bert_probe.views.text import describe_place, ruler_number, shorten
+from bert_probe.views.text import StripToken, describe_place, ruler_number, shorten
 
 _PARTS = {
     "profiles": "Profiles",

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.comparison.parameter_change import ParameterChangeResult
+from bert_probe.analyses.comparison.model_change import ParameterChangeResult
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, Parameters
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint

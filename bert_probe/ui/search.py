@@ -11,6 +11,7 @@ import streamlit as st
 from bert_probe.analyses.attribution.attribution import SimilarityAttribution
 from bert_probe.analyses.retrieval.late_interaction import TokenMatches
 from bert_probe.analyses.retrieval.rank_swap import RankSwap
+from bert_probe.analyses.retrieval.scorers import QUERY_PROMPTS
 from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,
@@ -27,7 +28,6 @@ from bert_probe.analyses.retrieval.search_explanation import (
     TermContributions,
     TokenContributions,
 )
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
 from bert_probe.core.inputs import DOCUMENTS_FILE
@@ -46,7 +46,6 @@ from bert_probe.ui import (
     sentence_input,
     state,
     url_texts,
-    vector_search,
     workbench,
 )
 from bert_probe.ui.components import heatmap
@@ -167,7 +166,7 @@ def _search(
     question: Search, checkpoint: Checkpoint, documents: DocumentList | VectorSet, truncate: bool
 ) -> None:
     if isinstance(documents, VectorSet):
-        vector_search.show_ranking(question, checkpoint, documents, truncate, _tokens, _links)
+        search_sections.show_ranking(question, checkpoint, documents, truncate, _tokens, _links)
         return
     index = _index(question, checkpoint, documents, truncate)
     result = None if index is None else _result(question, checkpoint, index, truncate)

@@ -30,7 +30,7 @@ from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import cache_key
 from bert_probe.text.sentence_files import sentence_name
-from bert_probe.ui import blocks, figures, jobs, sentence_colors, sentence_input, state, workbench
+from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export, table_bytes
 from bert_probe.views.heatmaps import sentences_heatmap
@@ -68,6 +68,8 @@ _CAVEATS = {
     "umap": "UMAP preserves neighborhoods (McInnes, Healy and Melville 2018). Distances between groups, "
     "their sizes and the axes have no meaning. The map is computed from cosine distances with a fixed seed.",
 }
+_COLOR_OPTIONS = {"none": "One color", "cluster": "Clusters"}
+_CLUSTER_SIZES = (2, 3, 5, 10, 20, 50)
 
 
 def render() -> None:
@@ -378,7 +380,7 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names:
     plane = _compute_map(result, checkpoint, truncate)
     if plane is None:
         return
-    plane, groups = sentence_colors.choose_colors(plane, result)
+    plane, groups = choose_colors(plane, result)
     if plane is None:
         return
     table, method = plane.frame().assign(sentence=list(names)), plane.question.method
@@ -459,3 +461,41 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
             "same_neighbor": st.column_config.NumberColumn("Same neighbor", format="percent"),
         },
     )
+
+
+def choose_colors(
+    plane: SentenceMapResult, result: SentencesResult
+) -> tuple[SentenceMapResult | None, Sequence[str] | None]:
+    """Draw the selectors for the colors; return the map, with clusters if they are selected, and the group of
+    each sentence. The map is None while the clusters are computed.
+    """
+    labels = sentence_input.sentence_labels(result.sentences)
+    options = _COLOR_OPTIONS | ({} if labels is None else {"label": "Labels"})
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        color = state.segmented_control(
+            "sentences_color", "Color", options, "none" if labels is None else "label"
+        )
+        if color != "cluster":
+            return plane, labels if color == "label" else None
+        sizes = [size for size in _CLUSTER_SIZES if size <= max(2, len(result.sentences) // 3)]
+        default = min(sizes, key=lambda size: abs(size - len(result.sentences) / 30))
+        size = state.segmented_control(
+            "sentences_cluster",
+            "Smallest cluster",
+            {str(size): str(size) for size in sizes},
+            str(default),
+            "Smallest number of sentences in a cluster.",
+        )
+    clustered = jobs.run(
+        "sentence clusters",
+        (plane, size),
+        "Find clusters",
+        lambda _: plane.with_clusters(result, int(size)),
+        start=True,
+    )
+    if clustered is None or clustered.clusters is None:
+        return None, None
+    if clustered.clusters.max() < 0:
+        st.info("HDBSCAN found no cluster of this size. Choose a smaller one.")
+    names = [f"{number}: {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
+    return clustered, [names[index] if index >= 0 else "" for index in clustered.clusters]

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityChange, FertilityResult
+from bert_probe.analyses.vocabulary.tokens import Fertility, FertilityChange, FertilityResult
 from bert_probe.analyses.vocabulary.vocabulary import (
     ALL,
     Neighbors,

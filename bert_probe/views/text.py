@@ -1,14 +1,20 @@
-"""Labels of tokens and words, which are shortened, because a user's text may contain a very long word."""
+"""Labels of tokens and words, shortened because a word may be very long, and the strip of a text's tokens."""
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from bert_probe.model.encoding import Token
 from bert_probe.text.words import Unit
 
 MAX_CHARACTERS = 100
 """Maximum length of a label, in characters; data files contain the complete token."""
+Mark = Literal["", "changed", "partner"]
+"""Mark of a token in a comparison: "changed" for a token without a counterpart, "partner" for the counterpart
+of the selected token."""
 
 
 def shorten(text: str) -> str:
@@ -89,3 +95,86 @@ def place_name(unit: Token | Unit) -> str:
     """Return a token or word with its place: "ground (11)", or "K10" for the tenth residue of a sequence."""
     name = shorten(unit.display)
     return f"{name} ({unit.position})" if unit.residue is None else f"{name}{unit.residue}"
+
+
+@dataclass(frozen=True)
+class StripToken:
+    """A token of a strip."""
+
+    text: str
+    position: int
+    segment: int  # 0 for the first text, 1 for the second
+    special: bool
+    joined: bool  # whether the token continues the word of the previous token
+    detail: str  # tooltip
+    mark: Mark = ""
+    number: str = ""  # small number after the text, such as that of a residue
+
+
+def strip_data(
+    pieces: Sequence[StripToken],
+    *,
+    key: str,
+    of: str,
+    label: str,
+    selectable: Literal["none", "one"] = "none",
+    row: bool = False,
+) -> dict[str, object]:
+    """Return the data of a strip as JSON.
+
+    Args:
+        pieces: The tokens in their order.
+        key: Key of the component, under which the browser stores the selection.
+        of: Identifier of the text.
+        label: Accessible name.
+        selectable: Whether a token can be selected.
+        row: Whether to keep all tokens in a single scrollable row.
+    """
+    return {
+        "key": key,
+        "of": of,
+        "digest": strip_digest(pieces),
+        "pieces": [_record(piece) for piece in pieces],
+        "label": label,
+        "row": row,
+        "selectable": selectable == "one",
+    }
+
+
+def _record(piece: StripToken) -> dict[str, object]:
+    return {
+        "text": piece.text,
+        "position": piece.position,
+        "kind": "special" if piece.special else "B" if piece.segment else "A",
+        "joined": piece.joined,
+        "detail": piece.detail,
+        "mark": piece.mark,
+        "number": piece.number,
+    }
+
+
+def strip_digest(pieces: Sequence[StripToken]) -> str:
+    """Return a hash of the tokens; a selection with another hash is stale."""
+    content = json.dumps([[piece.text, piece.position, piece.mark] for piece in pieces])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def selected_position(
+    report: Mapping[str, Any] | None, pieces: Sequence[StripToken], selected: int | None
+) -> int | None:
+    """Return the position of the token that the browser reports as selected, by default `selected`.
+
+    A reported position within a word selects the word.
+
+    Raises:
+        ValueError: A position occurs twice, or `selected` is not the position of a token.
+    """
+    positions = [piece.position for piece in pieces]
+    if len(set(positions)) != len(positions):
+        raise ValueError("Two tokens have the same position.")
+    if selected is not None and selected not in positions:
+        raise ValueError(f"selected must be the position of one of the {len(pieces)} tokens, not {selected}.")
+    position = None if report is None else report.get("position")
+    if type(position) is not int:
+        return selected
+    return max((start for start in positions if start <= position), default=selected)

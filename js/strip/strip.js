@@ -9,7 +9,7 @@ import { makeVisible } from "../core/text.js";
 import { readTheme } from "../core/theme.js";
 
 /**
- * The data from `views/strip.py`.
+ * The data from `views/text.py`.
  *
  * @typedef {object} StripData
  * @property {{text: string, position: number, kind: string, joined: boolean, detail: string, mark: string, number: string}[]}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_probe import RetrievalEvaluation, SimilarityEvaluation
-from bert_probe.analyses.evaluation.ranking_measures import MEASURES
+from bert_probe.analyses.evaluation.measures import MEASURES
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import Document, as_documents

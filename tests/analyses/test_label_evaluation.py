@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from bert_probe import LabelEvaluation, Sentences
-from bert_probe.analyses.evaluation import bootstrap, label_evaluation
+from bert_probe.analyses.evaluation import label_evaluation, measures
 from bert_probe.errors import ProbeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
@@ -65,7 +65,7 @@ def test_resamples_are_those_of_scikit_learn() -> None:
     labels, clusters = random.integers(0, 3, 20), random.integers(0, 3, 20)
     probabilities = random.dirichlet(np.ones(3), 20)
     model = label_evaluation.ClassifiedTexts(None, np.empty((20, 1)), probabilities, clusters)  # type: ignore[arg-type]
-    weights = next(bootstrap.resample_weights(20, 30))
+    weights = next(measures.resample_weights(20, 30))
     actual = label_evaluation._measures(weights, labels, model)
     for row, values in zip(weights, actual, strict=True):
         drawn = np.repeat(np.arange(20), row)
@@ -98,9 +98,9 @@ def test_blocks_of_resamples_are_bounded_by_the_numbers_of_a_measure() -> None:
         sizes.append(len(weights))
         return weights @ values / 30
 
-    actual = bootstrap.bootstrap(mean, 30, lambda done, total: calls.append((done, total)), size=200**2)
-    np.testing.assert_allclose(actual, bootstrap.bootstrap_means(values), rtol=1e-12)
-    assert max(sizes) <= bootstrap._BLOCK_NUMBERS / 200**2
+    actual = measures.bootstrap(mean, 30, lambda done, total: calls.append((done, total)), size=200**2)
+    np.testing.assert_allclose(actual, measures.bootstrap_means(values), rtol=1e-12)
+    assert max(sizes) <= measures._BLOCK_NUMBERS / 200**2
     assert calls[-1] == (2000, 2000)
     assert len(calls) == len(sizes)
 

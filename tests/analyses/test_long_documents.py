@@ -15,7 +15,7 @@ import torch
 import bert_probe
 from bert_probe import ChunkedSearch, Document, PositionEffect, Search, TruncationAudit
 from bert_probe.analyses.retrieval import chunked_search, position_effect
-from bert_probe.analyses.retrieval.passages import chunk_spans, sentence_spans
+from bert_probe.analyses.retrieval.chunked_search import chunk_spans, sentence_spans
 from bert_probe.analyses.vectors import sentences as sentence_vectors
 from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded
 from bert_probe.errors import SelectionError, TextError, UnavailableError

@@ -15,7 +15,7 @@ import pytest
 
 from bert_probe import RetrievalEvaluation, Search, read_judgments, read_retrieval_data
 from bert_probe.analyses.evaluation import retrieval_evaluation
-from bert_probe.analyses.evaluation.ranking_measures import BLOCK, MEASURES, evaluate_rankings
+from bert_probe.analyses.evaluation.measures import BLOCK, MEASURES, evaluate_rankings
 from bert_probe.analyses.evaluation.retrieval_evaluation import _order
 from bert_probe.errors import (
     EmptyTextError,

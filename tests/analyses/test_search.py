@@ -13,7 +13,7 @@ import torch
 
 import bert_probe
 from bert_probe import Document, Search, SearchExplanation
-from bert_probe.analyses.retrieval.bm25 import BM25, K1, B, words_of
+from bert_probe.analyses.retrieval.scorers import BM25, K1, B, words_of
 from bert_probe.analyses.retrieval.search import IndexedDocuments
 from bert_probe.analyses.retrieval.search_explanation import TokenContributions
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError, TooLongError

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from bert_probe import SimilarityEvaluation
-from bert_probe.analyses.evaluation import bootstrap, similarity_evaluation, vector_comparison
+from bert_probe.analyses.evaluation import measures, similarity_evaluation, vector_comparison
 from bert_probe.analyses.evaluation.vector_comparison import VectorFormat
 from bert_probe.errors import InvalidFileError, ProbeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -36,25 +36,25 @@ def test_bootstrap_equals_scipy_on_each_resample() -> None:
     labels = random.integers(0, 3, 9).astype(float)  # ties
     scores = random.normal(size=(1, 9)).round(1)
     expected = []
-    for weights in np.concatenate(list(bootstrap.resample_weights(9)))[:200]:
+    for weights in np.concatenate(list(measures.resample_weights(9)))[:200]:
         rows = np.repeat(np.arange(9), weights)
         if len({*labels[rows]}) < 2 or len({*scores[0, rows]}) < 2:
             expected.append((np.nan, np.nan))
             continue
         x, y = labels[rows], scores[0, rows]
         expected.append((stats.spearmanr(x, y).statistic, stats.pearsonr(x, y).statistic))
-    actual = bootstrap.bootstrap_correlations(labels, scores)[:200, 0]
+    actual = measures.bootstrap_correlations(labels, scores)[:200, 0]
     np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
 def test_interval_of_a_mean_is_that_of_the_binomial_distribution() -> None:
     # The mean of n resampled zeros and ones has the distribution Binomial(n, share) / n.
     values = np.array([1.0] * 30 + [0.0] * 70)
-    low, high = bootstrap.interval(bootstrap.bootstrap_means(values))
+    low, high = measures.interval(measures.bootstrap_means(values))
     expected = stats.binom.ppf([0.025, 0.975], 100, 0.3) / 100
     np.testing.assert_allclose((low, high), expected, atol=0.0101)
-    assert bootstrap.interval(bootstrap.bootstrap_means(np.ones(5))) == (1.0, 1.0)
-    assert np.isnan(bootstrap.interval(np.array([np.nan]))).all()
+    assert measures.interval(measures.bootstrap_means(np.ones(5))) == (1.0, 1.0)
+    assert np.isnan(measures.interval(np.array([np.nan]))).all()
 
 
 def test_correlations_are_those_of_sentence_transformers(minilm: Checkpoint) -> None:
@@ -142,14 +142,14 @@ def test_groups_are_bounded_and_can_be_canceled(minilm: Checkpoint) -> None:
 def test_intervals_are_those_of_paired_resamples() -> None:
     random = np.random.default_rng(3)
     labels, scores = random.normal(size=12), random.normal(size=(4, 12))
-    resamples = bootstrap.bootstrap_correlations(labels, scores).reshape(-1, 2, 4)
+    resamples = measures.bootstrap_correlations(labels, scores).reshape(-1, 2, 4)
     summary = similarity_evaluation._summarize(labels, [scores[:2], scores[2:]], no_progress)
     for measure in range(4):
         for model in range(2):
             samples = resamples[:, model, measure]
-            assert tuple(summary.intervals[model, measure]) == bootstrap.interval(samples)
+            assert tuple(summary.intervals[model, measure]) == measures.interval(samples)
         change = resamples[:, 1, measure] - resamples[:, 0, measure]
-        assert tuple(summary.change_intervals[1, measure]) == bootstrap.interval(change)
+        assert tuple(summary.change_intervals[1, measure]) == measures.interval(change)
 
 
 def test_an_undefined_correlation_is_explained(minilm: Checkpoint) -> None:
@@ -166,7 +166,7 @@ def test_an_undefined_correlation_is_explained(minilm: Checkpoint) -> None:
 
 def test_resampled_correlations_stay_within_their_bounds() -> None:
     values = np.array([0.1, 0.2, 0.3, 0.7, 1.1])
-    samples = bootstrap.bootstrap_correlations(values, np.stack([3 * values, -values / 3]))
+    samples = measures.bootstrap_correlations(values, np.stack([3 * values, -values / 3]))
     assert np.nanmax(samples) == 1
     assert np.nanmin(samples) == -1
 

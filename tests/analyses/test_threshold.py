@@ -7,15 +7,14 @@ import pytest
 from sklearn import metrics
 
 from bert_probe import ScoreThreshold, Sentences, read_labeled_texts
-from bert_probe.analyses.evaluation import bootstrap
-from bert_probe.analyses.evaluation.bootstrap import RESAMPLES
+from bert_probe.analyses.evaluation import measures
+from bert_probe.analyses.evaluation.measures import RESAMPLES
 from bert_probe.analyses.retrieval import threshold
 from bert_probe.analyses.retrieval.threshold import MEASURES, ThresholdCurve
 from bert_probe.analyses.vectors import sentences
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.analyses.vectors.sentences import encode_texts
-from bert_probe.analyses.vectors.similarity import cosine_of_rows
-from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
+from bert_probe.analyses.vectors.similarity import cosine_of_rows, scores_of_rows
 from bert_probe.errors import InvalidFileError, ProbeError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
@@ -85,9 +84,9 @@ def test_resamples_equal_scikit_learn(precision: float | None, monkeypatch: pyte
     scores = np.round(random.normal(size=12), 1)
     positive = scores + random.normal(size=12) > 0.8
     monkeypatch.setattr(threshold, "RESAMPLES", 60)
-    monkeypatch.setattr(bootstrap, "_BLOCK_NUMBERS", 25 * 12)  # three blocks of at most 25 resamples
+    monkeypatch.setattr(measures, "_BLOCK_NUMBERS", 25 * 12)  # three blocks of at most 25 resamples
     expected = []
-    for weights in np.concatenate(list(bootstrap.resample_weights(12, 60))):
+    for weights in np.concatenate(list(measures.resample_weights(12, 60))):
         assert weights.sum() == 12
         a, b = np.repeat(scores, weights), np.repeat(positive, weights)
         if not b.any():

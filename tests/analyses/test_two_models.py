@@ -12,7 +12,7 @@ import torch
 
 import bert_probe
 from bert_probe import AnswerChange, HeadChange, LayerSimilarity, ParameterChange, VectorChange
-from bert_probe.analyses.comparison.parameter_change import BOTH, ONLY_A, ONLY_B, OTHER_SHAPE
+from bert_probe.analyses.comparison.model_change import BOTH, ONLY_A, ONLY_B, OTHER_SHAPE
 from bert_probe.errors import SelectionError, UnavailableError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64

@@ -21,7 +21,7 @@ from bert_probe.views import head_view as head_views
 from bert_probe.views.head_view import ToolbarOptions, initial_state
 from bert_probe.views.model_view import HeadThumbnail, payload
 from bert_probe.views.palette import Scale
-from bert_probe.views.strip import StripToken
+from bert_probe.views.text import StripToken
 from tests.helpers.traces import random_trace
 
 COUNT = 9

@@ -6,7 +6,7 @@ import streamlit as st
 from bert_probe.ui.components import matrix, strip
 from bert_probe.views.matrix import Cell
 from bert_probe.views.palette import Scale
-from bert_probe.views.strip import StripToken
+from bert_probe.views.text import StripToken
 
 TEXT = """[CLS] the bank raised interest rates while fishermen on the river bank left ground ##ing lines in
 the mud and the electro ##encephal ##ography report said nothing about it [SEP]"""

@@ -15,7 +15,7 @@ import pytest
 
 import bert_probe
 from bert_probe import CorpusHealth
-from bert_probe.analyses.vectors.clusters import _log_odds, cluster_words
+from bert_probe.analyses.vectors.layouts import _log_odds, cluster_words
 from bert_probe.corpus import exact_neighbors, health
 from bert_probe.corpus.exact_neighbors import nearest_neighbors
 from bert_probe.corpus.health import (
@@ -62,7 +62,7 @@ def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     The precision is 1 for duplicates and at least 0.75 for outliers. Isotropic noise in 64 dimensions has
     natural hubs, which are listed after the planted ones.
     """
-    monkeypatch.setattr("bert_probe.analyses.vectors.clusters.MAX_CLUSTERED", 500)
+    monkeypatch.setattr("bert_probe.analyses.vectors.layouts.MAX_CLUSTERED", 500)
     rows, expected = planted(10_000)
     result = CorpusHealth().of(make_vector_set("planted", rows))
     for show, indices in expected.items():

@@ -13,7 +13,7 @@ import pytest
 
 import bert_probe
 from bert_probe import Search, Sentences, VectorSearch
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.corpus import vector_search
 from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
 from bert_probe.corpus.vector_search import IndexedVectors

@@ -24,8 +24,7 @@ from bert_probe.analyses.comparison.answer_change import AnswerChange
 from bert_probe.analyses.comparison.head_matches import HeadMatches
 from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairRow
-from bert_probe.analyses.comparison.model_change import HeadChange, VectorChange
-from bert_probe.analyses.comparison.parameter_change import ParameterChange
+from bert_probe.analyses.comparison.model_change import HeadChange, ParameterChange, VectorChange
 from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation
 from bert_probe.analyses.evaluation.retrieval_evaluation import RetrievalEvaluation
 from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluation
@@ -56,8 +55,7 @@ from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences
 from bert_probe.analyses.vectors.similarity import Similarity, SimilarityBaseline
 from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap
 from bert_probe.analyses.vectors.word_in_context import WordInContext
-from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityChange
-from bert_probe.analyses.vocabulary.tokens import Tokens
+from bert_probe.analyses.vocabulary.tokens import Fertility, FertilityChange, Tokens
 from bert_probe.analyses.vocabulary.vocabulary import Neighbors, Vocabulary
 from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.analyses.weights.positions import Positions

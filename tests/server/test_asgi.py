@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 import bert_probe
-from bert_probe.server import asgi, hosts
+from bert_probe.server import access, asgi
 from bert_probe.views import palette
 from tests.helpers.exactness import assert_printed
 from tests.helpers.installed import foreign_settings, free_port
@@ -286,7 +286,7 @@ def test_app_starts_from_any_folder_with_its_protections(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settings of another project in the current folder have no effect."""
-    monkeypatch.setenv(hosts.VARIABLE, "lab.example.org")
+    monkeypatch.setenv(access.HOSTS_VARIABLE, "lab.example.org")
     with foreign_settings(tmp_path), started(command, tmp_path) as (origin, log):
         port = int(origin.rpartition(":")[2])
         _, headers, body = fetch(f"{origin}/health")

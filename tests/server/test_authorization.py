@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from bert_probe.errors import AddressError
-from bert_probe.server import asgi, authorization
+from bert_probe.server import access, asgi
 from tests.helpers.http import TOKENS, api_client, problem_detail
 
 TOKEN = "sesame-opens-all-of-it"
@@ -157,15 +157,13 @@ def test_compressed_body_is_refused(here: TestClient) -> None:
 def test_token_is_read_from_a_file_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(authorization.VARIABLE, raising=False)
-    assert authorization.token() == ""
-    monkeypatch.setenv(authorization.VARIABLE, TOKEN)
-    assert authorization.token() == TOKEN
+    monkeypatch.delenv(access.TOKEN_VARIABLE, raising=False)
+    assert access.token() == ""
+    monkeypatch.setenv(access.TOKEN_VARIABLE, TOKEN)
+    assert access.token() == TOKEN
     for content in (b"another-sesame-of-ours", b"another-sesame-of-ours\n", b"another-sesame-of-ours\r\n"):
-        assert authorization.token(token_file(tmp_path, content)) == "another-sesame-of-ours"
-    assert (
-        authorization.token(token_file(tmp_path, b"c2VzYW1lIG9wZW5zIGFsbA==\n")) == "c2VzYW1lIG9wZW5zIGFsbA=="
-    )
+        assert access.token(token_file(tmp_path, content)) == "another-sesame-of-ours"
+    assert access.token(token_file(tmp_path, b"c2VzYW1lIG9wZW5zIGFsbA==\n")) == "c2VzYW1lIG9wZW5zIGFsbA=="
 
 
 def token_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
@@ -196,7 +194,7 @@ def token_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
 )
 def test_file_that_is_not_a_token_is_refused(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(AddressError) as caught:
-        authorization.token(token_file(tmp_path, content))
+        access.token(token_file(tmp_path, content))
     assert "characters that are not a token. A token is a single line of 16 to 512" in str(caught.value)
     assert "secrets.token_urlsafe()" in str(caught.value)
     assert str(tmp_path) in str(caught.value)
@@ -204,26 +202,26 @@ def test_file_that_is_not_a_token_is_refused(content: bytes, tmp_path: Path) -> 
 
 def test_token_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AddressError, match="it is not UTF-8"):
-        authorization.token(token_file(tmp_path, b"\xff\xfe"))
+        access.token(token_file(tmp_path, b"\xff\xfe"))
     with pytest.raises(AddressError, match="No such file"):
-        authorization.token(tmp_path / "none")
+        access.token(tmp_path / "none")
     with pytest.raises(AddressError, match="Is a directory"):
-        authorization.token(tmp_path)
+        access.token(tmp_path)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o620])
 def test_token_file_of_other_users_is_refused(mode: int, tmp_path: Path) -> None:
     with pytest.raises(AddressError, match=rf"\(mode {mode:o}\)\. Restrict it: chmod 600 "):
-        authorization.token(token_file(tmp_path, TOKEN.encode(), mode))
+        access.token(token_file(tmp_path, TOKEN.encode(), mode))
 
 
 def test_variable_that_is_not_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(authorization.VARIABLE, "short")
+    monkeypatch.setenv(access.TOKEN_VARIABLE, "short")
     with pytest.raises(SystemExit, match=r"bert-probe: BERT_PROBE_TOKEN contains 5 characters that are not"):
         asgi.apply_settings()
 
 
 def test_line_ending_of_the_variable_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(authorization.VARIABLE, f"{TOKEN}\r\n")
-    assert authorization.token() == TOKEN
+    monkeypatch.setenv(access.TOKEN_VARIABLE, f"{TOKEN}\r\n")
+    assert access.token() == TOKEN

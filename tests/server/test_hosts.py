@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from bert_probe.errors import AddressError
-from bert_probe.server import asgi, hosts
+from bert_probe.server import access, asgi
 from tests.helpers.server import answer, run_in_thread
 
 OWN_NAMES = [
@@ -77,9 +77,9 @@ def test_missing_and_duplicate_host_headers_are_refused() -> None:
 def test_additional_names_come_from_the_environment_and_the_argument(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(hosts.VARIABLE, "Lab.Example.org, *.lab.example , ,[fe80::1]")
+    monkeypatch.setenv(access.HOSTS_VARIABLE, "Lab.Example.org, *.lab.example , ,[fe80::1]")
     expected = ("lab.example.org", "*.lab.example", "fe80::1", "desk", "10.0.0.7")
-    assert hosts.additional_names(["desk", "10.0.0.7", "desk"]) == expected
+    assert access.additional_names(["desk", "10.0.0.7", "desk"]) == expected
     for host in ("lab.example.org:443", "a.lab.example", "a.b.lab.example", "[fe80::1]:80", "localhost"):
         assert answer("/health", headers=header(("host", host)))[0] == 200, host
     for host in ("lab.example", "evil-lab.example", "example.org", "desk"):
@@ -92,8 +92,8 @@ def test_additional_names_come_from_the_environment_and_the_argument(
 )
 def test_invalid_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AddressError, match=r"is not a host name\. Pass the name as in the browser"):
-        hosts.additional_names([name])
-    monkeypatch.setenv(hosts.VARIABLE, name)
+        access.additional_names([name])
+    monkeypatch.setenv(access.HOSTS_VARIABLE, name)
     with pytest.raises(SystemExit, match=r"bert-probe: .* is not a host name"):
         asgi.apply_settings()
 
@@ -124,7 +124,7 @@ def connected(
         "headers": header(("host", host), *(("origin", origin) for origin in origins)),
         "extensions": {"websocket.http.response": {}} if has_denial else {},
     }
-    run_in_thread(asgi.SecurityHeaders(hosts.AllowedHosts(inner, names))(scope, receive, send))
+    run_in_thread(asgi.SecurityHeaders(access.AllowedHosts(inner, names))(scope, receive, send))
     return (scopes[0] if scopes else None), sent
 
 
@@ -178,7 +178,7 @@ def test_foreign_pages_cannot_connect(host: str, origins: list[str], status: int
 def test_page_without_tls_is_foreign_to_a_server_with_tls(
     scheme: str, is_secure: bool, expected: bool
 ) -> None:
-    assert hosts.is_same_page([f"{scheme}://localhost"], "localhost", (), is_secure) is expected
+    assert access.is_same_page([f"{scheme}://localhost"], "localhost", (), is_secure) is expected
 
 
 def test_server_without_denial_responses_closes_the_websocket() -> None:

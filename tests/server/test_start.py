@@ -25,7 +25,7 @@ from uvicorn.config import LOGGING_CONFIG
 from bert_probe.cli.main import main
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.server import asgi, hosts, paths, start
+from bert_probe.server import access, asgi, paths, start
 from tests.helpers.installed import ROOT, foreign_settings, free_port
 
 OWN_NAMES = ["127.0.0.1", "localhost", "::1"]
@@ -136,7 +136,7 @@ def test_page_of_another_port_is_refused(host: str | None, names: tuple[str, ...
 def test_wildcard_address_prints_the_allowed_hosts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(hosts.VARIABLE, "desk.example.org")
+    monkeypatch.setenv(access.HOSTS_VARIABLE, "desk.example.org")
     start.start(free_port(), "0.0.0.0", ["lab.example.org"])
     names = "127.0.0.1, localhost, ::1, desk.example.org, lab.example.org"
     assert capsys.readouterr().out.splitlines()[1:] == [

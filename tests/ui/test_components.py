@@ -12,7 +12,7 @@ from bert_probe.ui.components import matrix, strip
 from bert_probe.views import palette
 from bert_probe.views.matrix import Cell, digest, pinned_cell
 from bert_probe.views.palette import Scale
-from bert_probe.views.strip import StripToken, selected_position
+from bert_probe.views.text import StripToken, selected_position
 from tests.helpers.payloads import read_payload
 
 UNIT = Scale("sequential", 0, 1)
@@ -220,7 +220,7 @@ def test_components_mount_in_app() -> None:
 
         from bert_probe.ui.components import matrix, strip
         from bert_probe.views.palette import Scale
-        from bert_probe.views.strip import StripToken
+        from bert_probe.views.text import StripToken
 
         cell = matrix(
             [[0.25]],

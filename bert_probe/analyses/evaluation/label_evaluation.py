@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap, bootstrap_means, interval
+from bert_probe.analyses.evaluation.measures import RESAMPLES, bootstrap, bootstrap_means, interval
 from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
 from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig, resolve_pooling

@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_means, interval
-from bert_probe.analyses.evaluation.ranking_measures import BLOCK, DEPTH, MEASURES, evaluate_rankings
+from bert_probe.analyses.evaluation.measures import (
+    BLOCK,
+    DEPTH,
+    MEASURES,
+    RESAMPLES,
+    bootstrap_means,
+    evaluate_rankings,
+    interval,
+)
 from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
 from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
+from bert_probe.analyses.retrieval.scorers import PromptedSearch
 from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,
@@ -21,9 +29,8 @@ from bert_probe.analyses.retrieval.search import (
     IndexedDocuments,
     Search,
 )
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.sentences import encode_texts
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.core import frames
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.core.extras import require

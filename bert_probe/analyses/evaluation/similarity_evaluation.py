@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import pearsonr, rankdata, spearmanr
 
-from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, bootstrap_correlations, interval
+from bert_probe.analyses.evaluation.measures import RESAMPLES, bootstrap_correlations, interval
 from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
 from bert_probe.analyses.retrieval.threshold import pair_labels
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig, resolve_pooling
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, encode_texts
-from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
+from bert_probe.analyses.vectors.similarity import scores_of_rows
 from bert_probe.core import frames
 from bert_probe.core.evaluation_inputs import EvaluationFiles
 from bert_probe.core.field_types import Choice, Flag, Name, Number, Optional

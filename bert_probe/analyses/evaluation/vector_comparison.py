@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.comparison.layer_similarity import linear_cka
-from bert_probe.analyses.evaluation.bootstrap import bootstrap_means, interval
+from bert_probe.analyses.evaluation.measures import bootstrap_means, interval
 from bert_probe.analyses.vectors.pooling import offered_dimensions
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.errors import UnavailableError, memory_errors
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sentence_modules import SentenceModel

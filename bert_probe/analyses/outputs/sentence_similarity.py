@@ -23,7 +23,7 @@ from bert_probe.analyses.vectors.pooling import (
     trace_pooled,
     why_not_a_sum,
 )
-from bert_probe.analyses.vectors.similarity_scores import score
+from bert_probe.analyses.vectors.similarity import score
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional
 from bert_probe.core.inputs import TwoTraces

@@ -15,7 +15,7 @@ from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.prediction import FOLLOWS
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, trace_as_trained
 from bert_probe.analyses.vectors.pooling import pool, prompt_positions, text_vector
-from bert_probe.analyses.vectors.similarity_scores import differentiable_scores
+from bert_probe.analyses.vectors.similarity import differentiable_scores
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import (
     FILL_MASK,

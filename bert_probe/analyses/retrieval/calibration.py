@@ -18,7 +18,7 @@ from bert_probe.analyses.vectors.pooling import (
     resolve_pooling,
 )
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences, SentencesResult
-from bert_probe.analyses.vectors.similarity_scores import scores, scores_of_rows
+from bert_probe.analyses.vectors.similarity import scores, scores_of_rows
 from bert_probe.core.field_types import Name, Number, Optional
 from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.retrieval.search_pooling import QUERY_PROMPTS, search_pooling
+from bert_probe.analyses.retrieval.scorers import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, NO_PROMPT, model_text
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_inputs, name_text_errors
 from bert_probe.core import frames

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.retrieval.passages import read_limit, sentence_spans
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.retrieval.chunked_search import read_limit, sentence_spans
+from bert_probe.analyses.retrieval.scorers import PromptedSearch
 from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import encode_texts
-from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
+from bert_probe.analyses.vectors.similarity import scores_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Optional, Text
 from bert_probe.core.inputs import DocumentFile

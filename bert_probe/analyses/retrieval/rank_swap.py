@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bert_probe.analyses.retrieval.scorers import PromptedSearch
 from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER, SCORERS, IndexedDocuments, Search
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.retrieval.swap_scorers import (
     MODEL_SCORERS,
     ScoreTexts,

@@ -12,9 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
-from bert_probe.analyses.retrieval.bm25 import BM25, K1, B
 from bert_probe.analyses.retrieval.calibration import MAX_PAIRS, percentile_of, random_pair_scores
-from bert_probe.analyses.retrieval.cross_encoder import cross_encoder_head, pair_scores
 from bert_probe.analyses.retrieval.late_interaction import (
     UNTRAINED,
     MultiVectorConfig,
@@ -25,10 +23,10 @@ from bert_probe.analyses.retrieval.late_interaction import (
     maxsim,
     query_config,
 )
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
+from bert_probe.analyses.retrieval.scorers import BM25, K1, B, PromptedSearch, cross_encoder_head, pair_scores
 from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.analyses.vectors.sentences import TextVectors, encode_texts, name_text_errors
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.core import frames
 from bert_probe.core.extras import require
 from bert_probe.core.field_types import Choices, Number, Text

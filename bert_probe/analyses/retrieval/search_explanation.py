@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.retrieval.bm25 import BM25
-from bert_probe.analyses.retrieval.cross_encoder import NOT_A_SUM
 from bert_probe.analyses.retrieval.late_interaction import (
     UNTRAINED,
     MultiVectorConfig,
@@ -20,6 +18,7 @@ from bert_probe.analyses.retrieval.late_interaction import (
     encode_tokens,
     query_config,
 )
+from bert_probe.analyses.retrieval.scorers import BM25, NOT_A_SUM, PromptedSearch
 from bert_probe.analyses.retrieval.search import (
     BI_ENCODER,
     BM25_SCORER,
@@ -28,7 +27,6 @@ from bert_probe.analyses.retrieval.search import (
     SCORERS,
     IndexedDocuments,
 )
-from bert_probe.analyses.retrieval.search_pooling import PromptedSearch
 from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     pair_contributions,
@@ -38,7 +36,7 @@ from bert_probe.analyses.vectors.pooling import (
     trace_pooled,
     why_not_a_sum,
 )
-from bert_probe.analyses.vectors.similarity_scores import score
+from bert_probe.analyses.vectors.similarity import score
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Optional, Text
 from bert_probe.core.inputs import Documents

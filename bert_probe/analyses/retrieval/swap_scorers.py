@@ -9,8 +9,6 @@ from typing import Protocol
 
 import numpy as np
 
-from bert_probe.analyses.retrieval.bm25 import K1, B, words_of
-from bert_probe.analyses.retrieval.cross_encoder import pair_scores
 from bert_probe.analyses.retrieval.late_interaction import (
     TokenMatches,
     TokenVectors,
@@ -20,11 +18,12 @@ from bert_probe.analyses.retrieval.late_interaction import (
     maxsim,
     query_config,
 )
+from bert_probe.analyses.retrieval.scorers import K1, B, pair_scores, words_of
 from bert_probe.analyses.retrieval.search import BI_ENCODER, CROSS_ENCODER, LATE_INTERACTION, Search
 from bert_probe.analyses.retrieval.search_explanation import TokenContributions
 from bert_probe.analyses.vectors.pooling import PoolingConfig, trace_pooled
 from bert_probe.analyses.vectors.sentences import encode_texts
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token

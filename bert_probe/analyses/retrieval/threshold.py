@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.evaluation.bootstrap import RESAMPLES, interval, resample_weights
+from bert_probe.analyses.evaluation.measures import RESAMPLES, interval, resample_weights
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig, resolve_pooling
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, encode_texts
-from bert_probe.analyses.vectors.similarity_scores import scores_of_rows
+from bert_probe.analyses.vectors.similarity import scores_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional
 from bert_probe.core.inputs import TABLE, FileInput, Files

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.retrieval.passages import read_limit, sentence_spans
-from bert_probe.analyses.retrieval.search_pooling import search_pooling
+from bert_probe.analyses.retrieval.chunked_search import read_limit, sentence_spans
+from bert_probe.analyses.retrieval.scorers import search_pooling
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, PoolingConfig
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Name, Number, Optional

@@ -13,8 +13,7 @@ import pandas as pd
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from bert_probe.analyses.vectors.clusters import cluster, cluster_words
-from bert_probe.analyses.vectors.layouts import METHODS, PointLayout
+from bert_probe.analyses.vectors.layouts import METHODS, PointLayout, cluster, cluster_words
 from bert_probe.analyses.vectors.pooling import (
     DIMENSIONS_HELP,
     POOLINGS,
@@ -23,8 +22,7 @@ from bert_probe.analyses.vectors.pooling import (
     pool,
     resolve_pooling,
 )
-from bert_probe.analyses.vectors.similarity import cosine, unit_rows
-from bert_probe.analyses.vectors.similarity_scores import scores
+from bert_probe.analyses.vectors.similarity import cosine, scores, unit_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Dimensions, Name, Number, Optional
 from bert_probe.core.inputs import SentenceList

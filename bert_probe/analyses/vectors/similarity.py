@@ -1,4 +1,4 @@
-"""Cosine similarity between vectors and between tokens, and between unrelated tokens as a baseline."""
+"""Similarity of vectors and of tokens, its baseline of unrelated tokens, and scores of sentence vectors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Index
@@ -21,6 +22,9 @@ from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
+
+_BLOCK_NUMBERS = 1_000_000
+"""Maximum number of values of a matrix that are converted to float64 at once."""
 
 
 def cosine(a: Array, b: Array) -> Array:
@@ -341,3 +345,74 @@ def _summary(cosines: Array) -> list[float]:
 def _distribution(rows: list[list[float]], pairs: int) -> CosineDistribution:
     mean, p5, p50, p95 = (tuple(column) for column in zip(*rows, strict=True))
     return CosineDistribution(mean, p5, p50, p95, pairs)
+
+
+def score(a: Array, b: Array, similarity: str) -> float:
+    """Return the score of two vectors, see `scores`; NaN if it is the cosine and a vector is zero."""
+    if similarity == "cosine":
+        return float(cosine_of_rows(a[None], b[None])[0])  # exactly 1 for equal vectors
+    return float(scores(a[None], b[None], similarity)[0, 0])
+
+
+def differentiable_scores(a: torch.Tensor, b: torch.Tensor, similarity: str) -> torch.Tensor:
+    """Return the score of each row of ``a`` and the corresponding row of ``b``, see `scores`."""
+    if similarity == "cosine":
+        return torch.nn.functional.cosine_similarity(a, b, dim=-1)
+    if similarity == "dot":
+        return (a * b).sum(dim=-1)
+    distances: torch.Tensor = torch.linalg.vector_norm(
+        a - b, ord=2 if similarity == "euclidean" else 1, dim=-1
+    )
+    return -distances
+
+
+def scores(a: Array, b: Array, similarity: str) -> Array:
+    """Return the score of each row of ``a`` [m, size] and each row of ``b`` [n, size].
+
+    The scores equal those of sentence-transformers. Distances are negated, so that a larger score always
+    means more similar.
+
+    Args:
+        similarity: a name in `SIMILARITIES`.
+
+    Returns:
+        Scores of shape [m, n], float32, or float64 for float64 rows.
+    """
+    if similarity == "cosine":
+        return cosine(a, b)
+    first, second = a.astype(np.float64), b.astype(np.float64)
+    if similarity == "dot":
+        values = first @ second.T
+    else:
+        from scipy.spatial.distance import cdist  # imported here because the import is slow
+
+        values = -cdist(first, second, {"euclidean": "euclidean", "manhattan": "cityblock"}[similarity])
+    compared: Array = values.astype(np.result_type(a, b, np.float32))
+    return compared
+
+
+def scores_of_rows(a: Array, b: Array, similarity: str) -> Array:
+    """Return the score of each row of ``a`` [m, size] and the same row of ``b``, of shape [m], float64.
+
+    The score of a vector of zeros is NaN if the similarity is the cosine.
+
+    Args:
+        similarity: a name in `SIMILARITIES`.
+    """
+    values = np.empty(len(a), np.float64)
+    size = max(1, _BLOCK_NUMBERS // max(1, a.shape[-1]))
+    for start in range(0, len(a), size):
+        rows = slice(start, start + size)
+        values[rows] = _scores_of_block(a[rows].astype(np.float64), b[rows].astype(np.float64), similarity)
+    return values
+
+
+def _scores_of_block(first: Array, second: Array, similarity: str) -> Array:
+    if similarity == "cosine":
+        return cosine_of_rows(first, second)
+    values: Array
+    if similarity == "dot":
+        values = (first * second).sum(axis=1)
+    else:
+        values = -np.linalg.norm(first - second, ord={"euclidean": 2, "manhattan": 1}[similarity], axis=1)
+    return values

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_probe.model.trace import Array
-from bert_probe.views import histograms
+from bert_probe.views import model_view
 from tests.helpers.payloads import read_payload
 
 EDGES = np.linspace(0, 1, 9)
@@ -17,7 +17,9 @@ EDGES = np.linspace(0, 1, 9)
 def drawn(counts: Array, **more: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     means = np.zeros(counts.shape[:2])
     return read_payload(
-        histograms.payload(counts, EDGES, {"mean": means}, key="k", caption="c", source="s", axis="a", **more)
+        model_view.histogram_payload(
+            counts, EDGES, {"mean": means}, key="k", caption="c", source="s", axis="a", **more
+        )
     )
 
 
@@ -54,4 +56,4 @@ def test_empty_and_selected_heads_are_marked() -> None:
 def test_bins_that_are_empty_for_all_heads_are_omitted(from_zero: bool, first: int) -> None:
     counts = np.zeros((1, 2, 8), int)
     counts[0, 0, 3] = counts[0, 1, 5] = 1
-    assert histograms.span(counts, from_zero) == slice(first, 6)
+    assert model_view.histogram_span(counts, from_zero) == slice(first, 6)
