@@ -24,8 +24,8 @@ from .analyses.comparison.layer_similarity import LayerSimilarity as LayerSimila
 from .analyses.comparison.minimal_pair import MinimalPair as MinimalPair
 from .analyses.comparison.minimal_pair import MinimalPairRow as MinimalPairRow
 from .analyses.comparison.model_change import HeadChange as HeadChange
-from .analyses.comparison.model_change import VectorChange as VectorChange
 from .analyses.comparison.model_change import ParameterChange as ParameterChange
+from .analyses.comparison.model_change import VectorChange as VectorChange
 from .analyses.evaluation.label_evaluation import LabelEvaluation as LabelEvaluation
 from .analyses.evaluation.retrieval_evaluation import RetrievalEvaluation as RetrievalEvaluation
 from .analyses.evaluation.similarity_evaluation import SimilarityEvaluation as SimilarityEvaluation

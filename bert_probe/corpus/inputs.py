@@ -10,7 +10,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from bert_probe.analyses.attention.attention import WORDS_HELP
-from bert_probe.analyses.retrieval.search_pooling import search_pooling
+from bert_probe.analyses.retrieval.scorers import search_pooling
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, PoolingConfig
 from bert_probe.core.field_types import Choice, Flag, Index
 from bert_probe.core.field_types_of_lists import ChoiceList, Indices
