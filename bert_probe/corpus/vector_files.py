@@ -561,7 +561,7 @@ def _read_parquet(stream: BinaryIO, name: str, max_text_bytes: int | None = None
         if max_text_bytes is not None and size > max_text_bytes:
             raise TextError(f"{name} has more than {max_text_bytes / 1e6:.0f} MB of texts. Split the file.")
         with reserved_memory(2 * size, name, "Use fewer texts."):
-            others = {key: table[column].to_pylist() for key, column in columns.items()}
+            other_columns = {key: table[column].to_pylist() for key, column in columns.items()}
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise TextError(f"{name} is not a valid Parquet file: {error}. {_FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
@@ -571,7 +571,7 @@ def _read_parquet(stream: BinaryIO, name: str, max_text_bytes: int | None = None
     sizes = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), float)
     if lists.null_count or len(set(sizes.tolist())) != 1:
         raise TextError(f"The vectors of {name} have different lengths. {_FORMAT_HELP}.")
-    return {"vectors": numbers.reshape(len(lists), -1), **others}
+    return {"vectors": numbers.reshape(len(lists), -1), **other_columns}
 
 
 def _text_bytes(column: Any) -> int:

@@ -138,9 +138,9 @@ def test_texts_with_different_prompts_are_compared_with_such_pairs(
     nearest = np.where(is_pair, scores, -np.inf).max(axis=1)
     np.testing.assert_allclose(answer.nearest, np.sort(nearest), atol=1e-6)
     assert (reports[0], reports[-1]) == ((0, 10), (10, 10)), "two encodings of five different texts"
-    about = calibration.calibrate_result(result, checkpoint).metadata["calibration"]
-    assert (about["random_pairs"], about["prompts"]) == (30, ["where is: ", "boat: "])
-    assert about["percentile"] == pytest.approx(100 * (scores[is_pair] < result.score).mean(), abs=4)
+    facts = calibration.calibrate_result(result, checkpoint).metadata["calibration"]
+    assert (facts["random_pairs"], facts["prompts"]) == (30, ["where is: ", "boat: "])
+    assert facts["percentile"] == pytest.approx(100 * (scores[is_pair] < result.score).mean(), abs=4)
     same = SentenceSimilarity(prompt="passage", pair_prompt="passage").of(*map(checkpoint.trace, TEXTS[:2]))
     assert calibration.calibration_of(same, checkpoint).pair_prompt is None
     assert question.of(checkpoint, TEXTS).metadata["pair_recipe"]["prefix"] == "boat: "
@@ -156,8 +156,8 @@ def test_prompt_that_no_name_selects_is_explained(
     with pytest.raises(UnavailableError, match=r"One of the two texts .* Choose a prompt for each text"):
         calibration.calibration_of(result, checkpoint)
     assert calibration.calibrate_result(result, checkpoint) is result
-    named = SentenceSimilarity(prompt="query", pair_prompt="document").of(*map(checkpoint.trace, TEXTS[:2]))
-    assert calibration.calibration_of(named, checkpoint).pair_prompt == "document"
+    by_name = SentenceSimilarity(prompt="query", pair_prompt="document").of(*map(checkpoint.trace, TEXTS[:2]))
+    assert calibration.calibration_of(by_name, checkpoint).pair_prompt == "document"
 
 
 def test_sequences_are_not_compared_with_english_sentences(tmp_path: Path) -> None:

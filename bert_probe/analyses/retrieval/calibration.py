@@ -108,9 +108,9 @@ class SimilarityCalibration(Question):
             random = random_pair_scores(first.vectors, similarity)
             nearest = nearest_neighbors(first.vectors, similarity)[1]
         else:
-            rows, others = pair_indices(count, is_ordered=True)
+            first_rows, second_rows = pair_indices(count, is_ordered=True)
             vectors = np.concatenate([first.vectors, second.vectors])
-            random = _sorted(pair_scores(vectors, similarity, rows, count + others))
+            random = _sorted(pair_scores(vectors, similarity, first_rows, count + second_rows))
             nearest = nearest_neighbors(first.vectors, similarity, second.vectors)[1]
         return SimilarityCalibrationResult(
             self, first.inputs, count, random, _sorted(nearest), first.recipe, second.recipe
@@ -169,7 +169,7 @@ class SimilarityCalibrationResult(Result):
 
     @property
     def _prompts(self) -> dict[str, Any]:
-        """The prompts of the two texts of each pair; {} if both are encoded alike."""
+        """The prompts of the two texts of each pair; {} if both have the same pooling."""
         if self.recipe == self.pair_recipe:
             return {}
         return {"prompts": [self.recipe.prefix, self.pair_recipe.prefix]}
@@ -331,17 +331,19 @@ def percentile_of(score: float, sorted_scores: Array) -> float:
     return float(100 * np.searchsorted(sorted_scores, score, side="left") / len(sorted_scores))
 
 
-def nearest_neighbors(vectors: Array, similarity: str, others: Array | None = None) -> tuple[Array, Array]:
+def nearest_neighbors(
+    vectors: Array, similarity: str, candidates: Array | None = None
+) -> tuple[Array, Array]:
     """Return the index of the nearest neighbor of each row, and its score.
 
     If there are more than `MAX_NEIGHBORS` rows, a sample is drawn with a fixed seed. If several rows have the
     highest score, the first is returned. The score of a row without any defined score is NaN.
 
     Args:
-        others: the vectors among which neighbors are found, by default ``vectors``; the row with the same
+        candidates: the vectors among which neighbors are found, by default ``vectors``; the row with the same
             index is never a neighbor.
     """
-    others = vectors if others is None else others
+    candidates = vectors if candidates is None else candidates
     count = len(vectors)
     rows = np.arange(count)
     if count > MAX_NEIGHBORS:
@@ -350,7 +352,7 @@ def nearest_neighbors(vectors: Array, similarity: str, others: Array | None = No
     neighbors, best = [], []
     for i in range(0, len(rows), block):
         part = rows[i : i + block]
-        values = scores(vectors[part], others, similarity).astype(np.float64)
+        values = scores(vectors[part], candidates, similarity).astype(np.float64)
         values[np.arange(len(part)), part] = np.nan
         nearest = np.where(np.isnan(values), -np.inf, values).argmax(axis=1)
         neighbors.append(nearest)
