@@ -353,6 +353,9 @@ MAX_LISTED = 10
 """Maximum number of errors listed in the message about a file. Further errors are only counted."""
 
 
+_CORRECT_FILE = "Correct the file and open it again."
+
+
 class ValidationErrors:
     """Collects the errors in a file to report them together.
 
@@ -364,9 +367,7 @@ class ValidationErrors:
         count: total number of errors.
     """
 
-    def __init__(
-        self, name: str, unit: str = "line", remedy: str = "Correct the file and open it again."
-    ) -> None:
+    def __init__(self, name: str, unit: str = "line", remedy: str = _CORRECT_FILE) -> None:
         self.name, self.unit, self.remedy = name, unit, remedy
         self.found: list[tuple[int, str]] = []
         self.count = 0
@@ -479,20 +480,23 @@ def _finish(record: FastaRecord, parts: list[str], size: int, max_length: int | 
     return record
 
 
-def parse_fasta(lines: Iterable[str], name: str, max_records: int | None = None) -> list[FastaRecord]:
+def parse_fasta(
+    lines: Iterable[str], name: str, max_records: int | None = None, remedy: str = _CORRECT_FILE
+) -> list[FastaRecord]:
     """Return the records of a FASTA file.
 
     Args:
         lines: the lines of the file.
         name: file name for error messages.
         max_records: maximum number of records to read. Further records are ignored.
+        remedy: see `ValidationErrors`.
 
     Raises:
         InvalidFileError: lines are invalid; the message lists the errors.
         EmptyTextError: there are no records.
     """
     records: list[FastaRecord] = []
-    errors = ValidationErrors(name)
+    errors = ValidationErrors(name, remedy=remedy)
     for record in islice(read_records(enumerate(lines, 1)), max_records):
         errors.extend(record.errors)
         if errors.count:
@@ -512,7 +516,7 @@ def records_in_text(text: str, name: str) -> list[FastaRecord]:
         InvalidFileError: the text is FASTA with invalid lines.
     """
     lines = text.splitlines()
-    return parse_fasta(lines, name) if is_fasta(lines) else []
+    return parse_fasta(lines, name, remedy="Correct the text.") if is_fasta(lines) else []
 
 
 def single_record(text: str) -> FastaRecord | None:

@@ -379,3 +379,8 @@ def test_reading_reports_progress_in_bytes(ending: str, tmp_path: Path) -> None:
     assert len(read_documents(file, progress=lambda *report: reports.append(report))) == 2_500
     assert [total for _, total in reports] == [file.stat().st_size] * 2
     assert 0 < reports[0][0] <= reports[1][0] <= file.stat().st_size
+
+
+def test_typed_text_is_not_called_a_file() -> None:
+    with pytest.raises(InvalidFileError, match=r"^The text has an error: line 2: .* Correct the text\.$"):
+        documents.documents_in_text(">a\nM1\n>b\nMK\n")
