@@ -3,21 +3,76 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from bert_probe.analyses.vectors.pooling import PoolingConfig
 from bert_probe.corpus.inputs import SENTENCE_VECTORS, VECTORS
 from bert_probe.corpus.schema import ROWS, store_errors
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.vector_files import VectorOrigin, VectorSet, make_vector_set
 from bert_probe.corpus.vector_index import LayerVectors
-from bert_probe.errors import UnavailableError
+from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 
 
-def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
-    """Return the sentence vectors of a store, or its `mean_vectors` if it has none.
+@dataclass(frozen=True)
+class VectorOrigin:
+    """The model and the pooling that computed the sentence vectors of a store.
+
+    Attributes:
+        model: name of the model.
+        weights_sha256: digest of its weights.
+        recipe: `PoolingConfig.about` of the pooling.
+        modules_sha256: digest of the modules that compute sentence vectors; "" if the checkpoint declares
+            none.
+    """
+
+    model: str
+    weights_sha256: str
+    recipe: Mapping[str, Any]
+    modules_sha256: str
+
+    def check(self, store: str, checkpoint: Checkpoint, recipe: PoolingConfig) -> None:
+        """Check that a checkpoint computes such vectors of documents.
+
+        Args:
+            store: name of the store, for the error message.
+            recipe: how the checkpoint pools documents.
+
+        Raises:
+            SelectionError: the model or the pooling differs.
+        """
+        name, digest = checkpoint.description.name, checkpoint.description.weights_sha256
+        if digest != self.weights_sha256:
+            raise SelectionError(
+                f"The sentence vectors of {store} were computed with {self.model} (weights digest "
+                f"{self.weights_sha256[:12]}…), but {name} has the digest {digest[:12]}…. Choose the model "
+                "of the store, or run the corpus again with this model."
+            )
+        actual = json.loads(json.dumps(recipe.about))  # as in the manifest
+        names = [key for key in actual if self.recipe.get(key) != actual[key]]
+        if names or checkpoint.description.sentence_model_sha256 != self.modules_sha256:
+            difference = (
+                f"{names[0]} is {actual[names[0]]!r} instead of {self.recipe.get(names[0])!r}"
+                if names
+                else "the files of its modules differ"
+            )
+            raise SelectionError(
+                f"The sentence vectors of {store} have another pooling than the documents of this search: "
+                f"{difference}. Use the model's default prompt for documents and all dimensions."
+            )
+
+
+def read_columns(store: Store, progress: Progress = no_progress) -> dict[str, Any]:
+    """Return the vectors of the sentences of a store, as arguments of `make_vector_set`.
+
+    They are the sentence vectors, or the means of the token vectors if the store has no sentence vectors.
 
     Args:
         progress: called with the number of vectors' bytes read and their total.
@@ -28,7 +83,7 @@ def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
         OutOfMemoryError: the vectors do not fit into memory.
     """
     if not store.has(SENTENCE_VECTORS):
-        return mean_vectors(store)
+        return _mean_vectors(store)
     name, description, count = store.folder.name, store.manifest["sentence_vectors"], store.rows
     size = 4 * count * description["size"]
     with store_errors(name), reserved_memory(size, name, "Use a smaller store."):
@@ -53,11 +108,18 @@ def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
             model.get("sentence_model_sha256", ""),
         )
         digest = hashlib.sha256(f"{store.digest} {SENTENCE_VECTORS}".encode()).hexdigest()
-        columns = numbers, rows["text"].to_pylist(), dropped
-        return make_vector_set(name, vectors, *columns, digest=digest, origin=origin)
+        texts = rows["text"].to_pylist()
+    return {
+        "vectors": vectors,
+        "ids": numbers,
+        "texts": texts,
+        "dropped": dropped,
+        "digest": digest,
+        "origin": origin,
+    }
 
 
-def mean_vectors(store: Store) -> VectorSet:
+def _mean_vectors(store: Store) -> dict[str, Any]:
     """Return the mean of the stored token vectors of each sentence, in the last layer with stored vectors.
 
     With whole words, it is the mean of the vectors of the words.
@@ -87,10 +149,10 @@ def mean_vectors(store: Store) -> VectorSet:
                 means[indices] += np.add.reduceat(batch.vectors, starts, axis=0, dtype=np.float64)
                 counts[indices, 0] += np.diff(np.r_[starts, len(batch.rows)])
             means = (means / np.maximum(counts, 1)).astype(np.float32)
-        columns = numbers, rows["text"].to_pylist(), rows["tokens_dropped"].to_numpy()
+        texts, dropped = rows["text"].to_pylist(), rows["tokens_dropped"].to_numpy()
     unit = "word" if store.question.words else "token"
     note = (
         f"{store.folder.name} has no sentence vectors (--keep sentence_vectors). The means of its {unit} "
         f"vectors in layer {layer} are used, which may differ from the model's own pooling."
     )
-    return make_vector_set(store.folder.name, means, *columns, note)
+    return {"vectors": means, "ids": numbers, "texts": texts, "dropped": dropped, "note": note}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import tokenize
 import zipfile
@@ -19,7 +18,7 @@ import numpy as np
 from bert_probe.core.inputs import Inputs, SentenceList
 from bert_probe.core.provenance import InputRecord, end_of_options, load_expression, truncate_argument
 from bert_probe.corpus.vector_index import MappedFile
-from bert_probe.errors import SelectionError, TextError
+from bert_probe.errors import TextError
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
@@ -28,8 +27,8 @@ from bert_probe.text.documents import Document
 from bert_probe.text.sentence_files import MAX_BYTES
 
 if TYPE_CHECKING:
-    from bert_probe.analyses.vectors.pooling import PoolingConfig
-    from bert_probe.model.checkpoint import Checkpoint
+    from bert_probe.corpus.store import Store
+    from bert_probe.corpus.store_vectors import VectorOrigin
 
 VECTOR_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("texts", "text")
 ID_NAMES = ("ids", "id", "_id", "document")
@@ -48,54 +47,6 @@ _FORMAT_HELP = (
 )
 MAX_EXPANSION = 20
 """Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file without another limit."""
-
-
-@dataclass(frozen=True)
-class VectorOrigin:
-    """The model and the pooling that computed the sentence vectors of a store.
-
-    Attributes:
-        model: name of the model.
-        weights_sha256: digest of its weights.
-        recipe: `PoolingConfig.about` of the pooling.
-        modules_sha256: digest of the modules that compute sentence vectors; "" if the checkpoint declares
-            none.
-    """
-
-    model: str
-    weights_sha256: str
-    recipe: Mapping[str, Any]
-    modules_sha256: str
-
-    def check(self, store: str, checkpoint: Checkpoint, recipe: PoolingConfig) -> None:
-        """Check that a checkpoint computes such vectors of documents.
-
-        Args:
-            store: name of the store, for the error message.
-            recipe: how the checkpoint pools documents.
-
-        Raises:
-            SelectionError: the model or the pooling differs.
-        """
-        name, digest = checkpoint.description.name, checkpoint.description.weights_sha256
-        if digest != self.weights_sha256:
-            raise SelectionError(
-                f"The sentence vectors of {store} were computed with {self.model} (weights digest "
-                f"{self.weights_sha256[:12]}…), but {name} has the digest {digest[:12]}…. Choose the model "
-                "of the store, or run the corpus again with this model."
-            )
-        actual = json.loads(json.dumps(recipe.about))  # as in the manifest
-        names = [key for key in actual if self.recipe.get(key) != actual[key]]
-        if names or checkpoint.description.sentence_model_sha256 != self.modules_sha256:
-            difference = (
-                f"{names[0]} is {actual[names[0]]!r} instead of {self.recipe.get(names[0])!r}"
-                if names
-                else "the files of its modules differ"
-            )
-            raise SelectionError(
-                f"The sentence vectors of {store} have another pooling than the documents of this search: "
-                f"{difference}. Use the model's default prompt for documents and all dimensions."
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +181,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
     Args:
         file: a Parquet or JSON lines file with a column of lists, an NPZ file with a matrix (see
             `VECTOR_NAMES`, `ID_NAMES` and `TEXT_NAMES` for the names), or an NPY file that is a matrix; or
-            the folder of a store, whose sentence vectors are used, or its `mean_vectors` if it has none.
+            the folder of a store, whose sentence vectors are used, or the means of its token vectors.
         progress: called with the number of vectors' bytes in the digest and their total.
 
     Raises:
@@ -241,7 +192,6 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
     path = Path(file).expanduser()
     if path.is_dir():
         from bert_probe.corpus.store import open_corpus
-        from bert_probe.corpus.store_vectors import store_vectors
 
         return store_vectors(open_corpus(path), progress)
     try:
@@ -364,6 +314,22 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
             f"{name} has {size / 1e6:,.0f} MB when it is decompressed, more than {MAX_EXPANSION} times its "
             "size. Save it with numpy.savez."
         )
+
+
+def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
+    """Return the sentence vectors of a store, or the means of its token vectors if it has none.
+
+    Args:
+        progress: called with the number of vectors' bytes read and their total.
+
+    Raises:
+        UnavailableError: the store has no vectors.
+        StoreError: the store is broken.
+        OutOfMemoryError: the vectors do not fit into memory.
+    """
+    from bert_probe.corpus.store_vectors import read_columns
+
+    return make_vector_set(store.folder.name, **read_columns(store, progress))
 
 
 def make_vector_set(

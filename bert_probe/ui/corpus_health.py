@@ -16,8 +16,7 @@ from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.corpus.health import CorpusHealth, CorpusHealthResult
 from bert_probe.corpus.inputs import SENTENCE_VECTORS
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.store_vectors import store_vectors
-from bert_probe.corpus.vector_files import VectorSet, make_vector_set, parse_vectors
+from bert_probe.corpus.vector_files import VectorSet, make_vector_set, parse_vectors, store_vectors
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.documents import Document, DocumentList

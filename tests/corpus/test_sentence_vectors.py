@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bert_probe.analyses.vectors.similarity_scores import scores
 
 import bert_probe
 from bert_probe import IngestConfig, Search, VectorSearch
+from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.corpus import store as stores
 from bert_probe.corpus.build import build_corpus, verify_corpus
 from bert_probe.corpus.inputs import sentence_pooling

@@ -382,5 +382,5 @@ def test_reading_reports_progress_in_bytes(ending: str, tmp_path: Path) -> None:
 
 
 def test_typed_text_is_not_called_a_file() -> None:
-    with pytest.raises(InvalidFileError, match=r"^The text has an error: line 2: .* Correct the text\.$"):
-        documents.documents_in_text(">a\nM1\n>b\nMK\n")
+    with pytest.raises(InvalidFileError, match=r"^The text has an error: line 4: .* Correct the text\.$"):
+        documents.documents_in_text(">a\nMK TAY\n>b\n1 2 3 !!\n")
