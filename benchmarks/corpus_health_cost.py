@@ -15,7 +15,7 @@ from bert_probe.corpus.health import CorpusHealth
 from bert_probe.corpus.vector_files import make_vector_set
 
 ROWS, SIZE, CENTERS = 50_000, 384, 200
-TARGET = 15  # 60 s for 100,000 vectors
+TARGET = 15  # equivalent to 60 s for 100,000 vectors
 
 
 def lines() -> Iterator[Line]:

@@ -27,11 +27,11 @@ class Precision:
     """The largest absolute differences between the exported model and the library.
 
     Attributes:
-        attention: of attention weights.
-        hidden: of hidden states after the embeddings and after each layer.
+        attention: difference of attention weights.
+        hidden: difference of hidden states after the embeddings and after each layer.
         hidden_largest: the largest absolute hidden state, for comparison.
-        vectors: of queries, keys and values.
-        cosine: of the cosine of each sentence with the next one.
+        vectors: difference of queries, keys and values.
+        cosine: difference of the cosines of consecutive sentences.
         sentences: number of sentences.
     """
 
@@ -98,7 +98,7 @@ def cosine(a: Array, b: Array) -> float:
 
 
 def _qkv(trace: Trace) -> tuple[Array, Array, Array]:
-    assert trace.q is not None  # A BERT encoder exposes all three.
+    assert trace.q is not None  # not None, because a BERT encoder exposes queries, keys and values
     assert trace.k is not None
     assert trace.v is not None
     return trace.q, trace.k, trace.v

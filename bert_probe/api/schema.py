@@ -109,7 +109,9 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
     return {
         "question": question_schema(registered),
         "model": _model_schema("Folder or Hub ID of the model; by default the built-in model."),
-        "revision": _name_schema("Branch, tag or commit on the hub; by default the newest."),
+        "revision": _name_schema(
+            "Branch, tag or commit on the Hub; by default the newest commit of the main branch."
+        ),
         "other_model": {
             **_object_schema({name: other[name] for name in body.model_members()}),
             "description": "The second model of the comparison.",
@@ -173,7 +175,7 @@ def _list_schema(items: Schema, min_items: int, max_items: int) -> Schema:
 
 
 def _file_schema(description: str, has_kind: bool = False, can_skip: bool = False) -> Schema:
-    kind = {"enum": [*KINDS, None], "default": None, "description": "Kind of the labels of a table."}
+    kind = {"enum": [*KINDS, None], "default": None, "description": "Type of the labels of a table."}
     content = _text_schema("Content of the file.", limits.MAX_BODY_BYTES)
     name = _text_schema("Name of the file; its extension determines the format.", limits.MAX_NAME_LENGTH)
     skip = {"type": "boolean", "default": False, "description": "Whether to skip rows that cannot be read."}
@@ -234,12 +236,13 @@ TABLE: Final[Schema] = {
     "properties": {
         "provenance": {
             "type": "object",
-            "description": "Model, digest of its weights, libraries, texts and question.",
+            "description": "The model, the digest of its weights, library versions, texts and question.",
             "required": ["model", "question"],
         },
         "columns": {
             "type": "object",
-            "description": "The table: name of a column → its cells, from the first row to the last.",
+            "description": "The table: each column name is mapped to the cells of the column, from "
+            "the first row to the last.",
             "additionalProperties": {"type": "array", "items": _CELL},
         },
     },
@@ -257,7 +260,7 @@ PROBLEM: Final[Schema] = {
         "faults": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "Errors in a file, each with its line.",
+            "description": "Errors in a file, each with its line number.",
         },
         "count": {"type": "integer", "description": "Total number of errors."},
     },
@@ -328,7 +331,7 @@ def _document(version: str, _permissions: Permissions) -> dict[str, Any]:
 
 
 def _question_operation(question: RegisteredQuestion) -> dict[str, Any]:
-    contents: dict[str, Any] = {media: {} for media in FORMATS}  # no schema for binary formats
+    contents: dict[str, Any] = {media: {} for media in FORMATS}  # binary formats have no schema
     contents["text/csv"] = {"schema": {"type": "string"}}
     contents[JSON] = {"schema": {"$ref": "#/components/schemas/Table"}}
     return {
@@ -355,7 +358,7 @@ def _monitoring_operation(
 
 
 def _problem_responses(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
-    """Return HTTP status → problem response; problem types with the same status share a response."""
+    """Return the problem responses by HTTP status; problem types with the same status share a response."""
     titles_by_status: dict[str, list[str]] = {}
     for kind in kinds:
         titles_by_status.setdefault(str(kind.status), []).append(kind.title)

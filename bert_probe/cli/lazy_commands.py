@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from bert_probe.runtime.imports import long_lived_imports
+from bert_probe.core.extras import long_lived_imports
 
 if TYPE_CHECKING:
     from bert_probe.core.inputs import FileInput, Inputs, Text
@@ -106,7 +106,7 @@ class DerivedCommand(NamedTuple):
 
 @cache
 def derived_commands() -> Mapping[str, DerivedCommand]:
-    """Return command name → question for all public questions.
+    """Return the questions from which commands are derived, by command name.
 
     The modules are parsed instead of imported, because most analyses import torch.
     """
@@ -115,8 +115,9 @@ def derived_commands() -> Mapping[str, DerivedCommand]:
     for module in sorted(
         {node.module for node in stub.body if isinstance(node, ast.ImportFrom) and node.module}
     ):
-        source = (_PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-        for definition in _DEFINITION.findall(source):
+        path = _PACKAGE / module.replace(".", "/")
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        for definition in _DEFINITION.findall(file.read_text(encoding="utf-8")):
             (node,) = ast.parse(f"{definition}\n    pass").body
             name = _command_name(node)
             if name is not None and isinstance(node, ast.ClassDef):
@@ -198,7 +199,7 @@ def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]
                 multiple=True,
                 required=True,
                 metavar="TEXT",
-                help="A text; pass the option two or more times.",
+                help="One of the texts; pass this option two or more times.",
             )
         ]
     if max_texts == 1:
@@ -222,7 +223,7 @@ def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]
     if inputs.has_sentences or inputs.files:
         parameters.append(as_named_option)
     if inputs.can_skip or inputs.has_folder:
-        help_line = "Skip rows that cannot be read, and list them, instead of rejecting the file."
+        help_line = "Skip and list the rows that cannot be read, instead of rejecting the file."
         parameters.append(click.option("--skip-broken", is_flag=True, help=help_line))
     return parameters
 
@@ -245,7 +246,7 @@ def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Comm
         click.argument("file", type=path, required=not getattr(inputs, "labeled_option", ""))
     ]
     if not isinstance(inputs, Documents):
-        help_line = "Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]"
+        help_line = "Column of a .csv or .tsv file that contains the sentences.  [default: sentence or text]"
         parameters.append(click.option("--column", metavar="NAME", help=help_line))
     return parameters
 
@@ -310,8 +311,8 @@ def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
         raise TextError(f"{file} cannot be opened: {error.strerror}. Check the path.") from None
     if question.scorers != (BI_ENCODER,):
         raise SelectionError(
-            f"{file.name} contains vectors, with which only the scorer {BI_ENCODER} works. Leave out "
-            "--scorers, or give a file without vectors."
+            f"{file.name} contains vectors, which only the scorer {BI_ENCODER} supports. Omit --scorers, "
+            "or pass a file without vectors."
         )
     return vector_search
 

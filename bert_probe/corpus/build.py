@@ -90,7 +90,7 @@ def build_corpus(
         on: runner that processes the chunks, see `ShardRunner`. By default, they are processed in threads.
         progress: called with the number of processed records and their total, or with (0, 0) while the
             records are counted.
-        watch: opens a progress bar for each phase: hashing the inputs, counting, reading.
+        watch: opens a progress bar for each phase: hashing, counting and reading the inputs.
         on_shard: called with a log entry for each completed shard.
 
     Raises:
@@ -170,7 +170,7 @@ class _ShardProgress:
     @property
     def done(self) -> int:
         """Number of records processed so far, in all shards."""
-        return sum(list(self._done_by_shard.values()))  # a copy, as other threads add shards
+        return sum(list(self._done_by_shard.values()))  # copy the list, because other threads add shards
 
     def of(self, number: int) -> Progress:
         """Return a progress callback for one shard."""
@@ -235,7 +235,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
         write_json(folder / MANIFEST, manifest)
         return {}
     store = open_corpus(folder)
-    if not store.shards:  # a store without shards may be replaced by any run
+    if not store.shards:  # any run may replace a store without shards
         write_json(folder / MANIFEST, manifest)
         return {}
     for name, difference in _DIFFERENCES.items():
@@ -249,13 +249,13 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
 
 
 _DIFFERENCES = {
-    "model": "another model, or other versions of the libraries that run it",
-    "question": "other layers, or other tables to keep",
-    "sentence_vectors": "another pooling of the sentence vectors",
-    "inputs": "other inputs, or inputs that have changed since",
+    "model": "a different model, or different versions of its libraries",
+    "question": "different layers or tables",
+    "sentence_vectors": "a different pooling of the sentence vectors",
+    "inputs": "different inputs, or inputs that have changed since",
     "column": "another column",
-    "shard_rows": "another number of rows per shard",
-    "shard_bytes": "another shard size, by another version of this program",
+    "shard_rows": "a different number of rows per shard",
+    "shard_bytes": "a different shard size, by a different version of BERT Probe",
 }
 """Manifest entries that must not change when a store is continued, with the words for a change in the error
 message."""
@@ -296,9 +296,9 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             raise StoreError(f"{folder} is not UTF-8. Choose another --out.") from None
         except ExportError as error:
             raise StoreError(str(error)) from None
-        except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+        except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
             reason = getattr(error, "strerror", None) or error
-            raise StoreError(f"{folder} cannot be written: {reason}. Choose another place.") from None
+            raise StoreError(f"{folder} cannot be written: {reason}. Choose another path.") from None
         yield
 
 
@@ -348,7 +348,7 @@ class Verification:
         """Return a sentence that states how many files were compared, and how many of them differ."""
         count = len(self.differences)
         outcome = f"{count:,} {'differs' if count == 1 else 'differ'}" if count else "nothing differs"
-        return f"{self.store}: {self.files:,} files with {self.bytes:,} bytes compared, {outcome}."
+        return f"{self.store}: compared {self.files:,} files with {self.bytes:,} bytes; {outcome}."
 
 
 def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progress) -> Verification:
@@ -405,8 +405,8 @@ def _check_summary(store: Store) -> list[FileDifference]:
     try:
         table = pq.read_table(path, partitioning=None)
         if not belongs_to(table, store):
-            return [FileDifference(SUMMARY, "belongs to another version of this store and is not used")]
+            return [FileDifference(SUMMARY, "belongs to a different version of this store and is not used")]
         is_equal = table.equals(sum_statistics(store))
     except (OSError, pa.ArrowException, StoreError):
         return [FileDifference(SUMMARY, "cannot be read")]
-    return [] if is_equal else [FileDifference(SUMMARY, "is not the sum of the statistics of the shards")]
+    return [] if is_equal else [FileDifference(SUMMARY, "differs from the summed statistics of the shards")]

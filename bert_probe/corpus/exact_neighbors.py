@@ -22,12 +22,12 @@ def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progre
         count: number of neighbors.
         progress: called with the number of finished blocks and the total.
     """
-    rows = torch.from_numpy(np.array(vectors))
+    rows = torch.from_numpy(np.require(vectors, requirements="W"))
     number = len(rows)
     scores = torch.full((number, count), -np.inf, dtype=rows.dtype)
     neighbors = torch.full((number, count), -1, dtype=torch.int64)
     starts = range(0, number, _BLOCK)
-    total, done = len(starts) * (len(starts) + 1) // 2, 0
+    total, done = block_pairs(number), 0
     for first in starts:
         for second in starts[first // _BLOCK :]:
             block = rows[first : first + _BLOCK] @ rows[second : second + _BLOCK].T
@@ -39,6 +39,12 @@ def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progre
             done += 1
             progress(done, total)
     return neighbors.numpy(), scores.numpy()
+
+
+def block_pairs(count: int) -> int:
+    """Return the number of pairs of blocks, which is the total of the progress, for this many rows."""
+    blocks = -(-count // _BLOCK)
+    return blocks * (blocks + 1) // 2
 
 
 def _update(
@@ -55,7 +61,7 @@ def _update(
     """
     count, width = scores.shape[1], block.shape[axis]
     current = scores[start : start + block.shape[1 - axis], -1]
-    if torch.isinf(current).any():  # These are the first candidates.
+    if torch.isinf(current).any():  # true until the first neighbors have been found
         values, indices = (block if axis == 1 else block.T).topk(min(count, width), dim=1)
         changed = torch.arange(len(current))
     else:

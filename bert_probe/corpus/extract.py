@@ -131,12 +131,12 @@ class _Buffers:
         if SENTENCE_VECTORS in keep:
             self.sentences = _SentenceVectors(checkpoint, sentences, np.dtype(question.dtype))
         self.predictions: _Predictions | None = None
-        if ANSWERS in keep:  # `IngestConfig.of` checks that the model has a classification head
+        if ANSWERS in keep:  # the model has a classification head, as `IngestConfig.of` has checked
             outputs = checkpoint.outputs
             self.predictions = _Predictions(outputs.get(TEXT_CLASSIFICATION) or outputs[TOKEN_CLASSIFICATION])
 
     def add_batch(self, group: Sequence[int]) -> None:
-        """Run the model on a batch of sentences, given by their indices, and store the results."""
+        """Run the model on the sentences with these indices, as one batch, and store the results."""
         checkpoint, keep = self._checkpoint, self._question.keep
         members = [self._sentences[index] for index in group]
         inputs = batch(checkpoint, [member.encoding for member in members])
@@ -291,7 +291,7 @@ class _SentenceVectors:
 
 
 class _Predictions:
-    """The predictions of an output head, collected batch by batch.
+    """The predictions of a task head, collected batch by batch.
 
     Args:
         output: a classification head, or a token classification head.
@@ -300,7 +300,7 @@ class _Predictions:
     def __init__(self, output: OutputHead) -> None:
         self._output = output
         self._labels_tokens = output.task == TOKEN_CLASSIFICATION
-        self._logits: dict[int, Array] = {}  # logits by sentence
+        self._logits: dict[int, Array] = {}  # logits of each sentence
 
     def add_batch(
         self,
@@ -328,9 +328,10 @@ class _Predictions:
             if not np.isfinite(logits).all():
                 raise UnavailableError(
                     f"The {self._output.task} head returns logits that are not finite for line "
-                    f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or keep no answers."
+                    f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or omit the table "
+                    "of answers."
                 )
-            self._logits[index] = logits.copy()  # a copy, because a view would keep the whole batch in memory
+            self._logits[index] = logits.copy()  # copy, because a view would keep the whole batch in memory
 
     def columns(self, sentences: Sequence[ReadRecord]) -> dict[str, list[Any]]:
         """Return the columns of the table that contains the predictions."""
@@ -349,7 +350,7 @@ class _Predictions:
         row = sentence.record.row
         probabilities = PROBABILITIES[problem_type(self._output)](logits)
         classes = zip(self._output.labels, logits.tolist(), probabilities.tolist(), strict=True)
-        return [  # regression has no probabilities, so they are null
+        return [  # For a regression, which has no probabilities, the column is null.
             (row, None, label, logit, None if np.isnan(probability) else probability)
             for label, logit, probability in classes
         ]
@@ -532,7 +533,7 @@ def _tagged_words(sentence: ReadRecord) -> dict[int, int]:
     if sentence.words is None:
         return {}
     units = sentence.words.lens.units
-    # In reverse order, so that a token shared by several words is assigned to the first of them.
+    # Iterate in reverse order, so that a token shared by several words is assigned to the first of these.
     return {
         position: word
         for word, unit in reversed(list(enumerate(sentence.words.units.tolist())))
@@ -552,4 +553,4 @@ def _tags(sentence: ReadRecord, word: int | None) -> tuple[object, ...]:
         return None, None, None
     if not tagged.heads:
         return tagged.tags[word], None, None
-    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # a root has the head -1
+    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # the head of a root is -1

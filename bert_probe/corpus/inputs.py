@@ -103,7 +103,7 @@ def find_inputs(
 
     The files of a folder or pattern are sorted by name. Folders (at any depth) and patterns such as
     ``data/**/*.txt`` match only files with one of the extensions in `ENDINGS`; hidden files and links to
-    folders are skipped. A file that is given by its path may have any extension; a file with an unknown
+    folders are skipped. A path to a single file may have any extension; a file with an unknown
     extension is read as text with one sentence per line.
 
     Args:
@@ -127,7 +127,7 @@ def find_inputs(
             _check_format(file, column)
     if column is not None and all(ending_of(file.path) in ("", *WITHOUT_COLUMNS) for file in files):
         raise SelectionError(
-            f"None of the files has columns, so there is no column {column}. Omit the column."
+            f"None of the files has columns, so there is no column {column}. Omit the option column."
         )
     return files
 
@@ -152,7 +152,7 @@ def _match_files(source: str | Path) -> Iterator[tuple[str, Path]]:
         return
     if not matches:
         endings = f"{', '.join(ENDINGS)}, with or without {' or '.join(COMPRESSED_ENDINGS)}"
-        raise EmptyTextError(f"{failure} with the extension {endings}. Check the path, or name the files.")
+        raise EmptyTextError(f"{failure} with the extension {endings}. Check the path, or pass the files.")
     yield from sorted((file.relative_to(base).as_posix(), file) for base, file in matches)
 
 
@@ -214,7 +214,7 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
             return
     if {".json", PARQUET} & {suffix.lower() for suffix in file.path.suffixes[-2:]}:
         raise TextError(
-            f"{file.name} has a format that cannot be read. Convert it to {' or '.join(ENDINGS)}."
+            f"{file.name} has a format that is not supported. Convert the file to {' or '.join(ENDINGS)}."
         )
     try:
         with open_decompressed(file.path) as stream:
@@ -223,14 +223,15 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
         raise TextError(f"{file.name} cannot be decompressed: {describe_error(error)}.") from None
     if has_nul:
         raise TextError(
-            f"{file.name} is not text in UTF-8: it contains a NUL. Convert it to {' or '.join(ENDINGS)}."
+            f"{file.name} is not UTF-8 text, because it contains a NUL character. Convert the file to "
+            f"{' or '.join(ENDINGS)}."
         )
 
 
 def _check_format(file: MatchedFile, column: str | None) -> None:
     """Check that the first lines of a file match the format that its extension indicates."""
     read_as = format_of(f"file{ending_of(file.path)}")
-    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has found the column
+    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has checked the column
         return
     with open_lines(file.path) as lines:
         check_format((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
@@ -274,9 +275,9 @@ def check_unchanged(files: Sequence[InputFile]) -> None:
             is_unchanged = False
         if not is_unchanged:
             raise TextError(
-                f"{file.name} changed during the run, so the store would mix two versions of it. The shards "
-                "written so far contain the first version. Run the corpus again, into another folder, when "
-                "its inputs no longer change."
+                f"{file.name} changed during the run, so the store would mix two versions of the file. "
+                "The shards written so far contain the first version. Run the corpus again, into "
+                "another folder, when the inputs no longer change."
             )
 
 
@@ -328,7 +329,7 @@ def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
     try:
         with open_rows(file.path, file.name, column) as rows:
             yield from rows
-    except ProbeError as error:  # the file changed after `find_inputs` had checked it
+    except ProbeError as error:  # The file has changed since `find_inputs` checked it.
         yield refused_row(1, str(error))
 
 
@@ -357,7 +358,7 @@ def _row_starts(file: MatchedFile, column: str | None) -> Iterator[object]:
     try:
         with open_row_starts(file.path, file.name, column) as starts:
             yield from starts
-    except ProbeError as error:  # an unreadable file counts as one record, as in `_rows`
+    except ProbeError as error:  # An unreadable file counts as one record, as in `_rows`.
         yield error
 
 
@@ -398,7 +399,7 @@ def sentence_vector_size(checkpoint: Checkpoint) -> int:
 
 @question("corpus ingest", command="corpus run", is_analysis=False)
 class IngestConfig(Question):
-    """The configuration of a corpus run: what it extracts from each sentence, and stores.
+    """The configuration of a corpus run: the data to extract from each sentence and to store.
 
     Attributes:
         layers: layers whose vectors are stored; 0 is the output of the embeddings. If None, all layers.
@@ -416,12 +417,12 @@ class IngestConfig(Question):
     layers: tuple[int, ...] | None = param(
         Indices(Index("layer", 0)),
         default=(-1,),
-        about="Layers whose vectors are kept; 0 is the output of the embeddings.  [default: last]",
+        about="Layers whose vectors are stored; 0 is the output of the embeddings.  [default: last]",
     )
     keep: tuple[str, ...] = param(
         ChoiceList(OPTIONAL_TABLES),
         default=(PROFILES, VECTORS),
-        about=f"Tables to keep: {', '.join(OPTIONAL_TABLES)}.  [default: profiles,vectors]",
+        about=f"Tables to store: {', '.join(OPTIONAL_TABLES)}.  [default: profiles,vectors]",
     )
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     dtype: str = param(
@@ -445,7 +446,7 @@ class IngestConfig(Question):
             tables = ", ".join(table for table in OPTIONAL_TABLES if table != ANSWERS)
             raise UnavailableError(
                 f"{description.name} has no trained classification head, which the table {ANSWERS} needs. "
-                f"Keep {tables}, or use a model with a classification head."
+                f"Choose only {tables}, or use a model with a classification head."
             )
         if SENTENCE_VECTORS in self.keep:
             sentence_pooling(checkpoint)

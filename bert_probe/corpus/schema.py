@@ -297,11 +297,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     manifest = _read(file)
     if manifest.get("format") != FORMAT:
-        raise StoreError(f"{folder} is not a corpus store. Use a folder written by corpus run.")
+        raise StoreError(
+            f"{folder} is not a corpus store. Use a folder that was written by bert-probe corpus run."
+        )
     if manifest.get("version") != VERSION:
         raise StoreError(
-            f"{folder} has store version {str(manifest.get('version'))[:20]}, but this program reads version "
-            f"{VERSION}. Use the version that wrote it, or run the corpus again into a new folder."
+            f"{folder} has store version {str(manifest.get('version'))[:20]}, but this version of BERT "
+            f"Probe reads store version {VERSION}. Use the version of BERT Probe that wrote the store, "
+            "or run the corpus again into a new folder."
         )
     manifest.setdefault("sentence_vectors", None)  # stores of earlier versions have none
     _check(file, manifest, _MANIFEST)
@@ -328,8 +331,8 @@ def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
         raise StoreError(f"{file} has an unknown key {min(unknown)[:60]!r}. {_REMEDY}")
     if file.stem != f"{shard['number']:05}" or shard["rows"] + shard["refusals"] != shard["records"]:
         raise StoreError(
-            f"{file} is inconsistent: its number does not match its name, or its counts do not add up. "
-            f"{_REMEDY}"
+            f"{file} is inconsistent: the shard number does not match the file name, or the counts do "
+            f"not add up. {_REMEDY}"
         )
     return shard
 
@@ -360,7 +363,9 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise StoreError(f"{file} is missing or broken. Use a folder written by corpus run.")
+        raise StoreError(
+            f"{file} is missing or broken. Use a folder that was written by bert-probe corpus run."
+        )
     return content
 
 
@@ -369,7 +374,7 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
         value: Any = content
         *parents, name = path.split(".")
         for parent in parents:
-            value = value[parent]  # a parent is an object, because it was checked before
+            value = value[parent]  # the parent is an object, as checked before
         if name not in value:
             raise StoreError(f"{file} has no {path}, which must be {expected}. {_REMEDY}")
         if not is_valid(value[name]):
@@ -426,9 +431,9 @@ class TableFile:
         except (OSError, ValueError, pa.ArrowException) as error:
             return f"cannot be read: {str(error).splitlines()[0][:200]}"
         if not schema.equals(self.schema.schema):
-            return f"has other columns: {_difference(schema, self.schema.schema)}"
+            return f"has unexpected columns: {_difference(schema, self.schema.schema)}"
         if decoded > max(UNCHECKED_BYTES, MAX_RATIO * self.size):
-            return f"would take {decoded:,} bytes of memory, but the file has only {self.size:,} bytes"
+            return f"would need {decoded:,} bytes of memory, although the file has only {self.size:,} bytes"
         if self.rows is not None and rows != self.rows:
             return f"has {rows:,} rows instead of {self.rows:,}"
         return ""
@@ -462,7 +467,7 @@ def _width(data_type: pa.DataType) -> int:
     """Return the memory that one value of a type takes, in bytes; for a text, the size of its offset."""
     try:
         return max(1, int(data_type.bit_width) // 8)
-    except ValueError:  # texts have no fixed width
+    except ValueError:  # Types of variable width, such as texts, have no bit width.
         return 4
 
 
@@ -479,7 +484,7 @@ def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
 
 @contextmanager
 def store_errors(name: str) -> Iterator[None]:
-    """Turn errors that invalid tables cause into a `StoreError`.
+    """Convert errors that invalid tables cause to a `StoreError`.
 
     Opening a store checks the columns of its tables but not their values, which are untrusted.
 

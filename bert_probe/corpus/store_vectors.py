@@ -83,7 +83,7 @@ def read_columns(store: Store, progress: Progress = no_progress) -> dict[str, An
         OutOfMemoryError: the vectors do not fit into memory.
     """
     if not store.has(SENTENCE_VECTORS):
-        return _mean_vectors(store)
+        return _mean_vectors(store, progress)
     name, description, count = store.folder.name, store.manifest["sentence_vectors"], store.rows
     size = 4 * count * description["size"]
     with store_errors(name), reserved_memory(size, name, "Use a smaller store."):
@@ -119,7 +119,7 @@ def read_columns(store: Store, progress: Progress = no_progress) -> dict[str, An
     }
 
 
-def _mean_vectors(store: Store) -> dict[str, Any]:
+def _mean_vectors(store: Store, progress: Progress) -> dict[str, Any]:
     """Return the mean of the stored token vectors of each sentence, in the last layer with stored vectors.
 
     With whole words, it is the mean of the vectors of the words.
@@ -143,7 +143,9 @@ def _mean_vectors(store: Store) -> dict[str, Any]:
         with reserved_memory(size, store.folder.name, "Use a smaller store."):
             means = np.zeros((len(numbers), tokens.hidden))
             counts = np.zeros((len(numbers), 1))
-            for batch in tokens.batches:
+            for done, batch in enumerate(tokens.batches):
+                progress(done, len(tokens.batches))
+                batch.file.check()
                 starts = np.flatnonzero(np.r_[True, batch.rows[1:] != batch.rows[:-1]])
                 indices = np.searchsorted(numbers, batch.rows[starts])
                 means[indices] += np.add.reduceat(batch.vectors, starts, axis=0, dtype=np.float64)

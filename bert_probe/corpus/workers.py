@@ -68,7 +68,7 @@ class PendingChunks:
     def __iter__(self) -> Iterator[Chunk]:
         chunks = chunked(records(self.files, self.column), self.shard_rows, self.shard_bytes)
         for number, chunk in enumerate(chunks):
-            check_unchanged(self.files)  # fails before a changed file is processed
+            check_unchanged(self.files)  # raise an error before a changed file is processed
             if number not in self.done:
                 yield number, chunk
 
@@ -81,7 +81,7 @@ class ShardJob:
         folder: the folder of the store.
         checkpoint: the model.
         question: what to extract, resolved by `IngestConfig.of`.
-        progress_of: a function that takes the index of a shard, and returns a progress callback for it.
+        progress_of: a function that returns the progress callback for the shard with a given index.
         cancel: called at the end of a run. Progress callbacks of unfinished shards then raise `Cancelled`.
     """
 
@@ -257,8 +257,8 @@ class RayRunner:
         """
         if checkpoint.folder is None:
             raise UnavailableError(
-                "A model in memory cannot be opened by other processes. Save it to a folder and open this "
-                "folder, or run on local."
+                "Other processes cannot open a model that is only in memory. Save the model to a folder "
+                "and open this folder, or run the corpus with --on local."
             )
         return "cuda:0" if self._gpus_per_actor(checkpoint) else "cpu"
 
@@ -389,7 +389,8 @@ def run_actors(
             done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
             free = [running.pop(task)[0] for task in done]
             for _, number in [] if done else running.values():
-                job.progress_of(number)(0, 0)  # the callback gets no new counts, but can cancel the run
+                # report no new progress, so that the callback can cancel the run
+                job.progress_of(number)(0, 0)
             yield from map(ray.get, done)
     except RayTaskError as error:
         raise error.cause from None  # raise an unexpected error as it would be raised without Ray
@@ -434,7 +435,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
                 ray.init(address, **_QUIET)
             else:
                 _start(local_settings)
-        except Exception as error:  # Ray raises exceptions of many unrelated types
+        except Exception as error:  # Ray raises exceptions of many unrelated types.
             failure = f"be reached at {address}" if address else "be started"
             raise UnavailableError(f"Ray cannot {failure}: {_first_line(error)}.") from None
         try:
@@ -474,7 +475,7 @@ bytes."""
 
 @cache
 def _auth_token() -> str:
-    """Return the token that protects Ray from access by others. It is cached, as Ray reads it only once."""
+    """Return the token that protects Ray from access by others, cached because Ray reads it once."""
     return secrets.token_hex(32)
 
 

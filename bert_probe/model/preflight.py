@@ -89,8 +89,8 @@ def read_headers(files: list[Path]) -> WeightHeaders:
                 kind, size = tensor.get_dtype(), prod(tensor.get_shape())
                 if kind not in _FLOATS.values() and not name.endswith(_INDICES):
                     raise WeightsError(
-                        f"{name} contains {kind} numbers; quantized weights cannot be read without their "
-                        "scales. Use the model before quantization."
+                        f"{name} contains numbers of type {kind}, but quantized weights cannot be read "
+                        "without their scales. Use the model before quantization."
                     )
                 names.add(name)
                 numbers += size
@@ -137,11 +137,12 @@ def described(config: Any, make: Callable[[Any], Any] = build_model) -> Any:
             return make(copy.deepcopy(config))
     except _SizeLimitError as error:
         raise ArchitectureError(
-            f"The config describes {error}, which no encoder has. Check the sizes in the config."
+            f"The config describes {error}, more than any encoder has. Check the sizes in the config."
         ) from None
-    except Exception as error:  # model classes raise many types of exceptions
+    except Exception as error:  # Model classes raise many types of exceptions.
         raise ArchitectureError(
-            f"transformers cannot build a model from this config: {reason(error)}. Check its settings."
+            f"transformers cannot build a model from this config: {reason(error)}. Check the settings in "
+            "the config."
         ) from None
 
 
@@ -235,8 +236,7 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
         if size > available:
             raise OutOfMemoryError(
                 f"{purpose} needs about {format_bytes(size)} of memory, but only "
-                f"{format_bytes(max(0, available))} are free. "
-                f"{remedy}"
+                f"{format_bytes(max(0, available))} are available. {remedy}"
             )
         _reserved_bytes += size
     try:

@@ -60,7 +60,8 @@ def written(stated: Mapping[str, Any]) -> str:
     for part in parts:
         name, _, following = part.partition("-->")
         fragments += [fields[name], following]
-    page = "".join(fragments).encode("utf-8", "backslashreplace")  # for lone surrogates
+    # Escape lone surrogates, which UTF-8 cannot encode.
+    page = "".join(fragments).encode("utf-8", "backslashreplace")
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
 
 
@@ -160,8 +161,8 @@ def _calibration(provenance: Mapping[str, Any]) -> str:
         f'<svg viewBox="-2 0 {_WIDTH + 4} {_HEIGHT}" preserveAspectRatio=none role=img '
         f'aria-label="Histogram of random pairs of reference sentences">{rectangles}{line}</svg>'
         f"<div class=ends><span>{_number(low)}</span><span>{_number(high)}</span></div>"
-        "<figcaption>Other texts have other percentiles: long documents of one field are more similar to "
-        "each other.</figcaption></figure>"
+        "<figcaption>Other texts have different percentiles: for example, long documents on one subject are "
+        "more similar to one another.</figcaption></figure>"
     )
 
 
@@ -215,9 +216,9 @@ def _truncation(table: ReportTable) -> str:
     limits = ((table.rows, MAX_ROWS, "rows"), (len(table.columns), MAX_COLUMNS, "columns"))
     truncated = [f"the first {limit} of {count:,} {name}" for count, limit, name in limits if count > limit]
     if truncated:
-        sentence = f"This table shows {' and '.join(truncated)}. The CSV file has all of them."
+        sentence = f"This table shows {' and '.join(truncated)}. The CSV file contains the complete table."
     else:
-        sentence = "The CSV file has all digits."
+        sentence = "The CSV file contains all digits of the numbers."
     return f"<span class=quiet>{sentence}</span>"
 
 

@@ -278,8 +278,8 @@ def document_of_line(line: str) -> Document:
     except (ValueError, RecursionError):
         pass
     raise TextError(
-        f"{line[:60]!r} is not a document as BERT Probe saves it, such as {Document('A text.', '1').line}. "
-        "Save the view again."
+        f"{line[:60]!r} is not in the format in which BERT Probe saves documents, such as "
+        f"{Document('A text.', '1').line}. Save the view again."
     )
 
 
@@ -318,10 +318,10 @@ class _Columns:
         def cell(index: int | None) -> str:
             try:
                 value = "" if index is None else row[index]
-            except TextError:  # a JSON lines row raises this error for an invalid cell
+            except TextError:  # A row of a JSON lines file raises TextError for an invalid cell.
                 raise ValueError("a text is not UTF-8, or contains a NUL or an unpaired surrogate") from None
             if isinstance(value, NonTextCell):
-                raise ValueError(f"a cell is {value}, but must be a text")
+                raise ValueError(f"a cell is {value}, but must be a string")
             return value.strip()
 
         return Document(cell(self.text), cell(self.id), cell(self.title))
@@ -347,7 +347,7 @@ class _Reader:
         self.name, self.unit, self._max_rows, self._on_rows = name, unit, max_rows, on_rows
         self.errors = ValidationErrors(name, unit, SKIP_REMEDY)
         self._documents: list[Document] = []
-        self._numbers: dict[str, int] = {}  # ID → number of its row
+        self._numbers: dict[str, int] = {}  # row number of each document, by ID
         self._rows = 0
 
     def refuse(self, number: int, problem: str) -> None:
@@ -365,12 +365,12 @@ class _Reader:
         self._count()
         identifier = document.id or str(self._rows)
         if not document:
-            self.errors.add(number, "there is neither a title nor a text")
+            self.errors.add(number, "the title and the text are both missing")
         elif len(identifier) > MAX_ID:
             self.errors.add(number, f"the ID has more than {MAX_ID} characters")
         elif identifier in self._numbers:
             first = f"{self.unit} {self._numbers[identifier]:,}"
-            self.errors.add(number, f"the ID {identifier[:100]!r} is also that of {first}")
+            self.errors.add(number, f"the ID {identifier[:100]!r} is also the ID of {first}")
         else:
             self._numbers[identifier] = number
             self._documents.append(Document(document.text, identifier, document.title))
@@ -385,7 +385,7 @@ class _Reader:
         if not skip_broken or not self._documents:
             self.errors.check()
         if not self._documents:
-            raise EmptyTextError(f"{self.name} has no documents. Write one per line.")
+            raise EmptyTextError(f"{self.name} has no documents. Write one document per line.")
         return DocumentList(self._documents, self.errors)
 
     @property
@@ -464,7 +464,7 @@ def _add_rows(reader: _Reader, header: Sequence[str], rows: Iterable[tuple[int, 
             reader.refuse(number, row.problem)
         elif len(row) != len(header):
             cells = "1 cell" if len(row) == 1 else f"{len(row):,} cells"
-            reader.refuse(number, f"{cells} where the header has {len(header):,}")
+            reader.refuse(number, f"the row has {cells}, but the header has {len(header):,}")
         elif isinstance(row, list) and any(map(_NOT_UTF8.search, row)):
             reader.refuse(number, "it is not UTF-8")
         else:
@@ -522,7 +522,9 @@ def _walk(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         entries += len(files)
         if entries > MAX_ENTRIES:
-            raise TextError(f"{folder} has more than {MAX_ENTRIES:,} files. Choose a smaller folder.")
+            raise TextError(
+                f"{folder} has more than {MAX_ENTRIES:,} files. Choose a folder with fewer files."
+            )
         for name in files:
             path = Path(parent, name)
             is_text = path.suffix.lower() in FOLDER_ENDINGS and not name.startswith(".")

@@ -36,8 +36,8 @@ MAX_TEXTS = 20_000
 """Maximum number of pairs or texts on the page. The command line has no such limit."""
 _PARTS = {"pairs": "Text pairs (STS)", "search": "Search", "labels": "Labeled texts"}
 _PART_HELP = (
-    "Text pairs: does the similarity agree with judged scores? Search: do relevant documents rank high? "
-    "Labeled texts: do the vectors separate the classes?"
+    "Text pairs: how well the similarities agree with judged scores. Search: whether relevant documents "
+    "rank high. Labeled texts: how well the vectors separate the classes."
 )
 _ROWS = 200
 """Maximum number of rows of a table of pairs, queries or texts. Exports have all rows."""
@@ -122,8 +122,8 @@ def _curve_toggle() -> bool:
         "evaluate_curve",
         "Shorter vectors",
         False,
-        "Also evaluate the vectors with fewer dimensions, with one byte per dimension (int8) and with one "
-        "bit (binary).",
+        "Also evaluate the vectors with fewer dimensions, with one byte per dimension (int8), and with "
+        "one bit per dimension (binary).",
     )
 
 
@@ -149,7 +149,7 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     if state.segmented_control("evaluate_pairs_from", "Source of the pairs", _SOURCES, "sample") == "sample":
         pairs = sample_pairs()
         blocks.caveat(
-            f"{len(pairs.rows)} pairs that were written for BERT Probe, with scores from 0 to 5 by their "
+            f"{len(pairs.rows)} pairs that were written for BERT Probe and scored from 0 to 5 by their "
             "author. For a comparison of models, use pairs that several people rated, such as STS-B."
         )
     else:
@@ -157,11 +157,11 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
             "evaluate_pairs",
             "A table with the columns text_a, text_b and score",
             ["csv", "tsv", "jsonl"],
-            "An optional column group names the source of each pair.",
+            "The optional column group names the source of each pair.",
             SimilarityEvaluation.inputs.files["pairs"].parse,
         )
     if pairs is None:
-        st.info("Choose a table of text pairs with a judged similarity, such as a split of STS-B.")
+        st.info("Choose a table of text pairs with judged similarity scores, such as a split of STS-B.")
         return
     sentence_input.check_count(pairs.rows, MAX_TEXTS, "pairs")
     question = SimilarityEvaluation(curve=_curve_toggle())
@@ -175,7 +175,7 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     _summary(result, "sts", data)
     blocks.chart(
         score_scatter(result),
-        "Scatter plot of the score of the model by the judged score, one point per pair",
+        "Scatter plot of the model's score against the judged score, with one point per pair",
     )
     table = "moved" if result.has_other else "pairs"
     st.header("Pairs that moved most" if result.has_other else "Largest errors", anchor=False)
@@ -212,7 +212,8 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         data = dict(zip(labels, sample_search(), strict=True))
         blocks.caveat(
             f"{len(data['documents'])} articles of an invented help center and {len(data['queries'])} "
-            "queries that were written for BERT Probe. Differences on so few queries rarely exclude 0."
+            "queries that were written for BERT Probe. With so few queries, the interval of a "
+            "difference rarely excludes 0."
         )
     else:
         columns = st.columns(3)
@@ -244,7 +245,9 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         st.warning(note, icon=":material/warning:")
     _summary(result, "retrieval", data)
     st.header("Queries", anchor=False)
-    blocks.caveat("With two or more rankings, the queries with the largest difference of nDCG@10 come first.")
+    blocks.caveat(
+        "With two or more rankings, the queries are sorted by their difference in nDCG@10, largest first."
+    )
     queries = result.showing(show="queries")
     frame = queries.table()
     row = _selected(frame, "evaluate_query_rows", "Queries with nDCG@10 of each scorer")
@@ -253,7 +256,8 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     export(queries, "retrieval-queries", label="Export the queries", caption="All queries.", data=data)
     st.header("Relevant documents ranked low", anchor=False)
     blocks.caveat(
-        "Rank 0 means that the document is not ranked. outranked_by is the first irrelevant document."
+        "Rank 0 means that the document is not ranked. The column outranked_by is the highest-ranked "
+        "irrelevant document."
     )
     failures = result.showing(show="failures")
     frame = failures.table()
@@ -310,11 +314,14 @@ def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         st.header("Reliability", anchor=False)
         blocks.chart(
             reliability(result.showing(show="reliability").table()),
-            "Accuracy by confidence: on the diagonal, both are equal",
+            "Accuracy by confidence; on the diagonal, accuracy and confidence are equal",
         )
     table = "moved" if result.has_other else "texts"
     st.header("Texts that moved most" if result.has_other else "Least probable labels", anchor=False)
-    blocks.caveat("probability is the held-out probability of the label by logistic regression.")
+    blocks.caveat(
+        "The column probability is the held-out probability of the label, as predicted by logistic "
+        "regression."
+    )
     rows = result.showing(show=table)
     blocks.table(rows.table().head(_ROWS), "Texts with their label, prediction and probability")
     export(rows, f"labels-{table}", label="Export the texts", caption="All texts.", data=data)
@@ -339,7 +346,10 @@ def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
     }
     frame["measure"] = [_MEASURES.get(str(name), shorten(str(name))) for name in frame["measure"]]
     blocks.table(frame, "Measures with their 95% intervals", column_config=config)
-    blocks.caveat("low and high bound the 95% interval of 2,000 bootstrap resamples of the examples.")
+    blocks.caveat(
+        "The columns low and high are the bounds of the 95% interval over 2,000 bootstrap resamples of "
+        "the examples."
+    )
     if "difference" in frame:
         blocks.caveat(
             "If two rankings or models are equally good, the interval of their difference rarely excludes 0."
@@ -365,7 +375,7 @@ def _links(texts: Mapping[str, str]) -> None:
 
 
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
-    """Draw the agreement of two models' vectors, and the curve of shorter vectors, if there are any."""
+    """Draw the agreement of two models' vectors, and the curve by number of dimensions, where available."""
     if result.comparison is not None:
         st.header("Do both models find the same nearest neighbors?", anchor=False)
         vectors = result.showing(show="vectors")
@@ -379,12 +389,12 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         neighbors = result.showing(show="neighbors")
         blocks.table(
             neighbors.table().head(_ROWS),
-            "Texts by the share of nearest neighbors that both models have",
+            "Texts by the share of nearest neighbors that both models have in common",
             column_config={"overlap": number},
         )
         blocks.caveat(
-            "lost is the nearest text that only the first model has among its nearest neighbors, and gained "
-            "the nearest that only the second model has."
+            "The column lost is the nearest text that only the first model has among its nearest "
+            "neighbors, and the column gained is the nearest text that only the second model has."
         )
         export(neighbors, "changed-neighbors", label="Export the neighbors", data=data)
     if result.curve is not None:
@@ -392,14 +402,14 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         curve = result.showing(show="curve")
         blocks.chart(
             quality_curve(curve.table(), measure, title),
-            f"{title} by the size of a vector, with 95% intervals",
+            f"{title} by vector size, with 95% intervals",
         )
         blocks.table(curve.table(), f"{title} of each vector format")
         export(curve, "vector-curve", label="Export the curve", data=data)
 
 
 def score_scatter(result: SimilarityEvaluationResult) -> Any:
-    """Return a scatter plot of the scores of the model, or of two models, by the judged scores."""
+    """Return a scatter plot of the scores of one or two models against the judged scores."""
     rows = np.arange(len(result.labels))
     if len(rows) > _MAX_POINTS:
         rows = np.sort(np.random.default_rng(0).choice(len(rows), _MAX_POINTS, replace=False))
@@ -463,7 +473,7 @@ def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
 
 
 def reliability(bins: pd.DataFrame) -> Any:
-    """Return the accuracy by the mean confidence of each bin, next to the diagonal of equal values."""
+    """Return a reliability diagram: the accuracy of each bin by its mean confidence, with the diagonal."""
     filled = bins[bins["texts"] > 0]
     figure = go.Figure()
     figure.add_scatter(

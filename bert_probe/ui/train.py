@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import BASELINE_DESCRIPTIONS, MAIN_MEASURES, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import TOP_K
+from bert_probe.analyses.outputs.fill_mask import TOP_K
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ExportError, ProbeError
@@ -47,7 +47,7 @@ def render() -> None:
         train_running.draw_progress()
         return
     last = train_running.last_outcome()
-    if last is not None:  # the result is below the settings, mostly outside the window
+    if last is not None:  # scroll to the result, which is below the settings and often outside the window
         finding = describe_outcome(last)
         st.success(f"Training has ended. {finding} The details are under Result, below the settings.")
     _choose(checkpoint)
@@ -65,7 +65,7 @@ def _choose(checkpoint: Checkpoint) -> None:
     try:
         plan = train_data.choose_plan(checkpoint, training_data)
     except ProbeError as error:
-        blocks.error_box(error, "Change the data or the settings. Your other choices are kept.")
+        blocks.error_box(error, "Change the data or the settings. Your other settings are kept.")
         return
     if st.button("Start training", type="primary"):
         with callbacks.uninterrupted():
@@ -91,7 +91,7 @@ def render_outcome(outcome: TrainingOutcome) -> None:
             training,
             "training",
             _data_files(outcome),
-            "Loss and held-out measure at each step.",
+            "Loss and held-out measure at each evaluated step.",
             label="Export training history",
         )
         if evaluation is not None:
@@ -165,7 +165,10 @@ def _comparison(training: TrainingResult, evaluation: EvaluateResult, text: str)
     interval = None if low is None else (low, values[f"{measure}_high"])
     bars = {"this model": evaluation.main, **dict(_baselines(evaluation))}
     blocks.chart(comparison_bars(bars, interval, measure.replace("_", " ")), text.replace("*", ""))
-    bag = "The bag of words is a logistic regression on words and pairs of words, trained on the same texts."
+    bag = (
+        "The bag-of-words baseline is a logistic regression on words and pairs of words, trained on the "
+        "same texts."
+    )
     blocks.caveat(
         f"The best of {len(training.history)} checkpoints was selected on these texts, so the result is "
         f"slightly optimistic. {'' if evaluation.kind == TAGS else bag}"
@@ -303,7 +306,10 @@ def _list(
             text, markdown = _word_in_sentence(outcome, evaluation, int(units[number]))
         _row(outcome, f"{markdown}  \n:gray[{_prediction(row)}]", f"{key} {number}", text, pair)
     if len(units) > _MAX_TEXTS:
-        st.caption(f"The first {_MAX_TEXTS} of {len(units):,} predictions. The export contains all of them.")
+        st.caption(
+            f"The first {_MAX_TEXTS} of {len(units):,} predictions are shown. The export contains all "
+            "predictions."
+        )
 
 
 def _plain_texts(outcome: TrainingOutcome) -> None:
@@ -313,7 +319,7 @@ def _plain_texts(outcome: TrainingOutcome) -> None:
     for number, text in enumerate(texts[:_MAX_TEXTS]):
         _row(outcome, state.escape(text, 300), f"fill {number}", text)
     if len(texts) > _MAX_TEXTS:
-        st.caption(f"The first {_MAX_TEXTS} of {len(texts):,} texts.")
+        st.caption(f"The first {_MAX_TEXTS} of {len(texts):,} texts are shown.")
 
 
 def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str | None = None) -> None:
@@ -343,7 +349,7 @@ def _prediction(row: Mapping[Any, Any]) -> str:
 
 
 def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> list[ExtraDownload]:
-    """Return downloads of further tables, and of the files that the code in the export menu reads."""
+    """Return downloads of additional tables and of the files that the exported code reads."""
     tables = {"classes": "Metrics by class", "confusion": "Confusion matrix", "texts": "All texts"}
     missing = {NUMBER: ("classes", "confusion"), MULTI_LABEL: ("confusion",)}.get(evaluation.kind, ())
     downloads: list[ExtraDownload] = [

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import Evaluate, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks, EvaluateMasksResult
+from bert_probe.analyses.outputs.fill_mask import EvaluateMasks, EvaluateMasksResult
 from bert_probe.errors import EmptyTextError, ProbeError
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime.jobs import Job
@@ -38,7 +38,7 @@ class TrainingOutcome:
         evaluation: evaluation on held-out labeled texts, if any.
         mask_evaluation: evaluation on masked tokens of held-out lines, if any.
         folder: folder in which the model was saved; "" if it is in memory only.
-        lent: name by which pages open the model from memory; "" until a page uses the model.
+        lent: name under which pages open the model while it is in memory; "" until a page uses the model.
         download: download of the model, created when its button is first drawn.
     """
 
@@ -125,7 +125,9 @@ def is_running() -> bool:
         return True
     del st.session_state[_RUN]
     if job.state == "cancelled":
-        st.session_state[_FAILURE] = "Cancelled before the first evaluation, so no checkpoint was kept."
+        st.session_state[_FAILURE] = (
+            "Training was cancelled before the first evaluation, so no checkpoint was kept."
+        )
         return False
     try:
         st.session_state[_OUTCOME] = job.value()
@@ -160,7 +162,8 @@ def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.progress(min(done / total, 1.0) if total else 0.0, _status(run, job, done, total))
         if st.button(
-            "Cancel", help="Stops the training and keeps the best checkpoint evaluated so far, if any."
+            "Cancel",
+            help="Stop the training, and keep the best checkpoint evaluated so far, if there is one.",
         ):
             run.stop.set()
     if run.history:
@@ -195,7 +198,8 @@ def training_curve(
         best: evaluation of the checkpoint that was kept, to be marked in the figure.
     """
     figure = go.Figure()
-    is_path = history[0].penalty is not None  # The head was fitted with several strengths of the penalty.
+    # A head on the sentence vector is fitted with several penalties instead of steps.
+    is_path = history[0].penalty is not None
     x = [point.penalty if is_path else point.step for point in history]
     unit = "C =" if is_path else "step"
     curves = (
@@ -232,7 +236,7 @@ def training_curve(
         figure,
         280,
         legend="below",
-        xaxis={"title": "C (a higher value is a weaker penalty)", "type": "log"}
+        xaxis={"title": "C (a higher value means a weaker penalty)", "type": "log"}
         if is_path
         else {"title": "step", "range": [0, steps * 1.02], "zeroline": False},
         yaxis={"title": "loss", "rangemode": "tozero", "zeroline": False},

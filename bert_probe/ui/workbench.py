@@ -55,9 +55,9 @@ _OWN_INPUTS = {
     "report": OwnInput("the views that you add with Export on other pages", has_model=False),
     "corpus": OwnInput("a store of sentences, which you choose or build on the page"),
     "heads": OwnInput("many sentences, which you choose on the page", "heads_part", ("many",)),
-    "context": OwnInput("its own sentences, which you add on the page"),
-    "sentences": OwnInput("its own sentences, which you type on the page"),
-    "search": OwnInput("its own query and documents"),
+    "context": OwnInput("sentences that you add on the page"),
+    "sentences": OwnInput("sentences that you type on the page"),
+    "search": OwnInput("a query and documents that you enter on the page"),
     "evaluate": OwnInput("judged data, which you choose on the page"),
     "map": OwnInput("a file, which you choose on the page", "map_from", ("file",)),
     "train": OwnInput("a dataset, which you choose on the page"),
@@ -134,7 +134,7 @@ def request() -> Request:
     if "request" not in st.session_state:
         missing = url_texts.missing(*_TEXT_FIELDS)
         submit(_request_from_url())
-        for name, value in missing.items():  # keep these parameters until another request is submitted
+        for name, value in missing.items():  # keep the URL's parameters until another request is submitted
             state.remember(name, value)
     return cast(Request, st.session_state["request"])
 
@@ -291,7 +291,7 @@ def _submitted_values() -> dict[str, str]:
         "draft_dtype": now.dtype,
         "draft_truncate": "on" if now.truncate else "off",
     }
-    if permissions.current().is_public:  # See `_draw_offered_models`.
+    if permissions.current().is_public:  # `_draw_offered_models` draws the models of a public server
         model = {name: model[name] for name in ("draft_model", "draft_truncate")}
     if own is None:
         return texts | model
@@ -304,7 +304,7 @@ def draw_sidebar() -> None:
     The fields also have the submitted values as defaults. The browser loads the code of a widget on first
     use, and a value that is sent before that is lost if another run ends in the meantime.
     """
-    if _NEXT_MODEL in st.session_state:  # set by the last run, when the form was already drawn
+    if _NEXT_MODEL in st.session_state:  # the last run set these values after it had drawn the form
         model, revision = st.session_state.pop(_NEXT_MODEL)
         submit(replace(request(), model=model, revision=revision))
     now = request()
@@ -336,8 +336,9 @@ def draw_sidebar() -> None:
                     required=True,
                     format_func=_RELATIONS.__getitem__,
                     key="draft_relation",
-                    help="A separate text is processed on its own and compared with A. A second segment is "
-                    "joined to A with [SEP], so that tokens of both can attend to each other.",
+                    help="A separate text is processed on its own and compared with A. A second segment "
+                    "is joined to A with [SEP], so that the tokens of both sentences can attend to "
+                    "each other.",
                 )
             allowed = permissions.current()
             with st.expander("Length" if len(allowed.models) == 1 else "Model and length"):
@@ -346,7 +347,8 @@ def draw_sidebar() -> None:
                     "Truncate long texts",
                     now.truncate,
                     key="draft_truncate",
-                    help="If this is off, a text that is longer than the model accepts causes an error.",
+                    help="If this option is off, a text that exceeds the maximum length of the model "
+                    "causes an error.",
                 )
             blocks.not_run(_submitted_values())
             if allowed.is_public:

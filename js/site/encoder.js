@@ -51,7 +51,7 @@ export class Encoder {
       base,
       onProgress,
     );
-    // Several threads need a header that a plain static host does not send.
+    // Use a single thread, because several threads require a header that a static host does not send.
     ort.env.wasm.numThreads = 1;
     ort.env.wasm.wasmBinary = runtime.buffer;
     const session = await ort.InferenceSession.create(graph, {
@@ -67,7 +67,7 @@ export class Encoder {
   }
 
   /**
-   * The tokens of a text, and the arrays of a forward pass.
+   * Returns the tokens of a text, and the arrays of a forward pass.
    *
    * @param {string} text
    * @returns {Promise<Encoded>}
@@ -96,7 +96,7 @@ export class Encoder {
 }
 
 /**
- * The weights in float16, from two planes that compress better: all low bytes, then all high bytes.
+ * Joins the float16 weights from two planes, all low bytes and all high bytes, which compress better.
  *
  * @param {Uint8Array[]} parts
  * @param {number} length

@@ -1,5 +1,5 @@
-// Payloads of the views from a forward pass in the browser, as `views/head_view.py`, `views/model_view.py` and
-// `views/matrix.py` write them.
+// Creates the payloads of the views from a forward pass in the browser.
+// The format is that of `views/head_view.py`, `views/model_view.py` and `views/matrix.py`.
 
 import { packPayload } from "../core/payload.js";
 import { createColorIndexer } from "../core/scale.js";
@@ -30,7 +30,7 @@ function shorten(text) {
   return `${characters.slice(0, MAX_CHARACTERS).join("")}… (${count} characters)`;
 }
 
-/** Title for saved files. @param {string} model @param {string} text */
+/** Returns the title for saved files. @param {string} model @param {string} text */
 function createCaption(model, text) {
   const quoted = `“${text}”`;
   return `${model} · ${quoted.length <= 300 ? quoted : `${quoted.slice(0, 299)}…`}`;
@@ -42,7 +42,7 @@ export function identify(trace) {
 }
 
 /**
- * The initial selection of a head view.
+ * Returns the initial selection of a head view.
  *
  * @param {Trace} trace
  * @param {number} layer from 1
@@ -74,7 +74,7 @@ export function createSelection(trace, layer = trace.layers, heads = [MEAN]) {
 }
 
 /**
- * The payload of a layer for the head view, with queries and keys.
+ * Returns the payload of a layer for the head view, with queries and keys.
  *
  * @param {Trace} trace
  * @param {number} layer from 1
@@ -144,7 +144,7 @@ function packUnits(units, prefix) {
 }
 
 /**
- * The payload of the model view.
+ * Returns the payload of the model view.
  *
  * @param {Trace} trace
  * @param {string} model
@@ -204,7 +204,7 @@ export function packThumbnails(trace, model, palette, measures = measureHeads(tr
 }
 
 /**
- * The largest weight of each block of queries and keys, [query block, key block].
+ * Returns the largest weight in each block of queries and keys, [query block, key block].
  *
  * @param {Float32Array} map
  * @param {number} count
@@ -224,7 +224,7 @@ function findLargest(map, count, block, side) {
 }
 
 /**
- * The payload of a heatmap of pairs of tokens.
+ * Returns the payload of a heatmap with a value for each token pair.
  *
  * @param {object} pairs
  * @param {[Trace, Trace]} pairs.traces
@@ -272,7 +272,7 @@ function packPairs({ traces, positions, values, scale, valueName, caption, fileN
 }
 
 /**
- * The payload of the cosines of pairs of tokens.
+ * Returns the payload of a heatmap with the cosines of token pairs.
  *
  * @param {[Trace, Trace]} traces
  * @param {ReturnType<typeof import("./similarity.js").compareTokens>} compared
@@ -294,7 +294,7 @@ export function packCosines(traces, { rows, columns, cosines }, layer, palette) 
 }
 
 /**
- * The payload of the contributions of pairs of tokens to the cosine of two sentences.
+ * Returns the payload of a heatmap with the contributions of token pairs to the cosine of two sentences.
  *
  * @param {[Trace, Trace]} traces
  * @param {Float64Array} contributions [token of a, token of b]
@@ -314,7 +314,7 @@ export function packContributions(traces, contributions, palette) {
   return packPairs(pairs, palette);
 }
 
-/** A diverging scale whose end is the largest absolute value, rounded up to two digits. @param {Float32Array} values @returns {Scale} */
+/** Returns a diverging scale that ends at the largest absolute value. @param {Float32Array} values @returns {Scale} */
 function aroundZero(values) {
   const largest = values.reduce((end, value) => Math.max(end, Math.abs(value)), 0) || 1;
   const digit = 10 ** (Math.floor(Math.log10(largest)) - 1);

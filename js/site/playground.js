@@ -72,7 +72,7 @@ let requestCount = 0;
 let typingTimer = 0;
 /** @type {Map<number, (reply: import("./worker.js").EncodedReply | import("./worker.js").ErrorReply) => void>} */
 const waiting = new Map();
-/** Traces of the latest texts, which are not computed again. @type {Map<string, Trace>} */
+/** Cached traces of the latest texts. @type {Map<string, Trace>} */
 const cache = new Map();
 /** @type {VersionedSelection | null} */
 let selection = null;
@@ -87,7 +87,7 @@ function readPalette() {
   return { sequential: decode(encoded.sequential), diverging: decode(encoded.diverging) };
 }
 
-// Loading
+// Loading of the model
 
 worker.onmessage = ({ data }) => {
   const reply = /** @type {Reply} */ (data);
@@ -155,7 +155,7 @@ function setStatus(text, isError = false) {
   status.classList.toggle("error", isError);
 }
 
-// Running
+// Running the model
 
 /** @param {string} text @returns {Promise<Trace>} */
 async function encode(text) {
@@ -200,14 +200,14 @@ async function run() {
   }
 }
 
-// Showing
+// Displaying the results
 
 const shown = /** @type {HTMLElement} */ (find("view"));
 /** @type {Map<string, {host: HTMLElement, root: ShadowRoot}>} */
 const roots = new Map();
 
 /**
- * The root of a component; it is created once, so that the component keeps its state.
+ * Returns the root of a component; it is created once, so that the component keeps its state.
  *
  * @param {string} id
  * @param {string} component
@@ -412,9 +412,9 @@ function summarize(text) {
   find("summary").textContent = text;
 }
 
-// Links
+// Links to the current view
 
-/** The part of the address after #, which a browser never sends. */
+/** Writes the texts to the fragment of the URL, which a browser never sends to a server. */
 function writeAddress() {
   const parameters = new URLSearchParams({ a: inputs.a.value });
   if (inputs.b.value.trim()) parameters.set("b", inputs.b.value);
@@ -446,7 +446,7 @@ function readAddress() {
   view = VIEWS.find((known) => known === name) ?? view;
 }
 
-// Events
+// Event listeners
 
 /** @param {ViewName} name */
 function select(name) {

@@ -5,7 +5,7 @@
  *
  * @typedef {object} TokenizerData
  * @property {string[]} vocabulary the tokens, by id
- * @property {string[]} added tokens that are recognized in the text before it is normalized
+ * @property {string[]} added tokens that are matched in the text before normalization
  * @property {string} unknown
  * @property {string} prefix of the tokens that continue a word
  * @property {number} maxCharacters of a word; longer words are unknown
@@ -44,7 +44,7 @@ export class Tokenizer {
     this.added = new RegExp(`(${names.join("|")})`);
   }
 
-  /** The tokens of a text, with the special tokens before and after it. @param {string} text @returns {Token[]} */
+  /** Returns the tokens of a text, including special tokens. @param {string} text @returns {Token[]} */
   encode(text) {
     /** @type {Token[]} */
     const tokens = [];
@@ -125,7 +125,7 @@ export class Tokenizer {
   }
 
   /**
-   * The longest tokens that spell a word, from left to right, or the unknown token.
+   * Splits a word into the longest matching tokens, from left to right; returns the unknown token if none match.
    *
    * @param {Letter[]} letters
    * @param {number} word
@@ -163,7 +163,7 @@ function lastOf(items) {
 }
 
 /**
- * A function that tests whether a character is in sorted ranges, by binary search.
+ * Returns a function that tests whether a character is in sorted ranges, by binary search.
  *
  * @param {[number, number][]} ranges
  */

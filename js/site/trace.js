@@ -42,24 +42,24 @@ export class Trace {
     return this.size ** -0.5;
   }
 
-  /** The queries or keys of a layer, [head, token, size]. @param {"queries" | "keys" | "values"} name @param {number} layer */
+  /** Returns queries or keys of a layer, [head, token, size]. @param {"queries" | "keys" | "values"} name @param {number} layer */
   part(name, layer) {
     const length = this.heads * this.tokens.length * this.size;
     return this.arrays[name].subarray(layer * length, (layer + 1) * length);
   }
 
-  /** The hidden states after a layer, [token, hidden]; 0 is the output of the embeddings. @param {number} layer */
+  /** Returns the hidden states after a layer, [token, hidden]; 0: embeddings. @param {number} layer */
   vectors(layer) {
     const length = this.tokens.length * this.hiddenSize;
     return this.arrays.hidden.subarray(layer * length, (layer + 1) * length);
   }
 
-  /** The hidden state of a token. @param {number} layer @param {number} token */
+  /** Returns the hidden state of a token. @param {number} layer @param {number} token */
   vector(layer, token) {
     return this.vectors(layer).subarray(token * this.hiddenSize, (token + 1) * this.hiddenSize);
   }
 
-  /** The attention weights of a head, [query, key]. @param {number} layer @param {number} head */
+  /** Returns the attention weights of a head, [query, key]. @param {number} layer @param {number} head */
   attention(layer, head) {
     const index = layer * this.heads + head;
     let map = this.maps.get(index);

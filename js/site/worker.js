@@ -63,7 +63,7 @@ self.onmessage = async ({ data }) => {
   try {
     await answer(request);
   } catch (error) {
-    if (request.kind !== "encode") [manifest, encoder] = [null, null]; // so that the page can load them again
+    if (request.kind !== "encode") [manifest, encoder] = [null, null]; // lets the page load both again
     const message = error instanceof Error ? error.message : String(error);
     send({ kind: "error", id: request.kind === "encode" ? request.id : null, message });
   }

@@ -60,8 +60,8 @@ def by_hand(two_by_hand: tuple[Trace, Trace]) -> MinimalPairResult:
 def test_minimal_pair_equals_hand_computation(
     by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]
 ) -> None:
-    # The attention of "it" to ("it", "was", other) is (.5, .3, .2) in A and (.2, .2, .6) in B. That of "was"
-    # is equal in both texts.
+    # The attention of "it" to ("it", "was", other) is (.5, .3, .2) in A and (.2, .2, .6) in B.
+    # The attention of "was" is equal in both texts.
     assert_rounded(by_hand.total_variation[0, 0], (0.3 + 0.1 + 0.4) / 2 / 2, 3)
     middle = (0.35, 0.25, 0.4)
     divergence = sum(

@@ -103,7 +103,7 @@ def test_difference_grows_with_error(double_family: Checkpoints) -> None:
     trace = double_family("bert").trace(TEXT)
     exact = Pooler().of(trace).difference
     small, larger = (Pooler().of(nudged(trace, amount)).difference for amount in (3e-6, 9e-6))
-    # The derivative of tanh is at most 1.
+    # The change of the output is bounded, because the derivative of tanh is at most 1.
     slope = 1 - np.tanh(Pooler().of(trace).linear) ** 2
     assert exact <= EXACT
     for amount, off in ((3e-6, small), (9e-6, larger)):

@@ -105,8 +105,8 @@ def test_head_change_equals_hand_computation(family: Opened) -> None:
         replace(trace, weights=(np.stack([rows, item, item, two]),) * 3)
         for trace, rows in ((a, item), (b, two))
     )
-    # The absolute differences of the three rows sum to 0.8, 0 and 1. Total variation is half of each sum,
-    # averaged over the rows.
+    # The absolute differences of the three rows sum to 0.8, 0 and 1.
+    # Total variation is half of each sum, averaged over the rows.
     np.testing.assert_allclose(HeadChange().of(a, b).total_variation, [[0.3, 0, 0, 0]] * 3, atol=1e-7)
     # Ties go to the first layer.
     assert "Head 1.1 changed most: total variation 0.3" in HeadChange().of(a, b).finding

@@ -256,6 +256,6 @@ def test_read_only_folder_is_refused_when_it_is_reserved() -> None:
         (folder / "old.json").chmod(0o666)
         for name in ("new.json", "old.json"):
             message = as_nobody(lambda: reserve(folder / name))  # noqa: B023
-            assert message == f"{folder / name} cannot be written: Permission denied. Choose another place."
+            assert message == f"{folder / name} cannot be written: Permission denied. Choose another path."
         assert as_nobody(lambda: reserve(folder / "open" / "new.json")) == "done"
         assert (listed(folder), listed(folder / "open")) == (["old.json", "open"], [])

@@ -179,7 +179,8 @@ def test_index_has_stated_recall(clouds: list[Path], tmp_path: Path) -> None:
         )
     assert metadata.recall >= 0.95
     assert np.mean(result) == pytest.approx(metadata.recall, abs=0.05)
-    assert len(index.search(query)(5000)) == 1199  # This search probes more lists than the default.
+    # Searching for 5,000 neighbors probes more lists than the default.
+    assert len(index.search(query)(5000)) == 1199
 
 
 def test_measured_recall_matches_probed_lists(clouds: list[Path], tmp_path: Path) -> None:
@@ -241,8 +242,8 @@ def test_search_refuses_vectors_that_shrink_while_open(tmp_path: Path) -> None:
     vectors = LayerVectors(files, 6)
     size = files[0].stat().st_size
     message = re.escape(
-        f"{files[0]} became smaller while it was open (100 instead of {size:,} bytes). Restore the file, or "
-        "run the corpus again, and then open it again."
+        f"{files[0]} became smaller while it was open (100 instead of {size:,} bytes). Restore the file, "
+        "or run the corpus again, and then open the store again."
     )
     os.truncate(files[0], 100)
     with pytest.raises(StoreError, match=f"^{message}$"):

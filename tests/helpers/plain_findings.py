@@ -1,4 +1,4 @@
-"""Reference implementation of `Highlights`: values computed with loops over the raw model, and sentences."""
+"""Reference implementation of `Highlights`: values from loops over the raw model, and their sentences."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Read:
 
     @property
     def conditions(self) -> dict[str, Callable[[int, int], bool]]:
-        """For each target, a function that returns whether attention from i to j counts."""
+        """Return, for each target, a function that states whether attention from i to j counts."""
         tokens = self.tokens
         return {
             "previous": lambda i, j: j == i - 1,
@@ -103,7 +103,7 @@ class Read:
 
     @cached_property
     def mean_shares(self) -> dict[str, tuple[np.ndarray, int]]:
-        """For each target: each head's mean share over the tokens that have it, and their number."""
+        """Return each head's mean share of each target over the tokens with this target, and their number."""
         result = {}
         for name, fits in self.conditions.items():
             having = sum(any(fits(i, j) for j in range(self.count)) for i in range(self.count))

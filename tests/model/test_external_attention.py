@@ -164,8 +164,8 @@ def changed(value: float) -> np.ndarray:
         ([], "no layer"),
         (0.5, "no layer"),
         (np.zeros((2, 0, 3, 3)), r"shape \(0, 3, 3\)"),
-        (WEIGHTS.astype(complex), "complex128, but must be real numbers"),
-        (np.full((1, 1, 2, 2), "x"), "must be real numbers"),
+        (WEIGHTS.astype(complex), "complex128, but must contain real numbers"),
+        (np.full((1, 1, 2, 2), "x"), "must contain real numbers"),
         ([[[[1.0], [0.5, 0.5]]]], "different lengths"),
     ],
 )

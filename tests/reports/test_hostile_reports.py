@@ -51,7 +51,7 @@ def test_hostile_report_is_refused_in_a_sentence(
 def test_zip_bomb_is_not_unpacked(name: str) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(ReportError, match="is a ZIP that cannot be read"):
+        with pytest.raises(ReportError, match="is a ZIP file that cannot be read"):
             unpack(ZIPS[name], "a ZIP")
         _, peak = tracemalloc.get_traced_memory()
     finally:

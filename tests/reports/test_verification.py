@@ -57,7 +57,7 @@ NOTE = "The first head has an entropy of {{1, entropy_bits}}, of 3 heads; " + HO
 
 @pytest.fixture(scope="module")
 def models(family: Callable[[str], Checkpoint]) -> NamedModels:
-    """Return models that open the tiny test model for any reference."""
+    """Return a `NamedModels` object that opens the tiny test model for any reference."""
     return NamedModels(lambda _: family("bert"))
 
 
@@ -128,7 +128,7 @@ def test_unchanged_report_passes(report: Report, archive: bytes, read: Any, mode
         assert verdict.differences == ()
         assert verdict.numbers > 500
         assert verdict.remarks == (
-            "View 3: these numbers in the note are the author's own and cannot be verified: "
+            "View 3: these numbers in the note were written by the author and cannot be verified: "
             + ", ".join(re.findall("[0-9]+", NOTE)[1:])
             + ".",
         )

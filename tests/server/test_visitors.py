@@ -119,7 +119,7 @@ class SlowUpload:
         self.server, self.size = server, size
         self.session, self.client = session, client
         self.pieces: asyncio.Queue[Message] = asyncio.Queue()
-        self.arrived = asyncio.Event()  # set while the app waits for the next part
+        self.arrived = asyncio.Event()  # set while the app waits for the next part of the body
         self.sent: list[Message] = []
         self.task = asyncio.create_task(self._put())
 

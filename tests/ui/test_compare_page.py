@@ -70,7 +70,7 @@ def test_patching_finding_matches_library(component: str) -> None:
     text = page_text(app).replace("\\", "")
     share = f"**{result.recovered.max():.0%}**"
     assert f"Patching {part} alone recovers {share} of the difference, more than any other patch." in text
-    assert ("All tokens of a layer together recover 100%." in text) == (component == "tokens")
+    assert ("All tokens of a layer patched together recover 100%." in text) == (component == "tokens")
     assert any(
         code.value.endswith(f"{ActivationPatching(component)!r}.of(a, b).table()") for code in app.get("code")
     )
@@ -88,9 +88,10 @@ def test_patching_of_only_differing_token_names_last_layer_with_large_effect() -
     assert shares[0] == pytest.approx(1)
     last = max(layer for layer, share in enumerate(shares) if share > 0.5)
     assert (
-        "The sentences differ only in “full for empty”, so patching it after layer 0 recovers 100% by "
-        f"construction. Layer {last} is the last layer after which patching it alone recovers more than half "
-        f"of the difference (**{shares[last]:.0%}**)." in page_text(app).replace("\\", "")
+        "The sentences differ only in “full for empty”, so patching this token after layer 0 recovers "
+        f"100% by construction. Layer {last} is the last layer after which patching this token alone "
+        f"recovers more than half of the difference (**{shares[last]:.0%}**)."
+        in page_text(app).replace("\\", "")
     )
 
 

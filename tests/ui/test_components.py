@@ -26,7 +26,7 @@ def draw(values: Any, rows: list[str], columns: list[str], **more: Any) -> Cell 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Payloads that the components would have sent to the browser, in order."""
+    """Return the payloads that the components would have sent to the browser, in order."""
     payloads: list[Any] = []
 
     def mounted(**options: Any) -> dict[str, Any]:

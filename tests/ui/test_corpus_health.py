@@ -11,8 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 import bert_probe
 from bert_probe.corpus.health import CorpusHealth
-from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
-from bert_probe.errors import TextError
+from bert_probe.corpus.vector_files import make_vector_set
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.ui import corpus_health, sentence_input
@@ -26,7 +25,7 @@ def listed(app: AppTest, column: str) -> list[object]:
 
 def archive(vectors: np.ndarray, texts: list[str]) -> bytes:
     buffer = io.BytesIO()
-    np.savez(buffer, vectors=vectors, texts=texts)
+    np.savez(buffer, vectors=vectors, **({"texts": texts} if texts else {}))
     return buffer.getvalue()
 
 
@@ -53,15 +52,16 @@ def test_uploaded_vectors() -> None:
         "corpus", corpus_view="vectors", health_from="file", health_threshold="0.99", health_cluster="50"
     )
     assert "Choose a file of vectors" in app.info[0].value
-    app.session_state["health_file"] = parse_vectors(archive(vectors, texts), "a.npz")
+    app.session_state["health_file"] = "a.npz", archive(vectors, texts)
     app.run()
     assert listed(app, "text") == ["text 3", "text 7"]
     assert "2 are near duplicates in 1 group (cosine of at least 0.990)" in page_text(app).replace("\\", "")
     assert any("HDBSCAN found no cluster" in info.value for info in app.info)
-    app.session_state["health_file"] = TextError("a.npz is broken.")
+    app.session_state["health_file"] = "a.npz", b"text"
     app.run()
-    assert "a.npz is broken." in error_text(app)
-    app.session_state["health_file"] = make_vector_set("many", np.ones((corpus_health.MAX_ROWS + 1, 1)))
+    assert "a.npz is not a valid NPZ file" in error_text(app)
+    many = archive(np.ones((corpus_health.MAX_ROWS + 1, 1), np.float32), [])
+    app.session_state["health_file"] = "many.npz", many
     app.run()
     assert "20,001 vectors, but this page compares at most 20,000" in error_text(app)
 

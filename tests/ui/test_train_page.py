@@ -79,7 +79,7 @@ def test_first_visit_offers_example_and_counts_updated_parameters(family_folder:
     assert len(app.dataframe[0].value) == 100
     assert app.dataframe[1].value["count"].tolist() == [50] * 6
     plan = re.sub(r"\\", "", page_text(app))
-    assert "240 texts for training, 60 held out." in plan
+    assert "240 texts are used for training, and 60 are held out." in plan
     assert "a learning rate of 5e-5, 3e-5 or 2e-5." in plan
     assert re.search(r"in 450 steps of 16 texts. Training needs about .* of memory", plan)
     assert [button.label for button in app.button][:1] == ["Start training"]
@@ -95,7 +95,7 @@ def test_settings_round_trip_through_url(family_folder: Folder) -> None:
     assert "update" not in app.query_params
     app = open_with_file(family_folder("bert"), table(), rate="fast")
     assert "rate must be a number, not 'fast'." in error_text(app)
-    assert "Your other choices are kept" in page_text(app)
+    assert "Your other settings are kept" in page_text(app)
 
 
 def test_training_matches_library(family_folder: Folder) -> None:
@@ -136,7 +136,7 @@ def test_text_opens_on_answer_page_with_unsaved_model(family_folder: Folder) -> 
     np.testing.assert_allclose(shares.max(), result.evaluation.certainty[first], rtol=1e-4)
     shared_cache.evict(address["model"])
     app.run()
-    assert "trained here but not saved, and has been removed from memory" in error_text(app)
+    assert "trained in this app but not saved, and has been removed from memory" in error_text(app)
 
 
 def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_files_of_snippets_round_trip() -> None:
 
 @pytest.fixture
 def sentence_folder(tmp_path: Path, family_folder: Folder) -> Path:
-    """A tiny model of sentence-transformers."""
+    """Return the folder of a tiny sentence-transformers model."""
     return sentence_models.save("cls", family_folder("bert"), tmp_path / "sentences")
 
 

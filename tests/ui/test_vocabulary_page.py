@@ -118,7 +118,7 @@ def test_batch_is_shown_with_padding_and_check() -> None:
     grid = app.dataframe[-1].value
     assert len(grid) == 3
     assert grid.iloc[1].tolist()[:5] == ["[CLS]", "one", "word", "[SEP]", "[PAD]"]
-    assert "padding changes nothing (largest difference" in page_text(app)
+    assert "padding does not change the vectors (the largest difference is" in page_text(app)
     app = open_page("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
     assert app.dataframe[-1].value.iloc[0].tolist() == ["101", "2057", "2187", "102"]
 

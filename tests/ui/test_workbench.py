@@ -27,8 +27,7 @@ def page() -> None:
         workbench.submit(replace(workbench.request(), a="set by a button"))
 
     def arrive() -> None:
-        # Set the session state like a request's widget states; the test runner sends no widget states for
-        # forms.
+        # Set the session state like a request's widget states, which the test runner does not send for forms.
         st.session_state["draft_a"] = "from the address"
 
     def ask_model() -> None:

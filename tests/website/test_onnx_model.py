@@ -47,8 +47,8 @@ def test_only_difference_is_rounding_of_weights(model: OnnxModel, minilm: Checkp
         for actual, expected in zip(outputs, (trace.hidden_states, trace.q, trace.k, trace.v), strict=True):
             assert actual.dtype == np.float32
             assert actual.shape == expected.shape
-            # The tolerance allows for a different order of summation in float32. Rounding of the weights to
-            # float16 alone would cause differences of 1e-3.
+            # The tolerance allows for a different order of summation in float32.
+            # Rounding of the weights to float16 alone would cause differences of 1e-3.
             np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 

@@ -66,9 +66,8 @@ def _check_text(a: Trace, b: Trace) -> None:
     encoding_a, encoding_b = a.encoding, b.encoding
     if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):
         raise SelectionError(
-            "The two models read different texts. Trace the same text with both, or use MinimalPair to "
-            "compare "
-            "two texts in one model."
+            "The two models read different texts. Trace the same text with both models, or use "
+            "MinimalPair to compare two texts in one model."
         )
 
 
@@ -208,7 +207,7 @@ class VectorChange(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VectorChangeResult(Result):
-    """How much vectors changed direction from A to B.
+    """Changes of direction of token vectors from model A to model B.
 
     Attributes:
         units: the tokens or words of the text.
@@ -309,7 +308,7 @@ class HeadChange(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadChangeResult(Result):
-    """How much each head changed from A to B.
+    """Changes of attention heads from model A to model B.
 
     Attributes:
         total_variation: change of each head, float64 of shape [layer, head], 0 to 1: ½ Σ |p − q| between a
@@ -421,7 +420,7 @@ class TensorChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParameterChangeResult(Result):
-    """How much each parameter changed from A to B.
+    """Changes of parameters from model A to model B.
 
     Attributes:
         inventory: the parameters of A.
@@ -501,7 +500,7 @@ class ParameterChangeResult(Result):
 
 
 def _compare(row: Parameter, tensor_a: torch.Tensor | None, tensor_b: torch.Tensor | None) -> TensorChange:
-    assert tensor_a is not None  # All rows are parameters of A.
+    assert tensor_a is not None  # not None, because all rows are parameters of model A
     if tensor_b is None:
         return TensorChange(row, ONLY_A)
     if tensor_a.shape != tensor_b.shape:

@@ -1,10 +1,10 @@
-"""Calibration of similarity scores: how high a score is among those of random pairs of texts."""
+"""Calibration of similarity scores: the rank of a score among the scores of random text pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sample_data import everyday_topics
 
@@ -51,10 +51,10 @@ ScoreResult = SentenceSimilarityResult | SentencesResult
 
 @question("similarity calibration", command="calibrate")
 class SimilarityCalibration(Question):
-    """How high a similarity score is: percentiles of random pairs of texts and of nearest neighbors.
+    """Score percentiles of random text pairs and of nearest neighbors, with which a score can be compared.
 
     Most embedding models give unrelated texts a score well above 0, which differs between models. A score is
-    high or low only in comparison with the scores of other pairs of the same kind of texts.
+    high or low only in comparison with the scores of other pairs of similar texts.
 
     Attributes:
         pooling, prompt, dimensions: see `Sentences`.
@@ -87,12 +87,12 @@ class SimilarityCalibration(Question):
         question = Sentences(self.pooling, prompt=self.prompt, dimensions=self.dimensions)
         if self.poolings(checkpoint)[0] == self.poolings(checkpoint)[1]:
             encoded = question.of(checkpoint, sentences, truncate, progress)
-            return self._result(encoded, encoded)
+            return self._result(encoded, encoded, progress)
         encoded = question.of(checkpoint, sentences, truncate, lambda done, total: progress(done, 2 * total))
         second = replace(question, prompt=self.pair_prompt).of(
             checkpoint, sentences, truncate, lambda done, total: progress(total + done, 2 * total)
         )
-        return self._result(encoded, second)
+        return self._result(encoded, second, progress)
 
     def poolings(self, checkpoint: Checkpoint) -> tuple[PoolingConfig, PoolingConfig]:
         """Return the pooling of the first and of the second text of each pair; see `resolve_pooling`."""
@@ -101,17 +101,20 @@ class SimilarityCalibration(Question):
             return first, first
         return first, resolve_pooling(checkpoint, self.pooling, self.pair_prompt, self.dimensions)
 
-    def _result(self, first: SentencesResult, second: SentencesResult) -> SimilarityCalibrationResult:
+    def _result(
+        self, first: SentencesResult, second: SentencesResult, progress: Progress
+    ) -> SimilarityCalibrationResult:
         """Return the scores of two encodings of the same sentences, which may be the same encoding."""
         similarity, count = first.recipe.similarity, len(first.sentences)
+        final = final_progress(progress, count if first is second else 2 * count)
         if first is second:
-            random = random_pair_scores(first.vectors, similarity)
-            nearest = nearest_neighbors(first.vectors, similarity)[1]
+            random = random_pair_scores(first.vectors, similarity, final)
+            nearest = nearest_neighbors(first.vectors, similarity, final)[1]
         else:
             first_rows, second_rows = pair_indices(count, is_ordered=True)
             vectors = np.concatenate([first.vectors, second.vectors])
-            random = _sorted(pair_scores(vectors, similarity, first_rows, count + second_rows))
-            nearest = nearest_neighbors(first.vectors, similarity, second.vectors)[1]
+            random = _sorted(pair_scores(vectors, similarity, first_rows, count + second_rows, final))
+            nearest = nearest_neighbors(first.vectors, similarity, final, second.vectors)[1]
         return SimilarityCalibrationResult(
             self, first.inputs, count, random, _sorted(nearest), first.recipe, second.recipe
         )
@@ -123,9 +126,9 @@ class SimilarityCalibrationResult(Result):
 
     Attributes:
         count: number of sentences.
-        random: sorted scores of random pairs of different sentences: of all pairs, or of `MAX_PAIRS`.
-        nearest: sorted scores of sentences with their nearest neighbors: of all sentences, or of
-            `MAX_NEIGHBORS`.
+        random: sorted scores of all pairs of different sentences, or of `MAX_PAIRS` random pairs.
+        nearest: sorted scores of all sentences, or of `MAX_NEIGHBORS` random sentences, with their nearest
+            neighbors.
         recipe, pair_recipe: the pooling of the first and of the second text of each pair.
     """
 
@@ -142,10 +145,10 @@ class SimilarityCalibrationResult(Result):
         return percentile_of(score, self.random)
 
     def about(self, score: float | None = None) -> dict[str, Any]:
-        """Return the distribution of random pairs, and the percentile of a score in it, as JSON values.
+        """Return the score distribution of random pairs, and the percentile of a score, as JSON values.
 
         Args:
-            score: a defined score; None for the distribution alone.
+            score: a score that is not NaN; None for the distribution alone.
         """
         ends = [self.random[0], self.random[-1], *([] if score is None else [score])]
         low, high = float(min(ends)), float(max(ends))
@@ -260,7 +263,7 @@ def calibrate_result(
 
     Args:
         checkpoint: the model of the result.
-        calibrations: calibrations of other results, to which that of this result is added.
+        calibrations: the calibrations computed so far; this function adds the calibration for this result.
 
     Raises:
         UnavailableError: see `SimilarityCalibration.of`.
@@ -280,12 +283,13 @@ def calibrate_result(
     return replace(result, calibration=calibrations[key].about(score))
 
 
-def random_pair_scores(vectors: Array, similarity: str) -> Array:
+def random_pair_scores(vectors: Array, similarity: str, progress: Progress = no_progress) -> Array:
     """Return the sorted scores of random pairs of different rows, float64; undefined scores are left out.
 
     Args:
         vectors: vectors of shape [text, size].
         similarity: a name in `SIMILARITIES`.
+        progress: called with the number of pairs and the total.
 
     Returns:
         Scores of all pairs, or of `MAX_PAIRS` pairs.
@@ -293,7 +297,7 @@ def random_pair_scores(vectors: Array, similarity: str) -> Array:
     Raises:
         UnavailableError: there is no pair with a defined score.
     """
-    return _sorted(pair_scores(vectors, similarity, *pair_indices(len(vectors))))
+    return _sorted(pair_scores(vectors, similarity, *pair_indices(len(vectors)), progress))
 
 
 def pair_indices(count: int, is_ordered: bool = False) -> tuple[Array, Array]:
@@ -310,18 +314,33 @@ def pair_indices(count: int, is_ordered: bool = False) -> tuple[Array, Array]:
     return first, second + (second >= first)
 
 
-def pair_scores(vectors: Array, similarity: str, first: Array, second: Array) -> Array:
+class Rows(Protocol):
+    """An array, or a file whose rows are read when they are indexed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and columns."""
+
+    def __getitem__(self, rows: Array, /) -> Array:
+        """Return some rows."""
+
+
+def pair_scores(
+    vectors: Rows, similarity: str, first: Array, second: Array, progress: Progress = no_progress
+) -> Array:
     """Return the score of each pair of rows, float64; NaN if it is undefined.
 
     Args:
         first, second: indices of the rows of each pair.
+        progress: called with the number of pairs and the total.
     """
-    block = _block(vectors)
-    parts = [
-        scores_of_rows(vectors[first[i : i + block]], vectors[second[i : i + block]], similarity)
-        for i in range(0, len(first), block)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0)
+    size = _block(vectors)
+    values = np.empty(len(first))
+    for start in range(0, len(first), size):
+        progress(start, len(first))
+        pairs = slice(start, start + size)
+        values[pairs] = scores_of_rows(vectors[first[pairs]], vectors[second[pairs]], similarity)
+    return values
 
 
 def percentile_of(score: float, sorted_scores: Array) -> float:
@@ -332,7 +351,7 @@ def percentile_of(score: float, sorted_scores: Array) -> float:
 
 
 def nearest_neighbors(
-    vectors: Array, similarity: str, candidates: Array | None = None
+    vectors: Array, similarity: str, progress: Progress = no_progress, candidates: Array | None = None
 ) -> tuple[Array, Array]:
     """Return the index of the nearest neighbor of each row, and its score.
 
@@ -340,6 +359,7 @@ def nearest_neighbors(
     highest score, the first is returned. The score of a row without any defined score is NaN.
 
     Args:
+        progress: called with the number of rows whose neighbor is known, and the total.
         candidates: the vectors among which neighbors are found, by default ``vectors``; the row with the same
             index is never a neighbor.
     """
@@ -351,6 +371,7 @@ def nearest_neighbors(
     block = max(1, min(_block(vectors), _BLOCK_NUMBERS // count))
     neighbors, best = [], []
     for i in range(0, len(rows), block):
+        progress(i, len(rows))
         part = rows[i : i + block]
         values = scores(vectors[part], candidates, similarity).astype(np.float64)
         values[np.arange(len(part)), part] = np.nan
@@ -360,7 +381,7 @@ def nearest_neighbors(
     return np.concatenate(neighbors), np.concatenate(best)
 
 
-def _block(vectors: Array) -> int:
+def _block(vectors: Rows) -> int:
     return max(1, _BLOCK_NUMBERS // max(1, int(vectors.shape[1])))
 
 

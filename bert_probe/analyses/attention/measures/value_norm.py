@@ -71,7 +71,8 @@ def value_weighted(trace: Trace, layer: int, heads: slice) -> Array:
     Raises:
         SelectionError, UnavailableError: see `value_norms`.
     """
-    norms = value_norms(trace, layer)  # This raises any error before attention is computed.
+    # compute the norms first, so that errors are raised before attention is computed
+    norms = value_norms(trace, layer)
     weighted: Array = trace.attention_of(layer, heads) * norms[heads, None]
     return weighted
 
