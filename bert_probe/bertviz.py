@@ -77,7 +77,9 @@ def head_view(
         layers = picture.included(include_layers)
         initial_layer = layers[0] if layer is None else resolve_index(layer, picture.layers, "layer")
         if initial_layer not in layers:
-            raise SelectionError(f"Layer {initial_layer} is not in include_layers: {layers}.")
+            raise SelectionError(
+                f"initial_layer must be one of include_layers ({layers}), not {initial_layer}."
+            )
         trace = picture.trace(layers, numbered=True)
         view = notebook.head_view(
             trace, layers.index(initial_layer), range(trace.heads) if heads is None else list(heads)

@@ -61,9 +61,9 @@ _OUTPUT_SCHEMA: Final[Schema] = {
     "required": ["columns", "rows", "first_row", "provenance"],
     "properties": {
         **schema.TABLE["properties"],
-        "rows": {"type": "integer", "description": "Number of rows of the complete table."},
+        "rows": {"type": "integer", "description": "Number of rows in the complete table."},
         "first_row": {"type": "integer", "description": "Number of the first row returned, from 1."},
-        "more": {"type": "string", "description": "How to get the next rows."},
+        "more": {"type": "string", "description": "Instructions for requesting the next rows."},
     },
 }
 

@@ -35,7 +35,9 @@ def choose_media_type(accept: str) -> str:
     # If several formats are equally acceptable, `max` returns the first of them.
     best = max(FORMATS, key=lambda media: _quality(qualities, media))
     if not _quality(qualities, best):
-        raise NotAcceptableError(f"{accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}.")
+        raise NotAcceptableError(
+            f"The format {accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}."
+        )
     return best
 
 

@@ -64,7 +64,7 @@ class Endpoint:
         if self._method and request.method not in (self._method, "HEAD" if self._method == "GET" else ""):
             problem = Problem(
                 errors.METHOD_NOT_ALLOWED,
-                f"{request.method[:20]} is not allowed here. Use {self._method}.",
+                f"The method {request.method[:20]} is not allowed for this URL. Use {self._method}.",
                 headers={"Allow": self._method},
             )
             return problem_response(problem)
@@ -97,7 +97,7 @@ class Api:
         """Answer a question over HTTP, and record the response in the metrics."""
         name, start = request.path_params["analysis"], time.monotonic()
         if name not in await _question_names():
-            return _not_found(f"{name[:100]!r} is not a question.")
+            return _not_found(f"{name[:100]!r} is not the name of a question.")
         try:
             answer = await self._answer(name, request)
         except ClientDisconnect:
@@ -268,7 +268,7 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
         return Response(text, headers={"Cache-Control": "no-cache"}, media_type="text/javascript")
 
     async def missing(request: Request) -> Response:
-        return _not_found(f"Nothing exists at {request.url.path[:100]!r}.")
+        return _not_found(f"The path {request.url.path[:100]!r} does not exist.")
 
     monitoring: list[BaseRoute] = [
         Route("/healthz", Endpoint("GET", healthz)),
@@ -371,7 +371,8 @@ def _family(name: str, kind: str, description: str, samples: Samples) -> Iterato
         yield f"{metric}{{{pairs}}} {value:.16g}" if pairs else f"{metric} {value:.16g}"
 
 
-_CLOSE = {"Connection": "close"}  # otherwise, the server would parse the unread body as a request
+# If the connection stayed open, the server would parse the unread body as a request.
+_CLOSE = {"Connection": "close"}
 
 
 class BodyReader:

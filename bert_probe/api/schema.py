@@ -166,7 +166,7 @@ def _model_schema(description: str) -> Schema:
 
 
 def _pair_schema() -> Schema:
-    description = "A second text in the same input, after [SEP]."
+    description = "Second text, encoded together with the first text as a sentence pair."
     return {"anyOf": [_text_schema(), {"type": "null"}], "default": None, "description": description}
 
 
@@ -254,13 +254,16 @@ PROBLEM: Final[Schema] = {
     "required": ["type", "title", "status", "detail"],
     "properties": {
         "type": {"type": "string", "format": "uri-reference", "description": "Type of the problem."},
-        "title": {"type": "string", "description": "Short description of the type."},
+        "title": {"type": "string", "description": "Short description of the error type."},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
-        "detail": {"type": "string", "description": "The invalid value, the allowed values, and what to do."},
+        "detail": {
+            "type": "string",
+            "description": "A message with the invalid value, the allowed values, and what to do.",
+        },
         "faults": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "Errors in a file, each with its line number.",
+            "description": "The errors in a file, each with its line number.",
         },
         "count": {"type": "integer", "description": "Total number of errors."},
     },
@@ -297,11 +300,11 @@ def _document(version: str, _permissions: Permissions) -> dict[str, Any]:
         }
         | {
             "/healthz": {
-                "get": _monitoring_operation("Whether the app responds.", "The app responds.", JSON)
+                "get": _monitoring_operation("Return whether the app responds.", "The app responds.", JSON)
             },
             "/readyz": {
                 "get": _monitoring_operation(
-                    "Whether the built-in model is open; a request starts opening it.",
+                    "Return whether the built-in model is open; a request starts opening the model.",
                     "The model is open.",
                     JSON,
                     (errors.NOT_READY, errors.METHOD_NOT_ALLOWED),

@@ -199,8 +199,8 @@ _ATTENTION_FIELDS = {field.name for field in fields(Attention)}
     "configs",
     multiple=True,
     metavar="FILE|NAME",
-    help=f"Print the size of a model from its config. Pass {', '.join(PUBLISHED)}, a config.json, a folder, "
-    "or a Hub ID, with @REV for a revision; can be repeated.",
+    help=f"Print the size of a model, computed from its config. Pass {', '.join(PUBLISHED)}, a "
+    "config.json, a folder, or a Hub ID, with @REV for a revision; can be repeated.",
 )
 def parameters(
     model: str | None,

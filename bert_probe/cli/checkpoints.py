@@ -88,7 +88,7 @@ def convert(model: str, out: Path, revision: str | None, seconds: float | None, 
         tied = f", {len(file['tied'])} tied" if file["tied"] else ""
         message = f"{file['source']} → {file['file']}: {file['tensors']:,} tensors{tied}."
         click.echo(visible(message), err=True)
-    click.echo(visible(f"Saved in {out}. Open it with --model {out}."), err=True)
+    click.echo(visible(f"The model was saved in {out}. Open the model with --model {out}."), err=True)
 
 
 @click.command()
@@ -158,7 +158,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--held-out",
     metavar="FILE|SHARE",
-    help="Fraction of DATA to hold out for evaluation, or a file of held-out examples.  [default: 0.2]",
+    help="Fraction of DATA to hold out for evaluation, or a file with held-out examples.  [default: 0.2]",
 )
 @click.option(
     "--log",

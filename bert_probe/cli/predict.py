@@ -165,7 +165,7 @@ def tune_lens(
             checkpoint, read_sentences(file, as_named=as_named), truncate, progress
         )
     if click.get_current_context().params["out"] is None:
-        print_message(f"Saved in {save_lens(result, checkpoint)}.")
+        print_message(f"The tuned lens was saved in {save_lens(result, checkpoint)}.")
     print_message(result.verdict)
     return result
 

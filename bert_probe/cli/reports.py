@@ -69,7 +69,7 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     required=True,
     type=OutputPath(),
     metavar="FILE",
-    help="The report: a .html page, or a .zip of files.",
+    help="Output file of the report: an .html page, or a .zip archive.",
 )
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option(

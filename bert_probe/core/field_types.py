@@ -296,7 +296,7 @@ class Text(FieldType):
             TextError, TooLongError: see `check_text`.
         """
         if not isinstance(value, str) or not value.strip():
-            raise SelectionError(f"{name} must be a string that is not blank, not {str(value)[:100]!r}.")
+            raise SelectionError(f"{name} must be a non-blank string, not {str(value)[:100]!r}.")
         check_text(value)
         return value
 

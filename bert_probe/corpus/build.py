@@ -242,7 +242,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
         if store.manifest[name] != manifest[name]:
             raise SelectionError(
                 f"{folder} was started with {difference}. Continue with the original settings, or choose "
-                "another --out."
+                "another path for --out."
             )
     remove_partial_files(folder)
     return {shard.number: shard for shard in store.shards}
@@ -285,7 +285,7 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             is_store = (path / MANIFEST).exists()
             if path.exists() and not is_store and not all(map(is_lock_file, path.iterdir())):
                 raise StoreError(
-                    f"{folder} contains files that do not belong to a store. Choose another --out."
+                    f"{folder} contains files that do not belong to a store. Choose another path for --out."
                 )
             if not path.exists():
                 path.mkdir()
@@ -293,7 +293,7 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             if not os.access(path, os.W_OK | os.X_OK):
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         except UnicodeEncodeError:
-            raise StoreError(f"{folder} is not UTF-8. Choose another --out.") from None
+            raise StoreError(f"The path {folder} is not UTF-8. Choose another path for --out.") from None
         except ExportError as error:
             raise StoreError(str(error)) from None
         except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
@@ -309,7 +309,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class FileDifference:
-    """A file of a store that does not match its description.
+    """A file of a store that does not match the description in its metadata.
 
     Attributes:
         file: path of the file within the store.

@@ -471,7 +471,8 @@ def _check_table(node: dict[str, Any], views: frozenset[str]) -> None:
     if catalog not in ("", "memory") or schema not in ("", "main") or table in views:
         name = ".".join(filter(None, path))
         raise SelectionError(
-            f"A query can read only the tables of its store, not {name[:100]!r}. SHOW TABLES lists them."
+            f"A query can read only the tables of its store, not {name[:100]!r}. SHOW TABLES lists the "
+            "tables."
         )
 
 

@@ -526,7 +526,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
     )
     for values in table.to_pylist():
         if None in values.values():
-            raise ValueError("a row without a text, a file or a line")
+            raise ValueError("a row has no text, no file or no line")
         yield SentenceRow(*values.values())
 
 

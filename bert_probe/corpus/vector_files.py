@@ -135,7 +135,7 @@ class DocumentVectors(Documents):
         file: Path,
         column: str | None,  # noqa: ARG002
         as_named: bool,  # noqa: ARG002
-        progress: Progress = no_progress,
+        progress: Progress,
     ) -> Any:
         """Return the vectors of a file or a store."""
         return read_vectors(file, progress)

@@ -351,7 +351,7 @@ def _read_parquet(
         raise TextError(f"{name} is not a valid Parquet file: {error}. {FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
     if not isinstance(lists, pa.ListArray | pa.FixedSizeListArray | pa.LargeListArray) or not len(lists):
-        raise TextError(f"The column {vector} of {name} has no lists of numbers. {FORMAT_HELP}.")
+        raise TextError(f"The column {vector} of {name} does not contain lists of numbers. {FORMAT_HELP}.")
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
     sizes = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), float)
     if lists.null_count or len(set(sizes.tolist())) != 1:

@@ -189,7 +189,7 @@ def problem(file: Path) -> str:
     """Return a phrase that describes what is wrong with an index file; "" if it is valid."""
     metadata = _read_metadata(file)
     if metadata is None:
-        return "does not match its description"
+        return "does not match the description in its metadata"
     return "" if _sha256(file) == metadata.sha256 else "was changed: its SHA-256 differs"
 
 
@@ -311,7 +311,7 @@ def _exact_neighbors(vectors: LayerVectors, sample: Array, queries: Array, progr
 
 def _faiss() -> Any:
     """Import and return faiss, an optional dependency that only large stores need."""
-    extras.require("faiss", "use the option exact, which compares with every vector")
+    extras.require("faiss", "use the option exact, which compares the query with every vector")
     import faiss
 
     return faiss

@@ -342,8 +342,8 @@ class RayActor:
         machine = socket.gethostname()
         if not (self.folder / MANIFEST).is_file():
             raise StoreError(
-                f"{self.folder} does not exist on {machine}. Choose an --out that all machines of the "
-                "cluster share."
+                f"{self.folder} does not exist on {machine}. Choose a path for --out that all machines "
+                "of the cluster share."
             )
         torch.set_num_threads(self.threads)
         device, dtype = self.provenance["device"], self.provenance["dtype"]
@@ -351,7 +351,7 @@ class RayActor:
         provenance = checkpoint.provenance()
         if different := [name for name in _COMPARED if provenance[name] != self.provenance[name]]:
             raise CheckpointError(
-                f"{machine} opens {checkpoint.description.name} with different {', '.join(different)}. "
+                f"On {machine}, {checkpoint.description.name} has different {', '.join(different)}. "
                 "Install the same model and the same versions on all machines of the cluster."
             )
         return ShardJob(self.folder, checkpoint, self.question)

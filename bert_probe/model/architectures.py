@@ -30,7 +30,8 @@ _TEXT_TOWERS = {
 WITHOUT_FULL_ATTENTION = {
     "big_bird": "Its attention is block-sparse. Load the model with attention_type='original_full', which "
     "transformers itself uses for short texts.",
-    "canine": "CANINE merges four characters into a position, so its layers attend to different positions.",
+    "canine": "CANINE merges four characters into one position, so not all of its layers attend to the "
+    "same positions.",
     "fnet": "FNet mixes tokens with a Fourier transform and has no attention.",
     "gpt_oss": "gpt-oss assigns part of each token's attention to a learned sink that is not a token, so "
     "the weights of the tokens do not sum to 1.",
@@ -50,15 +51,15 @@ sentences explain a failed check.
 """
 
 WITHOUT_SCORES = {
-    "diffllama": "DiffLlama subtracts the outputs of two attentions that share their queries and keys, so "
-    "each of its layers has two sets of values.",
+    "diffllama": "DiffLlama subtracts the outputs of two attention operations that share queries and "
+    "keys, so each of its layers has two sets of values.",
     **dict.fromkeys(
         ("led", "longformer"),
         "Its tokens attend only to a window of adjacent tokens, and the model computes attention in "
         "overlapping chunks.",
     ),
-    "lilt": "LiLT adds the scores of its layout stream to those of its text stream, so the queries and keys "
-    "of the text do not determine the weights.",
+    "lilt": "LiLT adds the scores of its layout stream to the scores of its text stream, so the queries "
+    "and keys of the text do not determine the weights.",
 }
 """Model type → why its queries, keys and values cannot be recorded although its attention can be shown."""
 

@@ -86,7 +86,7 @@ class Token(str):
         return str(self)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"A token is read-only; {name} cannot be set.")
+        raise AttributeError(f"A Token is read-only, so {name} cannot be set.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle_token, (str(self), self.__dict__)

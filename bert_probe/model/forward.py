@@ -134,8 +134,7 @@ def run_with_capture(
     if shows_qkv and len(calls) != layers:
         raise ArchitectureError(
             f"{checkpoint.description.architecture} called its attention function {len(calls)} times in "
-            f"{layers} "
-            "layers, so its heads cannot be assigned to layers."
+            f"{layers} layers, so attention heads cannot be assigned to layers."
         )
     return output, calls
 

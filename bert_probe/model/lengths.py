@@ -78,7 +78,7 @@ def check_expansion(tokenizer: Any) -> None:
         if component is not None and expansion(json.loads(component.__getstate__())) > MAX_EXPANSION:
             raise TokenizerError(
                 f"The {name} in tokenizer.json can make a text more than {MAX_EXPANSION} times longer, "
-                "which could fill the memory. Use the tokenizer.json that belongs to the model."
+                "which could exhaust the memory. Use the tokenizer.json that belongs to the model."
             )
 
 

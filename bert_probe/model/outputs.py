@@ -389,7 +389,7 @@ def _identifying_names(meta_model: Any) -> set[str]:
         *meta_model.all_tied_weights_keys
     }
     # A head without weights of its own cannot be identified: return a name that no file contains.
-    return names or {f"{type(meta_model).__name__}, which has none"}
+    return names or {f"all weights of {type(meta_model).__name__}"}
 
 
 def _load_head(

@@ -30,7 +30,7 @@ from bert_probe.model.config import REMEDY, reason
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
 """Name suffixes of buffers that are not weights and may contain integers."""
-# A config may describe twice the weights plus this slack.
+# A config may describe at most twice the numbers and tensors of the weight files, plus these margins.
 # Smaller mismatches, such as an untrained pooler or an extra layer, are reported by name after loading.
 _SLACK_NUMBERS = 20_000_000
 _SLACK_TENSORS = 1_000

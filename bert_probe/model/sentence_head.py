@@ -40,7 +40,7 @@ def unsupported_reason(model: SentenceModel | None) -> str:
     changes.
     """
     if model is None:
-        return "it does not declare its pooling in files of sentence-transformers"
+        return "it does not declare its pooling in sentence-transformers files"
     if model.is_sparse:
         return "it is a SparseEncoder, whose vectors have one dimension per token of the vocabulary"
     if model.routes:
@@ -48,7 +48,7 @@ def unsupported_reason(model: SentenceModel | None) -> str:
     if model.lower_case:
         return "its configuration requires lowercase texts"
     if dict(model.prompts).get(model.default_prompt or ""):
-        return "it has a default prompt before each text"
+        return "it prepends a default prompt to each text"
     return ""
 
 

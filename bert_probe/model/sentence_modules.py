@@ -154,7 +154,7 @@ def open_sentence_model(
         return None, error
     except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
         return None, CheckpointError(
-            f"The files of sentence-transformers are broken: {reason(error)}. {AGAIN}"
+            f"The sentence-transformers files of the checkpoint are broken: {reason(error)}. {AGAIN}"
         )
 
 

@@ -63,7 +63,7 @@ class Router:
         if route is None:
             text = "a text without a task" if task is None else f"the task {task}"
             raise UnavailableError(
-                f"The Router has no route for {text}. Select one of the prompts {', '.join(self.tasks)}."
+                f"The Router has no route for {text}. Choose one of the prompts {', '.join(self.tasks)}."
             )
         return self.routes[route]
 

@@ -117,7 +117,7 @@ def locate(
         raise NotFoundError(f"{name} is a file, not a folder. Use the folder that contains this file.")
     if isinstance(model, os.PathLike) or not is_hub_id(name):
         raise NotFoundError(
-            f"There is no folder {name}, and it is not a Hub ID such as google-bert/bert-base-uncased. "
+            f"There is no folder {name}, and {name} is not a Hub ID such as google-bert/bert-base-uncased. "
             "Check the path."
         )
     return _download(name, revision or None, progress, patterns)

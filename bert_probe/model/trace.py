@@ -37,7 +37,7 @@ def resolve_index(index: int, count: int, name: str) -> int:
         raise SelectionError(f"{name} must be a whole number, not {index!r}.")
     if not -count <= index < count:
         raise SelectionError(
-            f"There is no {name} {index}: indices run from 0 to {count - 1}, or from -{count} to -1."
+            f"There is no {name} {index}: valid indices are 0 to {count - 1}, or -{count} to -1."
         )
     return int(index) % count
 
@@ -345,7 +345,9 @@ class Trace:
         )
 
     def _stack(self, arrays: tuple[Array, ...]) -> Array:
-        with memory_errors(f"The attention of {len(arrays)} layers needs more memory than is available."):
+        with memory_errors(
+            f"The arrays of {len(arrays)} layers together need more memory than is available."
+        ):
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:

@@ -342,7 +342,7 @@ class PicturePayload:
         try:
             return cls(leaves(description), arrays, outline(description))
         except RecursionError:
-            raise ValueError("The description is nested too deeply.") from None
+            raise ValueError("The description of the view is nested too deeply.") from None
 
 
 @dataclass(frozen=True, eq=False)

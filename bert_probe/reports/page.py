@@ -228,7 +228,9 @@ def _align(kind: str) -> str:
 
 def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
     """Render the tolerances of a view as an HTML table with an explanation."""
-    entries = [(tolerance.of or "all numbers of the matrix", tolerance) for tolerance in tolerances.table]
+    entries = [
+        (tolerance.of or "the numbers of the complete matrix", tolerance) for tolerance in tolerances.table
+    ]
     entries += [
         (f"provenance: {tolerance.of}", tolerance) for tolerance in tolerances.provenance if tolerance.largest
     ]
@@ -246,7 +248,7 @@ def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
         for name, tolerance in entries
     )
     kinds = {column.kind for column in table.columns}
-    exact = " Texts and integers must be equal." if kinds - {"number"} else ""
+    exact = " Strings and integers must be equal." if kinds - {"number"} else ""
     return (
         "<details><summary>Numerical precision</summary>"
         "<p>Another processor may add the same numbers in another order, so the last digits differ. The "

@@ -235,7 +235,7 @@ def _check_texts(provenance: Mapping[str, Any]) -> None:
     for text in [provenance, *texts] if isinstance(texts, list) else [None]:
         parts = [text.get(name) for name in ("text", "pair")] if isinstance(text, dict) else [0]
         if not all(part is None or isinstance(part, str) for part in parts):
-            raise ReportError("The provenance of a view has invalid strings. Choose another file.")
+            raise ReportError("The provenance of a view contains invalid strings. Choose another file.")
 
 
 def _parse_payload(raw: Any) -> EmbeddedPayload | None:
@@ -352,7 +352,7 @@ def _data_start(content: bytes, entry: zipfile.ZipInfo) -> int:
         *(entry.compress_size, entry.file_size, entry.orig_filename, 0),
     )
     if local != listed or entry.extra or entry.comment:
-        raise ValueError(f"the directory and the header of {entry.orig_filename[:60]!a} differ")
+        raise ValueError(f"the directory entry and the header of {entry.orig_filename[:60]!a} differ")
     return int(start + name_bytes)
 
 

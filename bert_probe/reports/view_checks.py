@@ -148,7 +148,7 @@ class ViewCheck:
         # If only one checksum differs, the checksum itself was changed.
         elif bool(changed_rows) != bool(changed_columns):
             yield self.difference(
-                "table", "", "marks", "a checksum that does not match its cells", "", finding=CHANGED
+                "table", "", "marks", "a checksum does not match its cells", "", finding=CHANGED
             )
 
     def _order(

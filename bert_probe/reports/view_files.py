@@ -250,8 +250,8 @@ class ViewFile:
         for name, file in view.files.items():
             if PurePath(file.file).stem != name:
                 raise ReportError(
-                    f"This view has the file {file.file[:60]!r} for its argument {name[:60]}. The name of "
-                    "the file must be that of the argument, followed by the file extension."
+                    f"This view has the file {file.file[:60]!r} for its argument {name[:60]}. The file "
+                    "name must be the name of the argument, followed by the file extension."
                 )
         if len(view.models) > 2:
             raise ReportError(f"This view has {len(view.models)} models, but at most two are allowed.")
@@ -265,7 +265,7 @@ class ViewFile:
             UnavailableError: the view has no question.
         """
         if not self.question:
-            raise UnavailableError("This view file has a page but no question. Open it in the app.")
+            raise UnavailableError("This view file has a page but no question. Open the file in the app.")
         return find_question(self.question).from_address(self.asked, checkpoint.description)
 
     def answer(self, *checkpoints: Checkpoint, progress: Progress = no_progress) -> AnsweredView:
@@ -341,7 +341,9 @@ def find_question(name: str) -> type[Question]:
     """
     question = getattr(bert_probe, name) if name in bert_probe.__all__ else None
     if not isinstance(question, type) or question not in QUESTIONS.values():
-        raise ReportError(f"The question {name[:60]!r} does not exist in this version. Update BERT Probe.")
+        raise ReportError(
+            f"The question {name[:60]!r} does not exist in this version of BERT Probe. Update BERT Probe."
+        )
     return question
 
 

@@ -277,9 +277,7 @@ def _page(title: str, drawing: str, trace: Trace, dark: bool, colors: Sequence[s
     # A comment in BertViz's template repeats all of the data, so the first line of the comment is removed.
     code, comment_start, comment = script.partition("; // HACK: ")
     if not (cdn_end and script_start and script_end and comment_start):
-        raise RuntimeError(
-            "The output of BertViz does not have the expected structure (that of version 1.4.1)."
-        )
+        raise RuntimeError("The output of BertViz does not have the structure that BertViz 1.4.1 produces.")
     code = _with_tokens(code, trace) + ";" + comment[comment.index("\n") :]
     longest = max(len(token.display) for token in trace.tokens)
     nonce = f'nonce="{_NONCE_MARK}"'

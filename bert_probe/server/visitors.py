@@ -254,7 +254,7 @@ class BoundedUploads:
             async with asyncio.timeout(UPLOAD_SECONDS):
                 await self.app(scope, count, send)
         except TimeoutError:
-            text = f"Timeout: only {arrived:,} of {size:,} bytes of the file arrived. Try again."
+            text = f"The upload timed out: only {arrived:,} of {size:,} bytes of the file arrived. Try again."
             await _end(text_response(text, 408))(scope, receive, send)
         except _RefusedError as error:
             await _end(error.response)(scope, receive, send)

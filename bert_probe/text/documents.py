@@ -319,7 +319,9 @@ class _Columns:
             try:
                 value = "" if index is None else row[index]
             except TextError:  # A row of a JSON lines file raises TextError for an invalid cell.
-                raise ValueError("a text is not UTF-8, or contains a NUL or an unpaired surrogate") from None
+                raise ValueError(
+                    "a text is not UTF-8, or contains a NUL character or an unpaired surrogate"
+                ) from None
             if isinstance(value, NonTextCell):
                 raise ValueError(f"a cell is {value}, but must be a string")
             return value.strip()

@@ -426,7 +426,7 @@ def _rows(
         if row and separator == "\t" and any("\n" in cell and "\t" in cell for cell in row):
             # Many programs write TSV without quoting, so two quotation marks may not enclose a cell.
             problem = f"a quotation mark in line {line:,} joins this line with the next line"
-            remedy = 'Write each " as "" and the cell in quotation marks, or save the table as CSV.'
+            remedy = 'Write each " as "", and enclose the cell in quotation marks, or save the table as CSV.'
         if problem and (is_header or not keep_broken):
             raise TextError(f"{name} is a broken table: {where}{problem}. {remedy}")
         if problem:

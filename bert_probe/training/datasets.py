@@ -455,7 +455,7 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
         raise TextError(
             f"The held-out {units} have labels that do not occur in the training data: "
             f"{_format_names(unknown)}. Add {units} with these labels to the training data, or remove "
-            "them from the held-out data."
+            f"these {units} from the held-out data."
         )
 
 

@@ -148,7 +148,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
             if name in files or name == HISTORY_FILE:
                 results.append(path)
     if not files:  # HISTORY_FILE is missing or lists no files
-        raise _not_replaced(target_folder, f"{HISTORY_FILE} does not list the files of a model")
+        raise _not_replaced(target_folder, f"{HISTORY_FILE} does not contain the list of the model's files")
     return results
 
 

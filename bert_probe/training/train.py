@@ -524,8 +524,8 @@ def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[st
         DIVERGED: "The training ended because the loss was not finite; choose a lower learning rate",
     }[loop.ended]
     return [
-        f"{reason}. The weights are those of step {loop.best.step:,}; {done:,} of {schedule.steps:,} steps "
-        "were done."
+        f"{reason}. The model has the weights of step {loop.best.step:,}; {done:,} of {schedule.steps:,} "
+        "steps were completed."
     ]
 
 

@@ -147,8 +147,8 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
         _bars([shorten(token) for token in predictions.tokens], predictions, title, scale.high)
     _numbers(result, "Predictions for each mask, with rank, probability and logit")
     blocks.caveat(
-        "The probabilities of all vocabulary entries sum to 1. They reflect the texts that the model was "
-        f"trained on. {CERTAINTY}"
+        "The probabilities of all vocabulary entries sum to 1. The probabilities reflect the texts on "
+        f"which the model was trained. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task, at=position)
     lens.part(trace, FillMask.task, result.question.mask, request.truncate)
@@ -160,9 +160,10 @@ def _classify_text(checkpoint: Checkpoint, request: workbench.Request) -> Predic
     trace = _choose_trace(checkpoint, request)
     result: ClassifyTextResult = shared_cache.answers.of(ClassifyText().of, trace)
     notes = {
-        "single_label_classification": "Single-label classification: the probabilities sum to 1.",
-        "multi_label_classification": "Multi-label classification: any number of labels may apply.",
-        "regression": "Regression: the output is a number, not a probability.",
+        "single_label_classification": "This is single-label classification: the probabilities of all "
+        "classes sum to 1.",
+        "multi_label_classification": "This is multi-label classification: any number of labels can apply.",
+        "regression": "This is a regression model: the output is a number, not a probability.",
     }
     if result.scores is not None:
         st.metric(
@@ -257,9 +258,9 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
         st.markdown(blocks.highlight_markdown(result.context, spans))
     _numbers(result, "Answers with position and probability")
     blocks.caveat(
-        "The probability of an answer is the probability of its start token times that of its end "
-        "token. Both are softmax probabilities over the context. Some answer always ranks first, even "
-        f"if the context does not contain the answer. {CERTAINTY}"
+        "The probability of an answer is the product of the probabilities of its start token and its "
+        "end token. Both are softmax probabilities over the context. Some answer always ranks first, "
+        f"even if the context does not contain the answer. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task)
     return result

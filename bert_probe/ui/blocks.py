@@ -35,7 +35,7 @@ TASK_LABELS: Final = {
     "next-sentence-prediction": "Next-sentence prediction",
     "sentence-similarity": "Sentence similarity",
 }
-"""Display names of the tasks of output heads."""
+"""Display names of the tasks of task heads."""
 
 _HEADER_HEIGHT, _ROW_HEIGHT = 38, 35
 """Heights of a table's header and of its other rows, in pixels."""

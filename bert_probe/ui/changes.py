@@ -265,10 +265,10 @@ def _heads(result: HeadChangeResult | UnavailableError) -> None:
             },
         )
     blocks.caveat(
-        "Total variation: the share of a token's attention that is on other keys in B than in A, averaged "
-        "over all tokens. It is 0 for equal rows and 1 for disjoint rows. A large change does not mean "
-        "that the head matters for the output: attention is not an explanation by itself (Jain and Wallace "
-        "2019)."
+        "Total variation: the share of a token's attention that is on other keys in B than in A, "
+        "averaged over all tokens. The total variation is 0 for equal rows and 1 for disjoint rows. A "
+        "large change does not mean that the head matters for the output: attention is not an "
+        "explanation by itself (Jain and Wallace 2019)."
     )
 
 
@@ -303,7 +303,7 @@ def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> No
         layers = result.frame().columns
         blocks.table(
             result.frame().set_axis(units, axis=0),
-            "1 − cosine of each token's vectors, one column per layer",
+            "1 − cosine between the two vectors of each token, one column per layer",
             max_height=640,
             show_index=True,
             column_config={name: st.column_config.NumberColumn(format="%.4f") for name in layers},
@@ -393,7 +393,7 @@ def _answers(a: Trace, b: Checkpoint) -> None:
 def _head_names(checkpoint: Checkpoint) -> str:
     """Return a phrase that names the task heads of a model."""
     names = " and ".join(TASK_LABELS[task].lower() for task in checkpoint.tasks)
-    return f"a task head for {names}" if names else "no trained output head"
+    return f"a task head for {names}" if names else "no trained task head"
 
 
 def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:

@@ -108,7 +108,7 @@ def _comparison(pair: MinimalPairResult, a: Trace, b: Trace, corner: Any) -> Non
 
 def _explain_second_sentence() -> None:
     with st.container(border=True, key="no_second"):
-        st.header("A second sentence is needed", anchor=False)
+        st.header("This page needs a second sentence", anchor=False)
         st.markdown(
             "Under Your text, write a sentence B that differs from sentence A in one or two words, and "
             "press Run. Or start with an example in which one word determines the referent of “it”."
@@ -263,7 +263,7 @@ def _vectors(pair: MinimalPairResult) -> None:
         frame = pair.showing(show="moved").frame().set_axis(blocks.unique_names(units), axis=0)
         blocks.table(
             frame,
-            "1 − cosine of each aligned vector, one column per layer",
+            "1 − cosine between the two vectors of each aligned token, one column per layer",
             max_height=640,
             show_index=True,
             column_config={layer: st.column_config.NumberColumn(format="%.4f") for layer in layers},
@@ -317,10 +317,10 @@ def _patching(a: Trace, b: Trace) -> None:
         "A value of 0 means that the patch does not change the output for B, 1 that the patch restores "
         "the output for A, and a negative value that the patch moves the output further away from the "
         "output for A. The output is the value of A's most probable prediction or, without a task head, "
-        "the cosine with A's sentence vector. Unlike attention, this is a causal effect, measured by "
-        "running the model with one activation replaced (Vig et al. 2020, Meng et al. 2022). "
-        "Activations interact, so shares need not sum to 100%, and effects hold for this pair of "
-        "sentences only."
+        "the cosine with A's sentence vector. Unlike an attention weight, this value is a causal "
+        "effect, measured by running the model with one activation replaced (Vig et al. 2020, Meng et "
+        "al. 2022). Activations interact, so shares need not sum to 100%, and effects hold for this "
+        "pair of sentences only."
     )
 
 

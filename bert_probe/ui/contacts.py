@@ -88,7 +88,7 @@ def _choose(trace: Trace) -> Contacts:
 def _table(result: ContactsResult) -> None:
     """Draw the table of pairs; it is empty if all residues are closer than the separation."""
     frame, question = result.frame(), result.question
-    st.header(f"Pairs at least {question.separation} residues apart", anchor=False)
+    st.header(f"Pairs that are at least {question.separation} residues apart", anchor=False)
     if frame.empty:
         blocks.caveat("No two residues of this sequence are that far apart. Choose a smaller separation.")
         return

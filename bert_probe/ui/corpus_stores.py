@@ -249,7 +249,8 @@ def _from_file(checkpoint: Checkpoint) -> None:
         raise content
     if len(content) > MAX_FILE_BYTES:
         raise TextError(
-            f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB. Split it, or use bert-probe corpus run."
+            f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB. Split the file, or use bert-probe corpus "
+            "run."
         )
     suffix = PurePath(name).suffix.lower()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):

@@ -147,7 +147,7 @@ def _pooler(trace: Trace) -> Export:
             ["tanh(W · CLS + b)", "the model's pooler"],
             Scale.around_zero(pooler.model_output),
             "pooler",
-            "The pooler's output: recomputed here and as returned by the model",
+            "The pooler's output: recomputed on this page, and as returned by the model",
         )
         _check(pooler.difference, "tanh(W · CLS + b) was compared with the model's pooler output")
         result = pooler

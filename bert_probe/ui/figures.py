@@ -455,7 +455,7 @@ class PairCurve:
 
 
 def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve | None) -> Any:
-    """Return a figure of the baseline of unrelated tokens and a pair's curve, with `layer` marked."""
+    """Return a figure with a pair's curve and the baseline of unrelated tokens; `layer` is marked."""
     figure = go.Figure()
     _add_unrelated(figure, baseline, None)
     if pair is not None:

@@ -117,11 +117,11 @@ def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
         with st.container(key="aligned"):
             figure = aligned_tokens(result.spans, a, b, blocks.is_dark())
             with st.container(width=int(figure.layout.width)):
-                blocks.chart(figure, "The tokens of A above those of B, aligned by characters")
+                blocks.chart(figure, "The tokens of A above the tokens of B, aligned by characters")
     blocks.caveat(
         f"A has {len(a.tokens):,} tokens, B has {len(b.tokens):,}, and they share "
         f"{len(result.spans.rows):,} spans. Special tokens are aligned by their role. Attention is summed "
-        "over the tokens of a key and averaged over those of a query, as for whole words."
+        "over the tokens of a key and averaged over the tokens of a query, as for whole words."
     )
     with st.expander("Spans as a table"):
         blocks.table(table, "Spans of the text with their tokens in A and in B")

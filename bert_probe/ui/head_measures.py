@@ -123,10 +123,10 @@ def choose_sentences(source: str) -> tuple[str, ...]:
     if source == "paste":
         placeholder = "The first sentence\nThe second sentence"
         return sentences_in_text(
-            sentence_input.paste_text("many_pasted", "Sentences, one per line, or FASTA", placeholder)
+            sentence_input.paste_text("many_pasted", "Sentences (one per line), or FASTA", placeholder)
         )
     sentences = sentence_input.upload_sentences(
-        "many", "A text file in UTF-8, one sentence per line, or FASTA"
+        "many", "A UTF-8 text file with one sentence per line, or a FASTA file"
     )
     if not sentences:
         blocks.caveat(f"Empty lines are skipped. At most {MAX_SENTENCES:,} sentences.")

@@ -265,7 +265,7 @@ def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, s
 def _summary(best: HeadScore, pairs: int) -> str:
     head = f"Layer {best.layer + 1}, head {best.head + 1} has the largest weight: **{best.weight:.4f}**"
     if pairs == 1:
-        return f"{head}, rank {best.rank:.0f} in the query word's row."
+        return f"{head}. The key word has rank {best.rank:.0f} in the row of the query word."
     return f"{head}, averaged over {pairs} pairs; the mean rank is {best.rank:.1f}."
 
 

@@ -157,7 +157,7 @@ def _settled(result: LensResult, number: int) -> str:
     last = len(result.ids) - 1
     if layer == last:
         return f"**{name}** ranks first only at the last layer, {last}."
-    return f"**{name}** ranks first from layer {layer} of {last} on."
+    return f"**{name}** ranks first from layer {layer} (of {last}) onward."
 
 
 def _curves(result: LensResult, number: int, by: str) -> None:
@@ -281,7 +281,7 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
                     )
                 )
                 if source == "paste"
-                else sentence_input.upload_sentences("tune", "A text file in UTF-8, one text per line")
+                else sentence_input.upload_sentences("tune", "A UTF-8 text file with one text per line")
             )
             if texts:
                 _train(checkpoint, texts, truncate)
@@ -328,7 +328,7 @@ def _losses(lens: TuneLensResult, file: Path) -> None:
         more = [("Tuned lens (safetensors)", file.name, lambda _: file.read_bytes())]
         export(lens, "tuned-lens", more, label="Export tuned lens")
     st.markdown(
-        f"{lens.verdict} It was trained on {lens.learned:,} masked words of "
+        f"{lens.verdict} The tuned lens was trained on {lens.learned:,} masked words of "
         f"{lens.inputs.sentences['sentences']:,} lines."
     )
     picture, numbers = st.columns([3, 2], gap="large", vertical_alignment="center")

@@ -94,7 +94,10 @@ def _draw(result: PositionsResult) -> None:
         figure, alt = distance_curves(result), "Mean cosine of two positions by their distance"
     elif view == kinds.SPECTRUM:
         st.markdown(_spectrum_summary(result))
-        figure, alt = spectrum_curves(result), "Share of the variance by principal direction"
+        figure, alt = (
+            spectrum_curves(result),
+            ("Cumulative share of the variance by number of principal directions"),
+        )
     elif view == kinds.FREQUENCIES:
         figure = wavelength_curves(result.rotary, result.positions)
         alt = "Wavelength of each pair of dimensions"

@@ -277,9 +277,9 @@ def _caveat(result: ProbeResult) -> str:
         "(Hewitt and Liang 2019), which cannot be predicted for held-out texts. Selectivity is therefore "
         "the accuracy above chance. "
         if result.of_sentences
-        else "The baseline is the most frequent tag of each word form. In the control task, each word form "
-        "has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus that of the "
-        "control task. "
+        else "The baseline is the most frequent tag of each word form. In the control task, each word "
+        "form has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus the "
+        "accuracy of the control task. "
     )
     return (
         "A probe shows what a linear map can read from a layer, not what the model uses. Layer 0 is the "

@@ -126,7 +126,8 @@ def _choose_question(checkpoint: Checkpoint, query: str, documents: DocumentList
             "Compare with",
             second_options,
             "none",
-            "A second scorer, whose scores and ranks are shown next to those of the first.",
+            "A second scorer, whose scores and ranks are shown next to the scores and ranks of the "
+            "first scorer.",
         )
         scorers = (first,) if second == "none" else (first, second)
         question = Search(query, scorers, count=_choose_count())
@@ -329,8 +330,8 @@ def _agreement(result: SearchResult) -> None:
         )
         if absent := result.without_match:
             blocks.caveat(
-                f"{absent:,} documents contain no word of the query. BM25 gives them a score of 0 and ranks "
-                "them in their original order."
+                f"{absent:,} documents contain no word of the query. BM25 gives these documents a score "
+                "of 0 and keeps them in their original order."
             )
         table = _rank_differences(result, pair.a, pair.b, 10)
         if len(table):

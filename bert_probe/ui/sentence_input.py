@@ -92,7 +92,7 @@ def check_size(name: str, content: bytes | str) -> None:
     """Raise TextError if a file or a text is larger than `max_bytes`."""
     if len(content) > max_bytes() or (isinstance(content, str) and len(content.encode()) > max_bytes()):
         raise TextError(
-            f"{name} is larger than {max_bytes() / 1e6:.0f} MB. Split it, or use the command line."
+            f"{name} is larger than {max_bytes() / 1e6:.0f} MB. Split the file, or use the command line."
         )
 
 

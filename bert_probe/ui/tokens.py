@@ -240,7 +240,7 @@ def _check_padding(result: PaddingEffectResult) -> None:
             "lengths"
         )
     st.markdown(
-        f"**Check:** compared with running each text on its own, {verdict}. Without the attention mask, the "
+        f"**Check:** compared with separate runs of the texts, {verdict}. Without the attention mask, the "
         f"vectors would differ by up to **{result.without_mask:.2g}**."
     )
     blocks.caveat(

@@ -402,7 +402,7 @@ def _save(outcome: TrainingOutcome) -> None:
         if is_clicked:
             _write(outcome, folder, is_replacing)
         status = (
-            f"Saved in {state.escape(outcome.folder, 400)}. You can open the model on any page."
+            f"The model was saved in {state.escape(outcome.folder, 400)}. You can open the model on any page."
             if outcome.folder
             else "The model is in memory only and is lost when you close this page."
         )
@@ -426,7 +426,9 @@ def _save(outcome: TrainingOutcome) -> None:
 def _write(outcome: TrainingOutcome, folder: str, is_replacing: bool) -> None:
     try:
         if not folder:
-            raise ExportError("The folder is empty. Enter a path, such as the one shown in gray.")
+            raise ExportError(
+                "The field for the folder is empty. Enter a path, such as the path shown in gray."
+            )
         outcome.folder = str(outcome.training.save_model(folder, is_replacing).absolute())
     except ProbeError as error:
         st.error(state.escape(str(error), 600))

@@ -50,7 +50,7 @@ class OwnInput:
     has_model: bool = True
 
 
-_KEPT = "Sentences A and B are kept for the other pages."
+_KEPT = "Sentences A and B remain available on the other pages."
 _OWN_INPUTS = {
     "report": OwnInput("the views that you add with Export on other pages", has_model=False),
     "corpus": OwnInput("a store of sentences, which you choose or build on the page"),
@@ -122,6 +122,9 @@ _PLAYGROUND_VIEWS = {
     "answer": "sentences",
 }
 """Page → the view of the playground with the same content; see `js/site/playground.js`."""
+
+_COMPARISONS = ("similarity", "sentences")
+"""Views of the playground that compare two separate texts."""
 
 _TEXT_FIELDS = ("a", "b", "model", "revision")
 """Fields of a request that contain free text of any length."""
@@ -390,22 +393,33 @@ def draw_model_line() -> None:
 def draw_playground_link() -> None:
     """Draw a link that opens the texts in the playground, if one is configured and has a view of this page.
 
-    The playground runs the built-in model, and does not join two texts.
+    The playground runs the built-in model.
     """
-    now, url, page = request(), paths.playground(), state.current_page()
-    is_model_view = page == "attention" and st.session_state.get("show") == "model"
-    view = "model" if is_model_view else _PLAYGROUND_VIEWS.get(page)
+    now, url, view = request(), paths.playground(), _playground_view()
     is_joined = bool(now.b.strip()) and now.relation == "pair"
-    if not url or view is None or (now.model or BUILT_IN) != BUILT_IN or is_joined:
+    if not url or view is None or (now.model or BUILT_IN) != BUILT_IN:
+        return
+    if is_joined and view in _COMPARISONS:
         return
     texts = {"a": now.a, "b": now.b} if now.b.strip() else {"a": now.a}
+    joined = {"of": "joined"} if is_joined else {}
     st.link_button(
         "Open in the playground",
-        f"{url}#{urlencode(texts | {'view': view})}",
+        f"{url}#{urlencode(texts | {'view': view} | joined)}",
         type="tertiary",
         help="Opens the same texts on a page that runs the model in your browser. The texts are in the part "
         "of the URL after #, which browsers do not send.",
     )
+
+
+def _playground_view() -> str | None:
+    """Return the view of the playground with the content of the current page, or None if there is none."""
+    page = state.current_page()
+    if page == "attention" and st.session_state.get("show") == "model":
+        return "model"
+    if page == "heads" and st.session_state.get("heads_part") == "find":
+        return "find"
+    return _PLAYGROUND_VIEWS.get(page)
 
 
 def checkpoint() -> Checkpoint:

@@ -20,9 +20,9 @@ MAX_TOKENS: Final = 50_000
 """Maximum number of tokens of a map. Animations between layers are smooth for up to 20,000 tokens."""
 
 CAVEAT: Final = (
-    "Two principal components show only part of the variance: points that are close on this plane may be "
-    "far apart "
-    "in a dimension that is not shown. Check their similarity before you treat them as neighbors."
+    "Two principal components show only part of the variance: points that are close on this plane may "
+    "be far apart in a dimension that is not shown. Check the similarity of two points before you treat "
+    "the points as neighbors."
 )
 """Caveat below every token map."""
 

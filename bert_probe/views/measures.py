@@ -56,7 +56,7 @@ MEASURES = {
     "relative_entropy": HeadMeasure(
         "Spread",
         "relative entropy",
-        "Entropy divided by that of a uniform row: 0 for a single key, 1 for equal weights.",
+        "Entropy divided by the entropy of a uniform row: 0 for a single key, 1 for equal weights.",
     ),
     "difference_from_mean": HeadMeasure(
         "Spread",

@@ -71,7 +71,8 @@ export function measureHeads(trace, queries = trace.tokens.length) {
 function createGroups(tokens) {
   // Count each special token as a separate word.
   return {
-    words: tokens.map(({ word }, i) => (word === null ? `special ${i}` : String(word))),
+    words: tokens.map(({ word, segment }, i) => (word === null ? `special ${i}` : `${segment} ${word}`)),
+    segments: tokens.map(({ segment }) => segment),
     texts: tokens.map(({ text }) => text),
     separators: tokens.map(({ special }, i) => special && i > 0),
     signs: tokens.map(({ text, special }) => !special && isPunctuation(text)),
@@ -106,7 +107,7 @@ function measureLayer(trace, layer, count, groups) {
  * @param {Groups} groups
  * @returns {Record<Measure, number>}
  */
-function measureMap(map, mean, count, length, { words, texts, separators, signs }) {
+function measureMap(map, mean, count, length, { words, segments, texts, separators, signs }) {
   const names = /** @type {Measure[]} */ (Object.keys(MEASURE_NAMES));
   const sums = /** @type {Record<Measure, number>} */ (Object.fromEntries(names.map((name) => [name, 0])));
   for (let query = 0; query < count; query++) {
@@ -119,6 +120,7 @@ function measureMap(map, mean, count, length, { words, texts, separators, signs 
         if (words[key] === words[query]) sums.same_word += weight;
         if (texts[key] === texts[query]) sums.same_token += weight;
       }
+      if (segments[key] !== segments[query]) sums.other_segment += weight;
       if (key === 0) sums.first += weight;
       if (separators[key]) sums.separator += weight;
       if (signs[key]) sums.punctuation += weight;

@@ -30,9 +30,9 @@ function shorten(text) {
   return `${characters.slice(0, MAX_CHARACTERS).join("")}… (${count} characters)`;
 }
 
-/** Returns the title for saved files. @param {string} model @param {string} text */
-function createCaption(model, text) {
-  const quoted = `“${text}”`;
+/** Returns the title for saved files. @param {string} model @param {Trace} trace */
+function createCaption(model, { text, pair }) {
+  const quoted = pair === null ? `“${text}”` : `“${text}” + “${pair}”`;
   return `${model} · ${quoted.length <= 300 ? quoted : `${quoted.slice(0, 299)}…`}`;
 }
 
@@ -86,7 +86,14 @@ export function createSelection(trace, layer = trace.layers, heads = [MEAN]) {
  */
 export function packHeads(trace, layer, { model, measures, selection, reason }) {
   const { tokens, words } = trace;
-  const tokenUnits = tokens.map(({ text, special }, first) => ({ text, first, count: 1, special }));
+  const isPair = trace.pair !== null;
+  const tokenUnits = tokens.map(({ text, segment, special }, first) => ({
+    text,
+    first,
+    count: 1,
+    segment,
+    special,
+  }));
   const [units, other] = selection.value.words ? [words, tokenUnits] : [tokenUnits, words];
   const description = {
     key: "playground-heads",
@@ -97,10 +104,10 @@ export function packHeads(trace, layer, { model, measures, selection, reason }) 
       several: true,
       rolled: false,
       specials: true,
-      pair: false,
+      pair: isPair,
       measures: [],
       words: words.length < tokens.length,
-      more: ["several", "layout", "fit", "lines"],
+      more: ["several", "layout", ...(isPair ? ["direction"] : []), "fit", "lines"],
       residuals: [],
       shares: true,
     },
@@ -121,7 +128,7 @@ export function packHeads(trace, layer, { model, measures, selection, reason }) 
     title: "Attention",
     valueName: "attention weight",
     total: "attention",
-    caption: createCaption(model, trace.text),
+    caption: createCaption(model, trace),
     fileName: `head-view-layer${layer}`,
   };
   const shape = [trace.heads, tokens.length, trace.size];
@@ -138,7 +145,7 @@ export function packHeads(trace, layer, { model, measures, selection, reason }) 
 function packUnits(units, prefix) {
   return {
     [`${prefix}firsts`]: Uint16Array.from(units, ({ first }) => first),
-    [`${prefix}segments`]: new Uint8Array(units.length),
+    [`${prefix}segments`]: Uint8Array.from(units, ({ segment }) => segment),
     [`${prefix}specials`]: Uint8Array.from(units, ({ special }) => Number(special)),
   };
 }
@@ -180,7 +187,7 @@ export function packThumbnails(trace, model, palette, measures = measureHeads(tr
     axes: "query ↓ · key →",
     measures: Object.values(MEASURE_NAMES),
     caption: "Attention of all heads",
-    source: createCaption(model, trace.text),
+    source: createCaption(model, trace),
     valueName: "attention weight",
     fileName: "model-view",
     scale: SHARES,

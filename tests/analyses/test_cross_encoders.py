@@ -201,7 +201,7 @@ def test_other_models_are_not_cross_encoders(minilm: Any, classifier: Callable[[
     folder = classifier(1)
     settings = {"prompts": {"query": "where is: "}, "default_prompt_name": "query"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    with pytest.raises(UnavailableError, match="puts the prompt 'query' before each pair"):
+    with pytest.raises(UnavailableError, match="prepends the prompt 'query' to each pair"):
         question.of(bert_probe.load(folder), DOCUMENTS)
 
 

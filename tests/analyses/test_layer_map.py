@@ -84,7 +84,7 @@ def test_invalid_vectors_raise(basis: str) -> None:
     equal = np.full((3, 4), 2.5)
     for states, sentence in (
         ([equal, equal], "All vectors are equal"),
-        ([np.full((3, 4), np.nan), equal], "contains NaN or infinity"),
+        ([np.full((3, 4), np.nan), equal], "contains NaN or infinite values"),
         ([np.ones((3, 4)), np.ones((3, 5))], "hidden size of this model differs"),
     ):
         with pytest.raises(UnavailableError, match=sentence):

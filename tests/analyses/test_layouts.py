@@ -162,7 +162,7 @@ def test_zero_or_parallel_vectors_raise(method: Callable[[np.ndarray], PointLayo
 def test_non_finite_vectors_raise(method: Callable[[np.ndarray], PointLayout], bad: float) -> None:
     vectors, _ = clusters(6)
     vectors[2, 3] = bad
-    with pytest.raises(UnavailableError, match="contains NaN or infinity"):
+    with pytest.raises(UnavailableError, match="contains NaN or infinite values"):
         method(vectors)
 
 

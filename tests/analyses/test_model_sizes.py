@@ -147,7 +147,7 @@ def test_invalid_config_raises(tmp_path: Path) -> None:
         (tmp_path / "x.json").write_text(content)
         with pytest.raises(ProbeError, match=word):
             open_config(tmp_path / "x.json")
-    for name, word in (("", "The name is empty"), (str(tmp_path / "no"), "There is no folder")):
+    for name, word in (("", "The name of the model is empty"), (str(tmp_path / "no"), "There is no folder")):
         with pytest.raises(ProbeError, match=word):
             open_config(name)
     with pytest.raises(SelectionError, match="There are no models"):

@@ -282,7 +282,10 @@ def test_model_with_a_broken_module_path_opens_and_says_why(
         lambda modules: [*modules[:2], {**modules[2], "path": path}],
     )
     checkpoint = bert_probe.load(folder)
-    with pytest.raises(CheckpointError, match=r"sentence-transformers are broken|has no model\.safetensors"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"sentence-transformers files of the checkpoint are broken|has no  model\.safetensors",
+    ):
         Sentences("model").of(checkpoint, ["a boat"])
     assert Sentences("mean").of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
 

@@ -134,7 +134,7 @@ def assert_no_difference(a: Checkpoint, b: Checkpoint, text: str, pair: str | No
     )
     layers = LayerSimilarity().of(a, b, SENTENCES)
     assert np.diagonal(layers.cka).tolist() == [1.0] * len(layers.cka)
-    assert layers.finding == "No layer changed: CKA is 1."
+    assert layers.finding == "No layer changed: CKA is 1 for all layers."
 
 
 def test_same_checkpoint_twice_has_zero_change(minilm: Checkpoint) -> None:
@@ -256,7 +256,7 @@ def test_different_tokenizers_raise_error_with_first_difference(
     family: Opened, minilm: Checkpoint, tmp_path: Path, family_folder: Folders
 ) -> None:
     a, b = family("bert"), minilm
-    message = "120 tokens in A and 30,522 in B; token id 1 is “\\[UNK\\]” in A, .* and “\\[unused0\\]” in B"
+    message = "A has 120 tokens and B has 30,522; token id 1 is “\\[UNK\\]” in A, .* and “\\[unused0\\]” in B"
     for ask in (
         lambda: HeadChange().of(a.trace(TEXT), b.trace(TEXT)),
         lambda: VectorChange().of(a.trace(TEXT), b.trace(TEXT)),

@@ -74,7 +74,8 @@ def test_every_question_is_a_tool(shared: LocalModels) -> None:
     selected = run_client(shared, lambda client: client.list_tools(), "heads", "attention").tools
     assert [tool.name for tool in selected] == ["attention", "heads"]
     with pytest.raises(
-        SelectionError, match=r"'head' is not a question. Available questions: activation-patching, "
+        SelectionError,
+        match=r"'head' is not the name of a question. Available questions: activation-patching, ",
     ):
         agents.select_questions(["head"])
 

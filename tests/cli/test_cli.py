@@ -378,8 +378,8 @@ def test_sentences_have_other_tables(table: Table, minilm: Checkpoint, tmp_path:
     [
         (["sentences", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
         (["sentences", "FILE", "--pooling", "median"], "'median' is not one of"),
-        (["sentences", "FILE", "--column", "x"], "has no column x; there are a, b"),
-        (["sentences", "FILE"], "has 2 columns: a, b. Name one"),
+        (["sentences", "FILE", "--column", "x"], "has no column x. Its columns are a, b"),
+        (["sentences", "FILE"], "has 2 columns: a, b. Choose one"),
         (
             ["sentences", "FILE", "--show", "nearest", "--count", "0"],
             "count must be 1 or more, not 0.",

@@ -66,7 +66,7 @@ def test_lens_is_saved_with_the_model_by_default(
     shutil.copytree(trained_folder("bert", "fill-mask"), model)
     ended = run("tune-lens", lines, "--steps", "1", "--model", str(model))
     (lens,) = model.glob("tuned-lens-*.safetensors")
-    assert f"Saved in {lens}." in ended.err
+    assert f"The tuned lens was saved in {lens}." in ended.err
     losses = str(tmp_path / "losses.csv")
     table = run("tune-lens", lines, "--steps", "1", "--model", str(model), "--out", losses)
     assert table.status == 0

@@ -101,7 +101,7 @@ def test_ctrl_c_keeps_the_best_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingLoop, "step", interrupted)
     ended = train("--batch", "4", "--epochs", "6")
     assert ended.status == 0, ended.err
-    assert "The training was stopped. The weights are those of step" in ended.err
+    assert "The training was stopped. The model has the weights of step" in ended.err
     assert bert_probe.load("trained").tasks == ("text-classification",)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

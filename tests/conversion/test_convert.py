@@ -129,7 +129,7 @@ def test_sharded_weights_are_converted_by_the_command(
     with pytest.raises(SystemExit) as ended:
         main(["convert", str(folder), "--out", str(target)])
     assert ended.value.code == 0
-    assert f"Saved in {target}. Open it with --model {target}." in capfd.readouterr().err
+    assert f"The model was saved in {target}. Open the model with --model {target}." in capfd.readouterr().err
     index = json.loads((target / "model.safetensors.index.json").read_text())
     assert index["weight_map"] == {
         name: f"model-0000{1 + files.index(file)}-of-00002.safetensors"
@@ -312,6 +312,6 @@ def test_refused_model_names_the_command(folder: Path) -> None:
         bert_probe.load(folder)
     assert str(caught.value) == (
         "The weights are only available as pytorch_model.bin, a format that can run code when it is "
-        "opened. Convert the weights to model.safetensors with bert-probe convert {folder} --out FOLDER."
+        f"opened. Convert the weights to model.safetensors with bert-probe convert {folder} --out FOLDER."
     )
     assert caught.value.model == str(folder)

@@ -162,7 +162,7 @@ def test_table_and_its_description_are_reserved_together(tmp_path: Path) -> None
 def test_file_given_for_two_outputs_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(tmp_path / "x.json")
     with (
-        pytest.raises(ExportError, match=r"link\.json is the path of two outputs"),
+        pytest.raises(ExportError, match=r"link\.json is the path of two output files"),
         writing.reserved([tmp_path / "x.json", tmp_path / "link.json"], overwrite=True),
     ):
         pytest.fail("reserved")

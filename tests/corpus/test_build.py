@@ -324,7 +324,10 @@ def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
         (lambda folder: (folder / "manifest.json").unlink(), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{}"), "is not a corpus store"),
-        (lambda folder: _edit(folder / "manifest.json", version=2), "store version 2, .* reads version 3"),
+        (
+            lambda folder: _edit(folder / "manifest.json", version=2),
+            "store version 2, .* reads store version 3",
+        ),
         (lambda folder: _edit(folder / "manifest.json", version=4), "store version 4"),
         (lambda folder: (folder / "rows" / "00001.parquet").unlink(), "is missing or truncated"),
         (

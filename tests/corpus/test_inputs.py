@@ -214,12 +214,12 @@ BAD = [
         "a.jsonl",
         '{"text": 1}\n{"text": null}\n{"n": "x"}\n{"text": true}\n[]\n{"text": {}}\n{"text": " "}',
         [
-            (1, "The text is a number."),
+            (1, "The text must be a string, not a number."),
             (2, "There is no text."),
             (3, "The object has no key text."),
-            (4, "The text is true or false."),
-            (5, "The text is a list."),
-            (6, "The text is an object."),
+            (4, "The text must be a string, not true or false."),
+            (5, "The text must be a string, not a list."),
+            (6, "The text must be a string, not an object."),
             (7, "The text is empty."),
         ],
     ),
@@ -244,7 +244,7 @@ BAD = [
     (
         "a.conllu",
         TREE.replace("\t2\tnsubj", "\t9\tnsubj") + "\n" + TREE,
-        [(3, "Head 9, but the sentence has 3 words."), (9, "We left.")],
+        [(3, "The head is 9, but the sentence has 3 words."), (9, "We left.")],
     ),
     (
         "a.conllu",
@@ -534,8 +534,8 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
         ("**a", None, None, TextError, "**a is not a valid pattern: "),
         (".", None, None, EmptyTextError, " contains no file with the extension .txt, "),
         ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Choose one of these columns."),
-        ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text; there are n, m. "),
-        ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n; there are n, n. "),
+        ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text. Its columns are n, m. "),
+        ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n. Its columns are n, n. "),
         ("a.csv", b"", None, EmptyTextError, "a.csv is empty. Add a header, and write one sentence per row."),
         (
             "a.csv",
@@ -549,9 +549,9 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
             b"text\n",
             None,
             TextError,
-            "a.csv.gz cannot be read (line 1). From",
+            "a.csv.gz cannot be read (line 1). The file",
         ),
-        ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Name one"),
+        ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Choose one"),
         ("a.parquet", b"PAR1", None, TextError, "a.parquet cannot be read: "),
         (
             "a.txt",

@@ -232,7 +232,7 @@ def test_changed_index_is_reported(clouds: list[Path], tmp_path: Path) -> None:
     file.write_bytes(content)
     assert vector_index.problem(file) == "was changed: its SHA-256 differs"
     file.write_bytes(content[:-1])
-    assert vector_index.problem(file) == "does not match its description"
+    assert vector_index.problem(file) == "does not match the description in its metadata"
 
 
 def test_search_refuses_vectors_that_shrink_while_open(tmp_path: Path) -> None:
@@ -304,6 +304,6 @@ def test_index_is_written_atomically(
     with pytest.raises(UnavailableError) as caught:
         VectorIndex.of(tmp_path / "index", DIGEST, 6, vectors)
     assert str(caught.value) == (
-        'faiss is not installed. Install it with pip install "bert-probe[index]", or use the option exact, '
-        "which compares with every vector."
+        'faiss is not installed. Install it with pip install "bert-probe[index]", or use the option '
+        "exact, which compares the query with every vector."
     )

@@ -84,7 +84,7 @@ def test_scores_and_percentiles_are_those_of_the_search_in_texts(minilm: Checkpo
     assert result.agreement == pytest.approx(1, abs=1e-6)
     assert result.is_same_model
     assert "not computed by BERT Probe" in result.notes[0]
-    assert "they agree" in result.notes[0]
+    assert "the computed vector agree" in result.notes[0]
 
 
 def test_vectors_of_another_model_are_recognized(minilm: Checkpoint) -> None:
@@ -244,7 +244,7 @@ def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: py
     answer = run("search", "a boat", "--documents", "v.npz", "--count", "2", "--out", "out.csv")
     assert answer.status == 0, answer.err
     assert "not computed by BERT Probe" in answer.err
-    assert "they agree" in answer.err
+    assert "the computed vector agree" in answer.err
     assert Path("out.csv").read_text().splitlines()[0] == "rank,document,score,percentile,text"
     assert Path("out.csv").read_text().splitlines()[1].startswith("1,d0,")
     assert run("search", "a boat", "--documents", "texts.jsonl", "--count", "1").records[0]["document"] == "1"

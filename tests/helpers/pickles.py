@@ -196,7 +196,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: zipped(b"\x80\x02" + b"N0" * 10**7 + b"}.", compression=zipfile.ZIP_DEFLATED),
         "is compressed",
     ),
-    "two pickles": (_two_pickles, "contains 2 files data.pkl"),
+    "two pickles": (_two_pickles, "contains 2 files named data.pkl"),
     "many instructions": (lambda: zipped(b"\x80\x02" + b"N0" * 2_600_000 + b"}."), "pickle instructions"),
     "deep nesting": (lambda: zipped(b"\x80\x02N" + b"\x85" * 1_000_000 + b"."), "does not contain a dict"),
     "huge integer": (lambda: zipped(b"\x80\x02\x8b\xff\xff\xff\x7f" + b"1" * 9 + b"."), "is broken"),

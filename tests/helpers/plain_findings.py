@@ -116,7 +116,7 @@ class Read:
             return None
         shares, having = self.mean_shares[name]
         layer, head = np.argwhere(shares == shares.max())[0]
-        over = "" if having == self.count else f" (mean over the {having} tokens that have one)"
+        over = "" if having == self.count else f" (mean over the {having} tokens that have such a target)"
         value = float(shares.max())
         of_head = max(float(item[layer, head]) for item, _ in self.mean_shares.values())
         return Reference(
@@ -289,7 +289,10 @@ class Read:
 
     def highlights(self) -> dict[str, Reference]:
         """Return the reference values of the text, by measure."""
-        job = "share of a head's attention on {} (mean over the tokens that have one; maximum over heads)"
+        job = (
+            "share of a head's attention on {} (mean over the tokens that have such a target; maximum "
+            "over heads)"
+        )
         sink = "attention on {} beyond an equal share (mean over heads and tokens; maximum over layers)"
         separators = [t.position for t in self.tokens if t.special and t.position > 0]
         last = "after the last layer"

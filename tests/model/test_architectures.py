@@ -181,7 +181,7 @@ def test_numbers_equal_the_native_model(layout: str, tmp_path: Path) -> None:
     assert description.family == LAYOUTS[layout][0]
     assert description.max_tokens == 160
     assert "which is not run" in description.notes[0]
-    assert not any("Not used" in note or "pooler" in note for note in description.notes)
+    assert not any("does not use" in note or "pooler" in note for note in description.notes)
     trace = checkpoint.trace(TEXT, PAIR)
     inputs = {name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()}
     with torch.inference_mode():
@@ -218,7 +218,7 @@ def test_scaled_nomic_reads_only_texts_whose_angles_are_not_scaled() -> None:
     [
         (GTE, {"logn_attention_scale": True}, "logn_attention_scale = True"),
         (GTE, {"rope_scaling": {"type": "ntk", "factor": 2, "mixed_b": 0.6}}, "mixed_b"),
-        (GTE, {"rope_scaling": {"type": "dynamic", "factor": 2}}, "GteModel does not have"),
+        (GTE, {"rope_scaling": {"type": "dynamic", "factor": 2}}, "GteModel does not support"),
         (NOMIC, {"num_experts": 8}, "num_experts = 8"),
         (NOMIC, {"prenorm": True}, "prenorm = True"),
         (NOMIC, {"activation_function": "gelu"}, "activation_function"),

@@ -57,7 +57,7 @@ def test_head_equals_the_complete_model(
 ) -> None:
     folder, checkpoint = trained_folder(name, task), double_trained_on(name, task)
     assert checkpoint.tasks == (task,)
-    assert not [note for note in checkpoint.description.notes if "Not used" in note]
+    assert not [note for note in checkpoint.description.notes if "does not use" in note]
     trace = checkpoint.trace(TEXT, PAIR)
     expected = logits(complete_model(name, task, folder), task, trace.encoding)
     assert_exact(output_head(checkpoint, task).logits(trace), expected)

@@ -95,7 +95,7 @@ def test_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     message = assert_refused(PickledWeightsError, folder, "model.safetensors is missing")
     assert message.endswith(
-        "If the model has only a pickle (pytorch_model.bin), convert it with "
+        "If the model has only a pickle (pytorch_model.bin), convert the pickle with "
         f"bert-probe convert {folder} --out FOLDER."
     )
 

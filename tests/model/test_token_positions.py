@@ -148,7 +148,7 @@ def test_tokens_that_do_not_spell_the_text_are_refused(tokens: list[str], text: 
 
 def test_ids_that_differ_from_the_tokens_are_refused() -> None:
     tokenizer: Any = SimpleNamespace(tokenize=str.split, convert_tokens_to_ids=lambda _: [1, 2])
-    with pytest.raises(TextError, match="do not spell"):
+    with pytest.raises(TextError, match="cannot be matched"):
         find_positions(tokenizer, ["a b"], [1, 3], [False, False])
 
 

@@ -117,7 +117,7 @@ def test_unknown_head_is_refused(head: Any, minilm: Checkpoint) -> None:
 def test_vectors_have_one_layer_more_than_attention(minilm: Checkpoint) -> None:
     trace = minilm.trace("one")
     assert trace.vectors(6).shape == (3, 384)
-    with pytest.raises(SelectionError, match="indices run from 0 to 6, or from -7 to -1"):
+    with pytest.raises(SelectionError, match="valid indices are 0 to 6, or -7 to -1"):
         trace.vectors(7)
 
 
@@ -245,7 +245,7 @@ def _cut(trace: Trace, name: str) -> tuple[np.ndarray, ...]:
 @pytest.mark.parametrize("name", ["states", "queries", "keys", "values"])
 def test_arrays_with_other_token_count_are_refused(name: str, minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    with pytest.raises(ShapeError, match=f"{name} has shapes .* over 14 tokens are needed"):
+    with pytest.raises(ShapeError, match=f"{name} must contain .* arrays over 14 tokens"):
         replace(trace, **{name: _cut(trace, name)})
 
 

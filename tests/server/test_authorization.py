@@ -218,7 +218,9 @@ def test_token_file_of_other_users_is_refused(mode: int, tmp_path: Path) -> None
 
 def test_variable_that_is_not_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(access.TOKEN_VARIABLE, "short")
-    with pytest.raises(SystemExit, match=r"bert-probe: BERT_PROBE_TOKEN contains 5 characters that are not"):
+    with pytest.raises(
+        SystemExit, match=r"bert-probe: The 5 characters in BERT_PROBE_TOKEN are not a valid token"
+    ):
         asgi.apply_settings()
 
 

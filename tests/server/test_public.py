@@ -100,7 +100,7 @@ def test_api_offers_only_the_models_of_the_server() -> None:
         reply = client.post(url, json={"text": "a boat", "model": "/etc"}, headers=FROM_AFAR)
         assert "'/etc' is not available on this server" in problem_detail(reply, 422, "model")
         reply = client.post(url, json={"text": "a boat", "revision": "main"}, headers=FROM_AFAR)
-        assert "no member" in problem_detail(reply, 400, "no-json")
+        assert "must not have a member" in problem_detail(reply, 400, "no-json")
         reply = client.post(url, content=b'"' + b"x" * 1_000_001 + b'"', headers=FROM_AFAR | JSON)
         assert "more than 1,000,000 bytes" in problem_detail(reply, 413, "too-large")
         assert client.post(url, json={"text": "a boat"}, headers=FROM_AFAR).status_code == 200

@@ -152,7 +152,7 @@ def test_identical_tokenization_has_one_span_per_token(family: Opened) -> None:
 
 def test_different_texts_are_refused(family: Opened) -> None:
     a, b = family("bert"), family("roberta")
-    with pytest.raises(SelectionError, match="two texts"):
+    with pytest.raises(SelectionError, match="texts of the two models differ"):
         common_spans(a.encode("we left"), b.encode("we left it"))
     long = [model.encode(LONG * 10, truncate=True) for model in (a, b)]
     with pytest.raises(

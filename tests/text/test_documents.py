@@ -56,7 +56,7 @@ def test_columns_of_a_table(tmp_path: Path, name: str, content: str) -> None:
     [
         ("a.txt", b"\n \n", EmptyTextError, "a.txt has no documents"),
         ("a.txt", b"boat\n\xff\n", InvalidFileError, "line 2: it is not UTF-8"),
-        ("a.txt", b"boat\0\n", TextError, "line 1 has a NUL"),
+        ("a.txt", b"boat\0\n", TextError, "line 1 contains a NUL"),
         ("a.csv", b"title,body\na,b\n", SelectionError, "must be named text"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', InvalidFileError, "line 2: Expecting value"),
         ("a.jsonl", b'{"text": "a"}\n{"text": {}}\n', InvalidFileError, "line 2: a cell is an object"),
@@ -161,7 +161,7 @@ BROKEN = {
             4: "UTF-8",
             6: "the ID 'x'",
             7: "a list",
-            8: "neither a title",
+            8: "the title and the text are both missing",
         },
         ["x", "8"],
     ),

@@ -133,7 +133,7 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
         ('{"text": "x", "label": [1]}', "line 2: label is a list with values that are not strings"),
         ('{"text": "x"}', "line 2: no label"),
         ('{"text": null, "label": "a"}', "line 2: text is empty"),
-        ('{"text": "x", "label": NaN}', "line 2: label nan, a missing"),
+        ('{"text": "x", "label": NaN}', "line 2: the label nan is a missing"),
         ('{"text": "x", "label": "a"', "invalid in line 2: Expecting"),
         ("7", "invalid in line 2: the value is neither an object nor a string"),
         ('{"text": "\\u0000", "label": "a"}', "line 2: a text contains a NUL"),
@@ -183,7 +183,7 @@ def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
         module = __import__(read.__module__, fromlist=["lines_of"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "lines_of", appending)
-            with pytest.raises(TextError, match=r"a\.csv was changed while it was read"):
+            with pytest.raises(TextError, match=r"a\.csv was changed while it was being read"):
                 read(file)
         assert read(file)
 

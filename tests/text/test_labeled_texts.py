@@ -102,9 +102,9 @@ def test_errors_of_a_long_file_are_counted() -> None:
         (b"sentence,class\na,x\n", "a.csv", TextError, "has the columns sentence, class"),
         (b"text,text_a,text_b,label\na,b,c,x\n", "a.csv", TextError, "has the columns"),
         (b"text,label,labels\na,b,c\n", "a.csv", TextError, "has the columns"),
-        (b"text,Label,label\na,b,c\n", "a.csv", TextError, "several columns label"),
+        (b"text,Label,label\na,b,c\n", "a.csv", TextError, "several columns named label"),
         (b"text,label\na,\xff\n", "a.csv", TextError, "not UTF-8, because line 2"),
-        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 has a NUL"),
+        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 contains a NUL"),
         (b'text,label\n"a,x\n', "a.csv", TextError, "broken table: line 2"),
     ],
 )
@@ -159,8 +159,8 @@ def test_rows_built_in_python_equal_file() -> None:
     ("cells", "reason"),
     [
         (["1.5", "nan"], "nan is not finite; remove the row"),
-        (["1", "2", "-Infinity"], "label -Infinity, a missing or infinite number"),
-        (["good", "NaN", "bad"], "label NaN, a missing or infinite number"),
+        (["1", "2", "-Infinity"], "the label -Infinity is a missing or infinite number"),
+        (["good", "NaN", "bad"], "the label NaN is a missing or infinite number"),
         (["1.5", "1e300"], "1e300 is too large; the absolute value must be at most 1e\\+15"),
         (["1.5", "1e999"], "1e999 is too large"),
     ],

@@ -93,7 +93,7 @@ def test_treebank_without_trees_is_read() -> None:
             "line 2: the head is 3, but the sentence has 2 words",
         ),
         ((row(1, "a", "X", 1, "x"),), "line 1: a word is its own head"),
-        ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: no head, but other words"),
+        ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: the word has no head, but other words"),
         (
             (row(2, "a", "X", 0, "x"), row(3, "b", "X")),
             "has an error: line 1: the line has word 2, but word 1 was expected",
@@ -113,7 +113,7 @@ def test_invalid_treebank_is_refused(rows: tuple[str, ...], message: str) -> Non
 
 def test_all_errors_are_listed() -> None:
     with pytest.raises(
-        TextError, match=r"a\.txt has 3 errors: line 2: “sail” has no tag.*line 4: 3 columns, "
+        TextError, match=r"a\.txt has 3 errors: line 2: “sail” has no tag.*line 4: the line has 3 columns, "
     ):
         parse_tagged_sentences(b"Ships NOUN\nsail\n\nNew York LOC\n\nx\t\n", "a.txt")
     rows = "\n\n".join([row(1, "a", "X", 5, "x")] * 12)

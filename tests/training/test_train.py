@@ -251,7 +251,7 @@ def test_too_large_training_raises_error_before_it_starts(
     plan = Train("all").plan(quiet, texts(16))
     monkeypatch.setattr(preflight, "free_memory", lambda: plan.memory - 1)
     with pytest.raises(
-        OutOfMemoryError, match=r"This training needs about .* are free\. Use a smaller batch"
+        OutOfMemoryError, match=r"This training needs about .* are available\. Use a smaller batch"
     ):
         plan.run()
     assert Train("all", batch=64).plan(quiet, texts(16)).memory > plan.memory

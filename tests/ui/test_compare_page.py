@@ -117,7 +117,7 @@ def test_url_contains_question_of_page() -> None:
 
 def test_missing_second_sentence_shows_instructions() -> None:
     app = open_page("compare", a="we left")
-    assert app.header[0].value == "A second sentence is needed"
+    assert app.header[0].value == "This page needs a second sentence"
     assert not app.dataframe
     next(button for button in app.button if button.label == "Open the example").click().run()
     assert app.text_area(key="draft_b").value == EMPTY

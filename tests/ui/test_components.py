@@ -97,7 +97,7 @@ def test_matrix_of_missing_values_is_drawn(sent: list[Any]) -> None:
         ({"values": [[np.inf]]}, "infinity"),
         ({"row_positions": [1, 2]}, "row_positions has 2 entries for 1 labels"),
         ({"column_positions": []}, "column_positions has 0 entries"),
-        ({"decimals": 12}, "decimals is 12"),
+        ({"decimals": 12}, "not 12"),
     ],
 )
 def test_inconsistent_arguments_raise_error(sent: list[Any], more: dict[str, Any], message: str) -> None:

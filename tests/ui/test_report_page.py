@@ -29,7 +29,7 @@ TEXT = "we left the ground"
 
 @pytest.fixture(autouse=True)
 def ready() -> None:
-    shared_cache.open_checkpoint("", "")  # import torch now, so that pages do not wait for the import
+    shared_cache.open_checkpoint("", "")  # finish the imports now, so that pages do not wait for them
     text_store._texts.clear()
 
 

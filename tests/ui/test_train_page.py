@@ -142,7 +142,7 @@ def test_text_opens_on_answer_page_with_unsaved_model(family_folder: Folder) -> 
 def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, tmp_path: Path) -> None:
     app, result = trained(family_folder("bert"), table())
     app = press(app, "Save")
-    assert "The folder is empty" in re.sub(r"\\", "", app.error[0].value)
+    assert "The field for the folder is empty" in re.sub(r"\\", "", app.error[0].value)
     place = tmp_path / "mine"
     place.mkdir()
     (place / "config.json").write_text("{}")

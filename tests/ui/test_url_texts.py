@@ -19,7 +19,7 @@ CHINESE = "東京" * 400
 
 @pytest.fixture(autouse=True)
 def empty_text_store() -> None:
-    shared_cache.open_checkpoint("", "")  # import torch now, so that pages do not wait for the import
+    shared_cache.open_checkpoint("", "")  # finish the imports now, so that pages do not wait for them
     text_store._texts.clear()
 
 

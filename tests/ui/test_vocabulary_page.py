@@ -87,7 +87,7 @@ def test_text_is_tokenized_by_second_vocabulary(family_folder: FamilyFolder) -> 
 def test_positions_are_shown_next_to_sinusoids(show: str) -> None:
     app = open_page("positions", positions_show=show)
     assert not app.exception
-    assert "this model does not use them" in page_text(app)
+    assert "this model does not use sinusoids" in page_text(app)
     question = question_in_url(app, Positions)
     assert question.show in (show, None)
     assert f"show='{show}'" in app.get("code")[0].value or show == "cosines"

@@ -36,7 +36,7 @@ SHARE = Number(0, 1, integer=False)
 WORDS_HELP = "Merge subword tokens into words: weights are summed over keys and averaged over queries."
 SPECIALS = "Exclude special tokens such as [CLS] and [SEP]."
 RENORMALIZE = "Exclude special tokens, then divide each row by its sum."
-MEASURED = "Attention measure; see docs/methods.md."
+MEASURED = "Attention measure (see docs/methods.md)."
 RESIDUAL = "For rollout: weight of the residual connection, from 0 to 1."
 
 

@@ -37,8 +37,8 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
 
-METHOD_HELP = "Attribution method; see docs/methods.md."
-REMOVAL_HELP = "Whether words are removed or masked."
+METHOD_HELP = "Attribution method (see docs/methods.md)."
+REMOVAL_HELP = "Whether the words are removed from the text or replaced by the mask token."
 BASELINE_HELP = "Baseline token of integrated gradients."
 
 
@@ -298,7 +298,7 @@ class SimilarityAttribution(SentencePairQuestion):
         norms = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
         norm = norms if pooling.similarity == "cosine" else 1.0
         if not norm:
-            raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+            raise UnavailableError("The sentence vector of a text is zero, so the cosine is undefined.")
         first, second = paths
         contributions = first.tokens @ second.tokens.T / norm
         return SimilarityAttributionResult(

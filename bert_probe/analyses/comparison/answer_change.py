@@ -67,7 +67,7 @@ class AnswerChange(Question):
         default=None,
         about="A task for which both models have a trained task head.",
     )
-    top: int = param(Number(1), default=5, about="Number of words or answers from each model.  [default: 5]")
+    top: int = param(Number(1), default=5, about="Number of top predictions from each model.  [default: 5]")
     mask: int | str | None = param(
         Optional(WordSelector()), default=None, about="Mask this word of the text."
     )

@@ -452,7 +452,9 @@ def _describe_heads(pair: MinimalPairResult) -> str:
     heads = [_head_name(*index) for index in np.argwhere(pair.total_variation == largest)]
     changed = f"Head {heads[0]}" if len(heads) == 1 else f"{len(heads)} heads"
     variation = _format_amount(largest)
-    return f"{changed} changed most over all aligned {_unit_type(pair)}s: total variation {variation}"
+    return (
+        f"{changed} changed most, averaged over all aligned {_unit_type(pair)}s: total variation {variation}"
+    )
 
 
 def _head_name(layer: int, head: int) -> str:

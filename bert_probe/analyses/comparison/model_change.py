@@ -98,7 +98,7 @@ def check_tokenizers(a: Checkpoint, b: Checkpoint) -> None:
         if tokens_a.get(token_id) != tokens_b.get(token_id)
     )
     sizes = (
-        f"{len(vocabulary_a):,} tokens in A and {len(vocabulary_b):,} in B; "
+        f"A has {len(vocabulary_a):,} tokens and B has {len(vocabulary_b):,}; "
         if len(vocabulary_a) != len(vocabulary_b)
         else ""
     )
@@ -125,8 +125,9 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
         and len(encoding_a) + encoding_a.dropped == len(encoding_b) + encoding_b.dropped
     ):
         raise SelectionError(
-            f"A reads {len(encoding_a):,} tokens of {text_name} and B {len(encoding_b):,}, because one of "
-            "the models truncates the input. Shorten the text so that both models read the complete text."
+            f"A reads {len(encoding_a):,} tokens of {text_name}, and B reads {len(encoding_b):,}, "
+            "because one of the models truncates the input. Shorten the text so that both models read "
+            "the complete text."
         )
     pairs = zip([*encoding_a.tokens, None], [*encoding_b.tokens, None], strict=False)
     position, (token_a, token_b) = next(
@@ -477,7 +478,7 @@ class ParameterChangeResult(Result):
         total = f"All parameters together changed by {_percent(self.relative())} of their norm"
         if largest is None:
             return f"{total}."
-        return f"{total}; {largest.parameter.name} changed most, by {_percent(largest.relative)}."
+        return f"{total}; {largest.parameter.name} changed most, by {_percent(largest.relative)} of its norm."
 
     def frame(self) -> pd.DataFrame:
         """Return a table with one row per parameter.

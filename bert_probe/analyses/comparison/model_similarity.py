@@ -166,8 +166,8 @@ class LayerSimilarityResult(Result):
                 return "CKA is undefined, because all vectors of each layer are equal."
             layer = int(np.nanargmin(diagonal))
             if diagonal[layer] == 1:
-                return "No layer changed: CKA is 1."
-            return f"Layer {layer} changed most: CKA {diagonal[layer]:.3f}."
+                return "No layer changed: CKA is 1 for all layers."
+            return f"Layer {layer} changed most: its CKA is {diagonal[layer]:.3f}."
         last_layer = self.cka[-1]
         if np.isnan(last_layer).all():
             return "CKA is undefined, because all vectors of A's last layer are equal."

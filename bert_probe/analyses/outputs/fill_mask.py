@@ -1,4 +1,4 @@
-"""Masked-language modeling: the words that an output head predicts at each mask, and their evaluation."""
+"""Masked-language modeling: the words that a task head predicts at each mask, and their evaluation."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ class StructuralProbe(Question):
         validation_count = max(1, round(VALIDATION_SHARE * len(training.trees)))
         if validation_count == len(training.trees):
             raise TextError(
-                "Training needs at least two trees, one of them for early stopping. Use more sentences."
+                "Training needs at least two trees, because one tree is used for early stopping. Use "
+                "more sentences."
             )
         batches = (
             batch_trees(training.trees[validation_count:]),

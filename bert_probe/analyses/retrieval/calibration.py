@@ -26,7 +26,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, final_progress, no_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sample_data import everyday_topics
 
@@ -88,9 +88,9 @@ class SimilarityCalibration(Question):
         if self.poolings(checkpoint)[0] == self.poolings(checkpoint)[1]:
             encoded = question.of(checkpoint, sentences, truncate, progress)
             return self._result(encoded, encoded, progress)
-        encoded = question.of(checkpoint, sentences, truncate, lambda done, total: progress(done, 2 * total))
+        encoded = question.of(checkpoint, sentences, truncate, step_progress(progress, 0, 2))
         second = replace(question, prompt=self.pair_prompt).of(
-            checkpoint, sentences, truncate, lambda done, total: progress(total + done, 2 * total)
+            checkpoint, sentences, truncate, step_progress(progress, 1, 2)
         )
         return self._result(encoded, second, progress)
 

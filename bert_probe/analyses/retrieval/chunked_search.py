@@ -336,7 +336,8 @@ class ChunkedSearchResult(Result):
     def metadata(self) -> Mapping[str, Any]:
         """The pooling, the number of chunks, the agreement, and a reason if late chunking is unavailable."""
         reason = {
-            "late_chunking": f"unavailable, because the pooling is not a mean of tokens ({self.recipe})"
+            "late_chunking": "unavailable, because the pooling is not a mean of token vectors "
+            f"({self.recipe})"
         }
         return {
             "recipe": self.recipe.about,

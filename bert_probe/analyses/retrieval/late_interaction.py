@@ -88,7 +88,7 @@ class MultiVectorConfig:
         """Return a readable description, such as “Dense to 128, normalized, expanded to 32 tokens”."""
         selection, expansion = self.selection, self.selection.expansion
         parts = [str(module) for module in self.token_modules] or ["last hidden states"]
-        parts += [f"“{self.prefix}” before each text"] if self.prefix else []
+        parts += [f"“{self.prefix}” prepended to each text"] if self.prefix else []
         parts += ["lowercased"] if self.lower_case else []
         if expansion is not None:
             attended = ", which are attended to" if expansion.is_attended else ""

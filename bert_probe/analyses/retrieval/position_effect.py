@@ -292,7 +292,11 @@ class PositionEffectResult(Result):
         subject = "the original document" if self.question.query is None else "the query"
         filled = self.curve.dropna()
         first, last = filled["change"].iloc[0], filled["change"].iloc[-1]
-        ratio = f", {abs(first / last):.2f} times as much" if last and len(filled) > 1 else ""
+        ratio = (
+            f", which is {abs(first / last):.2f} times the change at the end"
+            if last and len(filled) > 1
+            else ""
+        )
         return (
             f"{action} at the start changes {score} with {subject} by {first:+.4f} on average, at the end by "
             f"{last:+.4f}{ratio} ({self.used:,} documents)."

@@ -175,7 +175,7 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
         prompts, default = read_prompts(read_settings(folder / MODEL_FILE, dict))
         if default is not None and dict(prompts)[default]:
             raise UnavailableError(
-                f"{name} puts the prompt {default[:100]!r} before each pair, which is not supported. Use "
+                f"{name} prepends the prompt {default[:100]!r} to each pair, which is not supported. Use "
                 "other scorers."
             )
     return head

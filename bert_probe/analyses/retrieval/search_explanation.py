@@ -303,7 +303,7 @@ def _sparse(
     )
     norm = 1.0
     if recipe.similarity == "cosine" and not (norm := float(np.linalg.norm(a) * np.linalg.norm(b))):
-        raise UnavailableError("The text has a zero vector, so its cosine is undefined.")
+        raise UnavailableError("The text has a zero vector, so the cosine is undefined.")
     products = a * b / norm
     order = np.argsort(-np.abs(products), kind="stable")
     shared = order[products[order] != 0].tolist()

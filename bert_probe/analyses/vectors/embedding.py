@@ -234,11 +234,13 @@ class EmbeddingResult(Result):
         sentences = []
         if self.position is None:
             sentences.append(
-                f"{name} adds no position embeddings here: positions enter in the attention layers."
+                f"{name} adds no position embeddings to its input vectors: positions are encoded in the "
+                "attention layers."
             )
         if self.segment is None:
             sentences.append(
-                f"{name} has no segment embeddings: it does not distinguish the sentences of a pair here."
+                f"{name} has no segment embeddings: its input vectors do not distinguish the sentences "
+                "of a pair."
             )
         if self.normalised is None:
             sentences.append(f"{name} has no LayerNorm in its embeddings.")
@@ -346,7 +348,9 @@ class Pooler(Question):
         result = PoolerResult(self.resolved(trace), InputRecord.of(trace), *steps)
         # Compare outputs to detect another activation, because architectures name it differently.
         if not result.difference <= rounding_tolerance(dense.weight, trace.pooler):
-            raise UnavailableError(f"{unsupported}: its output differs by {result.difference:.2g}.")
+            raise UnavailableError(
+                f"{unsupported}: the recomputed output differs by {result.difference:.2g}."
+            )
         return result
 
 

@@ -211,7 +211,7 @@ def _check(vectors: Array, minimum: int) -> None:
         )
     if not np.isfinite(vectors).all():
         raise UnavailableError(
-            "The vector of a sentence contains NaN or infinity. Open the model in float32."
+            "The vector of a sentence contains NaN or infinite values. Open the model in float32."
         )
 
 

@@ -117,8 +117,8 @@ class PoolingConfig:
         parts += [str(module) for module in self.vector_modules]
         parts += [f"encoded for the task {self.task}"] if self.task else []
         parts += [f"first {self.dimensions:,} dimensions"] if self.dimensions else []
-        parts += [f"“{self.prefix}” before each text"] if self.prefix else []
-        parts += ["without the tokens of this prompt"] if self.excluded else []
+        parts += [f"“{self.prefix}” prepended to each text"] if self.prefix else []
+        parts += ["the tokens of the prompt are not pooled"] if self.excluded else []
         parts += ["lowercased"] if self.lower_case else []
         parts += [f"truncated to {self.max_tokens:,} tokens"] if self.max_tokens else []
         parts += [f"compared by {self.score_name}"] if self.similarity != "cosine" else []
@@ -327,7 +327,7 @@ def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
         raise type(checkpoint.sentence_model_error)(*checkpoint.sentence_model_error.args)
     if checkpoint.sentence_model is None:
         raise UnavailableError(
-            f"{checkpoint.description.name} does not declare its pooling in a modules.json of "
+            f"{checkpoint.description.name} does not declare its pooling in the modules.json of "
             "sentence-transformers. Use mean, cls, pooler or max."
         )
     return checkpoint.sentence_model
@@ -459,7 +459,7 @@ def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
         return read_only(a @ b.T)
     norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
     if not norm:
-        raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+        raise UnavailableError("The sentence vector of a text is zero, so the cosine is undefined.")
     return read_only(a @ b.T / norm)
 
 

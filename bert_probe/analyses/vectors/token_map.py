@@ -389,7 +389,9 @@ def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], No
         else:
             total += scatter
     if not np.isfinite(spread):
-        raise UnavailableError("The vector of a token contains NaN or infinity. Open the model in float32.")
+        raise UnavailableError(
+            "The vector of a token contains NaN or infinite values. Open the model in float32."
+        )
     if not spread > 0:
         raise UnavailableError("All vectors are equal, so there is no map. Use another text.")
     axes = axes or [_axes(total)] * len(states)

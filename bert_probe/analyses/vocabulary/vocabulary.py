@@ -54,7 +54,7 @@ class Vocabulary(Question):
     match: str = param(
         Choice(pieces.MATCHES),
         default=pieces.CONTAINS,
-        about="How the text of --search is matched.",
+        about="How the text of --search is matched with the tokens.",
         display_only=True,
     )
     case: bool = param(Flag(), default=False, about="Case-sensitive search.", display_only=True)
@@ -339,7 +339,9 @@ class Neighbors(Question):
 
     inputs = OneCheckpoint()
 
-    token: int | str = param(VocabularyToken(), key="near", about="A token of the vocabulary.")
+    token: int | str = param(
+        VocabularyToken(), key="near", about="Token of the vocabulary whose neighbors are listed."
+    )
     count: int = param(Number(1, MAX_NEIGHBORS), default=20, about="Number of neighbors.  [default: 20]")
 
     def of(self, checkpoint: Checkpoint, vocabulary: VocabularyResult | None = None) -> NeighborsResult:

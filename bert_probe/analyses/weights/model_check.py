@@ -183,8 +183,8 @@ _CHECKS: dict[str, tuple[Callable[[Checkpoint], bool], str]] = {
     ),
     "output of each head": (
         lambda checkpoint: bool(checkpoint.projections) and None not in checkpoint.projections,
-        "The model has no linear module whose input is the heads' output: head ablation by weights is "
-        "unavailable.",
+        "The model has no linear module that reads the output of the heads, so head ablation by weights "
+        "is unavailable.",
     ),
     "pooler": (
         lambda checkpoint: checkpoint.description.has_pooler,

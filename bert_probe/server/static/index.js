@@ -42,7 +42,7 @@ addEventListener("popstate", (event) => {
 });
 
 // Passes a file that is dropped outside of all file uploaders to the uploader of view files.
-// Otherwise, the browser would open the file.
+// Without this, the browser would open the dropped file.
 /** @param {DragEvent} event @returns {HTMLInputElement | null} */
 const findViewFileInput = (event) => {
   if (!event.dataTransfer?.types.includes("Files")) return null;
@@ -129,7 +129,7 @@ const markSection = () => {
   }
 };
 // On a narrow screen Streamlit's sidebar covers the page, and stays open after a run.
-// "data-runs" counts the runs of its form.
+// The attribute "data-runs" counts the runs of the form in the sidebar.
 const NARROW = matchMedia("(max-width: 768px)");
 /** @type {number | null} */
 let runs = null;

@@ -167,7 +167,8 @@ def _find_specialized_head(share: str, context: HighlightContext) -> HighlightCa
     value = float(values[layer, head])
     # Report only the largest share, because shares overlap: the previous token may be in the same word.
     largest = max(_mean_shares(context, other)[layer, head] for other in _SHARES)
-    over = "" if queries == len(context.trace.tokens) else f" (mean over the {queries} tokens that have one)"
+    has_all = queries == len(context.trace.tokens)
+    over = "" if has_all else f" (mean over the {queries} tokens that have such a target)"
     description = f"puts {percent(value)} of its attention on {SHARE_TARGETS[share]}{over}."
     return _head_candidate(context, layer, head, value, description, LABEL_SHARE <= value == largest)
 
@@ -175,8 +176,8 @@ def _find_specialized_head(share: str, context: HighlightContext) -> HighlightCa
 _SPECIALIZED_HEADS = tuple(
     HighlightType(
         "specialized head",
-        f"share of a head's attention on {SHARE_TARGETS[share]} (mean over the tokens that have one; maximum "
-        "over heads)",
+        f"share of a head's attention on {SHARE_TARGETS[share]} (mean over the tokens that have such a "
+        "target; maximum over heads)",
         10 + order,
         partial(_find_specialized_head, share),
     )
