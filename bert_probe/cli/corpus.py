@@ -21,6 +21,7 @@ from bert_probe.cli.options import (
     open_log,
     output_options,
     print_bytes,
+    print_message,
     question_options,
     suggest_truncate_option,
 )
@@ -130,12 +131,16 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
 def health(file: Path, model: str | None, revision: str | None, arguments: dict[str, Any]) -> Result:
     """Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.
 
-    VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; an .npz file
-    with the array vectors, and possibly ids, texts and tokens_dropped; or a store. No model is needed.
+    VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; an .npz
+    file with the array vectors, and possibly ids, texts and tokens_dropped; or a corpus store, whose sentence
+    vectors (or the means of its token vectors) are used. No model is needed.
     """
     if revision is not None and model is None:
         raise SelectionError("--revision applies to --model. Add --model, or omit --revision.")
-    vectors = read_vectors(file)
+    with terminal_bar("Reading", "B") as progress:
+        vectors = read_vectors(file, progress)
+    if vectors.note:
+        print_message(vectors.note)
     question = CorpusHealth(**arguments)
     checkpoint = None
     if question.threshold is None and file.is_dir():

@@ -25,6 +25,7 @@ from bert_probe.core.provenance import (
 )
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.text.documents import Document, DocumentList, document_of_line, parse_documents
 from bert_probe.text.labeled_texts import parse_labeled_texts
@@ -130,7 +131,9 @@ class Inputs:
     has_folder: ClassVar[bool] = False
     types: ClassVar[tuple[type, ...]] = ()
 
-    def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:
+    def read_list(
+        self, file: Path, column: str | None, as_named: bool, progress: Progress
+    ) -> tuple[str, ...]:
         """Read the sentences of a file. For documents, use `read_documents`."""
         return read_sentences(file, column, as_named)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -20,12 +21,15 @@ from bert_probe.corpus import vector_index
 from bert_probe.corpus.contexts import FOLDER as INDEXES
 from bert_probe.corpus.heads import SUMMARY, belongs_to, sum_statistics, write_summary
 from bert_probe.corpus.inputs import (
+    SENTENCE_VECTORS,
     IngestConfig,
     InputFile,
     check_unchanged,
     count_records,
     describe_files,
     find_inputs,
+    sentence_pooling,
+    sentence_vector_size,
 )
 from bert_probe.corpus.schema import FORMAT, MANIFEST, STATISTICS, VERSION
 from bert_probe.corpus.store import (
@@ -207,6 +211,17 @@ def _manifest(
         "column": column,
         "inputs": [{"name": file.name, "bytes": file.size, "sha256": file.sha256} for file in inputs],
         "records": count,
+        "sentence_vectors": _sentence_vectors(checkpoint, question),
+    }
+
+
+def _sentence_vectors(checkpoint: Checkpoint, question: IngestConfig) -> dict[str, Any] | None:
+    """Return the size and the pooling of the sentence vectors; None if the store has none."""
+    if SENTENCE_VECTORS not in question.keep:
+        return None
+    return {
+        "size": sentence_vector_size(checkpoint),
+        "recipe": json.loads(json.dumps(sentence_pooling(checkpoint).about)),
     }
 
 
@@ -236,6 +251,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
 _DIFFERENCES = {
     "model": "a different model, or different versions of its libraries",
     "question": "different layers or tables",
+    "sentence_vectors": "a different pooling of the sentence vectors",
     "inputs": "different inputs, or inputs that have changed since",
     "column": "another column",
     "shard_rows": "a different number of rows per shard",

@@ -10,6 +10,8 @@ from itertools import chain, count
 from pathlib import Path
 
 from bert_probe.analyses.attention.attention import WORDS_HELP
+from bert_probe.analyses.retrieval.scorers import search_pooling
+from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, PoolingConfig
 from bert_probe.core.field_types import Choice, Flag, Index
 from bert_probe.core.field_types_of_lists import ChoiceList, Indices
 from bert_probe.core.inputs import OneCheckpoint
@@ -360,10 +362,39 @@ def _row_starts(file: MatchedFile, column: str | None) -> Iterator[object]:
         yield error
 
 
-PROFILES, VECTORS, NEIGHBORS, ANSWERS = OPTIONAL_TABLES = ("profiles", "vectors", "neighbors", "answers")
+PROFILES, VECTORS, NEIGHBORS, ANSWERS, SENTENCE_VECTORS = OPTIONAL_TABLES = (
+    *("profiles", "vectors", "neighbors", "answers", "sentence_vectors"),
+)
 """Names of the optional tables of a store. The tables of rows, tokens and refusals are always stored."""
 
 DTYPES = ("float32", "float16")
+
+
+def sentence_pooling(checkpoint: Checkpoint) -> PoolingConfig:
+    """Return the pooling of the sentence vectors of a store: that of documents in a search.
+
+    It is the pooling of the checkpoint with its prompt for documents, as in `encode_document` of
+    sentence-transformers, or the mean of all tokens if the checkpoint declares none.
+
+    Raises:
+        UnavailableError: the vectors are sparse, or the declared pooling is not supported.
+        CheckpointError: the declared pooling cannot be read.
+    """
+    model = checkpoint.sentence_model
+    if model is not None and model.is_sparse:
+        raise UnavailableError(
+            f"{checkpoint.description.name} computes sparse vectors, which a store cannot keep. Leave out "
+            f"the table {SENTENCE_VECTORS}, or use a model with dense vectors."
+        )
+    return search_pooling(checkpoint, None, DOCUMENT_PROMPTS, None)
+
+
+def sentence_vector_size(checkpoint: Checkpoint) -> int:
+    """Return the number of dimensions of the vectors of `sentence_pooling`."""
+    model = checkpoint.sentence_model
+    if model is None:
+        return checkpoint.description.hidden_size
+    return model.dimensions or model.size
 
 
 @question("corpus ingest", command="corpus run", is_analysis=False)
@@ -374,8 +405,8 @@ class IngestConfig(Question):
         layers: layers whose vectors are stored; 0 is the output of the embeddings. If None, all layers.
         keep: optional tables to store. "profiles" contains the measures of every head (see `Heads`),
             "vectors" the hidden states of every token, "neighbors" the token that each token attends to most
-            in every head, and "answers" the predictions of the model's classification or token
-            classification head.
+            in every head, "answers" the predictions of the model's classification or token classification
+            head, and "sentence_vectors" one vector of each sentence, as documents of a search have.
         words: merge the tokens of each word before computing any of these tables.
         dtype: data type of the stored vectors; float16 has 11 significant bits and takes half the space.
         truncate: truncate sentences that are too long instead of rejecting them.
@@ -406,7 +437,9 @@ class IngestConfig(Question):
 
         Raises:
             SelectionError: the model does not have one of the layers.
-            UnavailableError: `keep` has "answers", but the model has no trained classification head.
+            UnavailableError: `keep` has "answers", but the model has no trained classification head; or
+                `keep` has "sentence_vectors", see `sentence_pooling`.
+            CheckpointError: see `sentence_pooling`.
         """
         description = checkpoint.description
         if ANSWERS in self.keep and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & {*checkpoint.outputs}:
@@ -415,6 +448,8 @@ class IngestConfig(Question):
                 f"{description.name} has no trained classification head, which the table {ANSWERS} needs. "
                 f"Choose only {tables}, or use a model with a classification head."
             )
+        if SENTENCE_VECTORS in self.keep:
+            sentence_pooling(checkpoint)
         layers = range(description.layers + 1) if self.layers is None else self.layers
         resolved = {resolve_index(layer, description.layers + 1, "layer") for layer in layers}
         return replace(

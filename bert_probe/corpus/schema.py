@@ -17,7 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_probe.analyses.attention.heads import MEASURES
-from bert_probe.corpus.inputs import ANSWERS, NEIGHBORS, PROFILES, VECTORS, IngestConfig
+from bert_probe.corpus.inputs import (
+    ANSWERS,
+    NEIGHBORS,
+    PROFILES,
+    SENTENCE_VECTORS,
+    VECTORS,
+    IngestConfig,
+)
 from bert_probe.errors import ProbeError, StoreError
 from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.trace import Array
@@ -116,12 +123,15 @@ class TableSchema:
     ending: str = "parquet"
 
 
-def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
+def layouts(
+    question: IngestConfig, hidden_size: int, sentence_vector_size: int | None = None
+) -> dict[str, TableSchema]:
     """Return the schemas of the tables that a store has, by table name.
 
     Args:
         question: the configuration of the store, which determines its optional tables.
-        hidden_size: number of components of a vector.
+        hidden_size: number of components of a token's vector.
+        sentence_vector_size: number of components of a sentence's vector; by default `hidden_size`.
     """
     schemas = {
         ROWS: TableSchema(_ROWS),
@@ -129,6 +139,9 @@ def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
         PROFILES: TableSchema(_PROFILES),
         STATISTICS: TableSchema(_STATISTICS),
         VECTORS: TableSchema(_vectors(question.dtype, hidden_size), "arrow"),
+        SENTENCE_VECTORS: TableSchema(
+            _sentence_vectors(question.dtype, sentence_vector_size or hidden_size), "arrow"
+        ),
         NEIGHBORS: TableSchema(_NEIGHBORS),
         ANSWERS: TableSchema(_ANSWERS),
         REFUSALS: TableSchema(_REFUSALS),
@@ -203,9 +216,16 @@ _REFUSALS = pa.schema(
 
 
 def _vectors(dtype: str, hidden_size: int) -> pa.Schema:
-    component = {"float32": pa.float32(), "float16": pa.float16()}[dtype]
-    vector = pa.list_(component, hidden_size)
+    vector = _vector(dtype, hidden_size)
     return pa.schema({"row": _ROW, "position": _POSITION, "layer": _INDEX, "vector": vector})
+
+
+def _sentence_vectors(dtype: str, size: int) -> pa.Schema:
+    return pa.schema({"row": _ROW, "tokens_dropped": pa.int32(), "vector": _vector(dtype, size)})
+
+
+def _vector(dtype: str, size: int) -> pa.DataType:
+    return pa.list_({"float32": pa.float32(), "float16": pa.float16()}[dtype], size)
 
 
 FORMAT, VERSION = "bert-probe corpus", 3
@@ -252,6 +272,11 @@ _MANIFEST: Final[Mapping[str, Check]] = {
     "records": _COUNT,
     "shard_rows": _COUNT,
     "shard_bytes": _COUNT,
+    "sentence_vectors": _optional(_OBJECT),
+}
+_SENTENCE_VECTORS: Final[Mapping[str, Check]] = {
+    "sentence_vectors.size": _integer(1, 1_000_000),
+    "sentence_vectors.recipe": _OBJECT,
 }
 _SHARD: Final[Mapping[str, Check]] = {
     "number": _integer(0, 10**9),
@@ -281,7 +306,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"Probe reads store version {VERSION}. Use the version of BERT Probe that wrote the store, "
             "or run the corpus again into a new folder."
         )
+    manifest.setdefault("sentence_vectors", None)  # stores of earlier versions have none
     _check(file, manifest, _MANIFEST)
+    if manifest["sentence_vectors"] is not None:
+        _check(file, manifest, _SENTENCE_VECTORS)
     return manifest
 
 

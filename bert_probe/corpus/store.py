@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import url_parameters
-from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, VECTORS, IngestConfig
+from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, SENTENCE_VECTORS, VECTORS, IngestConfig
 from bert_probe.corpus.schema import (
     REFUSALS,
     ROWS,
@@ -123,7 +123,8 @@ class Store:
     @cached_property
     def layouts(self) -> dict[str, TableSchema]:
         """Schemas of all tables of the store, by table name."""
-        return layouts(self.question, self.manifest["sizes"]["hidden_size"])
+        size = (self.manifest["sentence_vectors"] or {}).get("size")
+        return layouts(self.question, self.manifest["sizes"]["hidden_size"], size)
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -201,7 +202,8 @@ class Store:
         if self.rows > MAX_SENTENCES:
             raise StoreError(
                 f"{self.folder.name} has {self.rows:,} sentences, but a search reads at most "
-                f"{MAX_SENTENCES:,}. Use NearestContexts, which searches the vectors of a store."
+                f"{MAX_SENTENCES:,}. Build it with --keep {SENTENCE_VECTORS}, which are searched without "
+                "this limit."
             )
         with store_errors(self.folder.name):
             batches = self.table(ROWS).to_batches(columns=["row", "text"])
@@ -322,6 +324,8 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
         raise StoreError(
             f"The configuration in the manifest of {path} does not select any layer whose vectors are stored."
         )
+    if store.has(SENTENCE_VECTORS) and store.manifest["sentence_vectors"] is None:
+        raise StoreError(f"The manifest of {path} does not describe its sentence vectors.")
     shards = [Shard(**read_shard(file, schemas)) for file in (path / SHARDS).glob("[0-9]*.json")]
     store = replace(store, shards=tuple(sorted(shards, key=lambda shard: shard.number)))
     for previous, following in pairwise(store.shards):
@@ -345,6 +349,7 @@ def table_files(store: Store) -> Iterator[TableFile]:
             PROFILES: shard.rows * heads,
             STATISTICS: heads * len(MEASURES),
             VECTORS: shard.tokens * len(store.layers),
+            SENTENCE_VECTORS: shard.rows,
             NEIGHBORS: shard.tokens * heads,
         }
         for table, schema in store.layouts.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -25,8 +25,7 @@ from bert_probe.corpus.vector_formats import (
     number_type,
     open_array,
 )
-from bert_probe.corpus.vector_index import LayerVectors
-from bert_probe.errors import TextError, UnavailableError
+from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
@@ -35,6 +34,7 @@ from bert_probe.text.documents import Document
 
 if TYPE_CHECKING:
     from bert_probe.corpus.store import Store
+    from bert_probe.corpus.store_vectors import VectorOrigin
 
 NO_MODEL = "vectors"
 """Origin of the model in the provenance of vectors without a model."""
@@ -60,6 +60,7 @@ class VectorSet:
         digest: SHA-256 of the vectors and the other columns. Sets with the same name and digest are equal.
         note: how the vectors were computed; "" if unknown.
         pooling: the pooling of `Sentences` that computes equal vectors; None if unknown.
+        origin: the model and the pooling of a store's sentence vectors; None if they are unknown.
     """
 
     name: str
@@ -70,6 +71,7 @@ class VectorSet:
     digest: str
     note: str = ""
     pooling: str | None = None
+    origin: VectorOrigin | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VectorSet) and (self.name, self.digest) == (other.name, other.digest)
@@ -139,9 +141,15 @@ class DocumentVectors(Documents):
     variable = "vectors"
     reader = "read_vectors"
 
-    def read_list(self, file: Path, column: str | None, as_named: bool) -> Any:  # noqa: ARG002
-        """Return the vectors of a file."""
-        return read_vectors(file)
+    def read_list(
+        self,
+        file: Path,
+        column: str | None,  # noqa: ARG002
+        as_named: bool,  # noqa: ARG002
+        progress: Progress,
+    ) -> Any:
+        """Return the vectors of a file or a store."""
+        return read_vectors(file, progress)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> Any:  # noqa: ARG002
         """Return the vectors in the contents of a file with this name."""
@@ -160,7 +168,8 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
     Args:
         file: a Parquet or JSON lines file with a column of lists, an NPZ file with a matrix (see
             `VECTOR_NAMES`, `ID_NAMES` and `TEXT_NAMES` in `vector_formats` for the names), or an NPY file
-            that is a matrix; or the folder of a store, whose `mean_vectors` are used.
+            that is a matrix; or the folder of a store, whose sentence vectors are used, or the means of
+            its token vectors.
         progress: called with the number of bytes of the file (JSON lines) or of the vectors that were read.
 
     Raises:
@@ -172,7 +181,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
     if path.is_dir():
         from bert_probe.corpus.store import open_corpus
 
-        return mean_vectors(open_corpus(path), progress)
+        return store_vectors(open_corpus(path), progress)
     try:
         file_format = format_of(path.name)
         if file_format is FORMATS[".npy"] and (array := open_array(path)).is_by_row:
@@ -218,50 +227,20 @@ def has_vectors(name: str, stream: BinaryIO) -> bool:
     return file_format is not None and file_format.has_vectors(stream)
 
 
-def mean_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
-    """Return the mean of the stored token vectors of each sentence, in the last layer with stored vectors.
-
-    If the store merges tokens into words, the vectors of the words are averaged.
+def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
+    """Return the sentence vectors of a store, or the means of its token vectors if it has none.
 
     Args:
-        progress: called with the number of record batches that were read.
+        progress: called with the number of vectors' bytes read and their total.
 
     Raises:
         UnavailableError: the store has no vectors.
         StoreError: the store is broken.
         OutOfMemoryError: the vectors do not fit into memory.
     """
-    from bert_probe.corpus.inputs import VECTORS
-    from bert_probe.corpus.schema import ROWS, store_errors
+    from bert_probe.corpus.store_vectors import read_columns
 
-    if not store.layers:
-        raise UnavailableError(
-            f"{store.folder.name} has no token vectors. Build the store with --keep profiles,vectors, or "
-            "use a file of sentence vectors."
-        )
-    layer = max(store.layers)
-    with store_errors(store.folder.name):
-        tokens = LayerVectors(store.files(VECTORS), layer)
-        rows = store.table(ROWS).to_table(columns=["row", "text", "tokens_dropped"])
-        numbers = rows["row"].to_numpy()
-        size = 12 * len(numbers) * tokens.hidden
-        with reserved_memory(size, store.folder.name, "Use a smaller store."):
-            means = np.zeros((len(numbers), tokens.hidden))
-            counts = np.zeros((len(numbers), 1))
-            for done, batch in enumerate(tokens.batches):
-                progress(done, len(tokens.batches))
-                batch.file.check()
-                starts = np.flatnonzero(np.r_[True, batch.rows[1:] != batch.rows[:-1]])
-                indices = np.searchsorted(numbers, batch.rows[starts])
-                means[indices] += np.add.reduceat(batch.vectors, starts, axis=0, dtype=np.float64)
-                counts[indices, 0] += np.diff(np.r_[starts, len(batch.rows)])
-            means = (means / np.maximum(counts, 1)).astype(np.float32)
-        columns = numbers, rows["text"].to_pylist(), rows["tokens_dropped"].to_numpy()
-    unit = "word" if store.question.words else "token"
-    note = f"Mean of the stored {unit} vectors of layer {layer}."
-    vectors = make_vector_set(store.folder.name, means, *columns, note)
-    is_mean_pooling = layer == store.manifest["sizes"]["layers"] and not store.question.words
-    return replace(vectors, pooling="mean" if is_mean_pooling else None)
+    return make_vector_set(store.folder.name, **read_columns(store, progress))
 
 
 def make_vector_set(
@@ -272,8 +251,14 @@ def make_vector_set(
     dropped: Any = None,
     note: str = "",
     progress: Progress = no_progress,
+    digest: str = "",
+    pooling: str | None = None,
+    origin: VectorOrigin | None = None,
 ) -> VectorSet:
     """Return vectors as a set, after checking them; see `VectorSet` for the arguments.
+
+    Args:
+        digest: digest of the contents; by default, it is computed.
 
     Raises:
         TextError: the vectors are not a matrix of numbers, the other columns have another length, or a text
@@ -305,8 +290,8 @@ def make_vector_set(
         identifiers = tuple(map(str, range(1, count + 1) if ids is None else ids))
         lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)
     counts = None if dropped is None else read_only(_token_counts(dropped, name))
-    digest = _digest(name, matrix, (identifiers, lines, counts), progress)
-    return VectorSet(name, matrix, identifiers, lines, counts, digest, note)
+    digest = digest or _digest(name, matrix, (identifiers, lines, counts), progress)
+    return VectorSet(name, matrix, identifiers, lines, counts, digest, note, pooling, origin)
 
 
 def _digest(name: str, matrix: Array | ArrayFile, columns: tuple[Any, ...], progress: Progress) -> str:

@@ -1,4 +1,4 @@
-"""Exact search, in blocks, among up to millions of document vectors that were computed elsewhere."""
+"""Search in stored vectors of documents, up to millions, exactly and in blocks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ file that was read should still be in the processor's cache when it is multiplie
 
 @question("vector search", command="search")
 class VectorSearch(PromptedSearch):
-    """The documents whose vectors, computed elsewhere, are most similar to the vector of a query.
+    """The documents whose stored vectors are most similar to the vector of a query.
+
+    The vectors are those of a file, which may have been computed elsewhere, or of a corpus store.
 
     The scores are those of the bi-encoder of `Search`. Every vector is compared with the query, so the best
     documents are exact: a matrix product in the data type of the vectors selects all candidates within its
@@ -78,8 +80,8 @@ class VectorSearch(PromptedSearch):
             progress: called with the number of indexed rows and the total.
 
         Raises:
-            SelectionError: the vectors have another number of dimensions than the query; see also
-                `resolve_pooling`.
+            SelectionError: the vectors have another number of dimensions than the query, or are the sentence
+                vectors of a store with another model or pooling; see also `resolve_pooling`.
             TextError, EmptyTextError, TooLongError: the query cannot be encoded.
             UnavailableError, CheckpointError: see `resolve_pooling`.
             StoreError: the file changed after it was opened.
@@ -88,6 +90,9 @@ class VectorSearch(PromptedSearch):
         recipe = self.query_pooling(checkpoint)
         encoded = encode_texts(checkpoint, recipe, [self.query], truncate, lambda _: "The query")
         stored = vectors.vectors if isinstance(vectors, IndexedVectors) else vectors
+        document_recipe = self.document_pooling(checkpoint)
+        if stored.origin is not None:
+            stored.origin.check(stored.name, checkpoint, document_recipe)
         _check_dimensions(stored, encoded.vectors.shape[1], checkpoint)
         if not isinstance(vectors, IndexedVectors):
             vectors = self.index(checkpoint, vectors, progress)
@@ -97,7 +102,6 @@ class VectorSearch(PromptedSearch):
             )
         order, values = vectors.best(encoded.vectors[0], self.count)
         documents = tuple(stored.document(row) for row in order)
-        document_recipe = self.document_pooling(checkpoint)
         return VectorSearchResult(
             self,
             InputRecord(
@@ -115,6 +119,7 @@ class VectorSearch(PromptedSearch):
             None if stored.dropped is None else tuple(int(stored.dropped[row]) for row in order),
             int(np.isnan(vectors.scales).sum()),
             recipe,
+            None if stored.origin is not None else stored.note or ELSEWHERE,
             _agreement(checkpoint, document_recipe, documents, stored.vectors[order]),
         )
 
@@ -292,6 +297,8 @@ class VectorSearchResult(Result):
         dropped: number of tokens truncated from each document, if the file has this column.
         without_vector: number of vectors that are zero or not finite, which are left out.
         recipe: the pooling configuration of the query.
+        source_note: what is known about the origin of the vectors; None for the sentence vectors of a store,
+            whose model and pooling are those of the query.
         agreement: cosine of the stored vector of the best document with the vector that this model computes
             for its text; None without a text.
     """
@@ -303,6 +310,7 @@ class VectorSearchResult(Result):
     dropped: tuple[int, ...] | None
     without_vector: int
     recipe: PoolingConfig
+    source_note: str | None
     agreement: float | None
 
     def percentile(self, rank: int) -> float:
@@ -319,7 +327,8 @@ class VectorSearchResult(Result):
             if self.without_vector
             else ""
         )
-        return tuple(filter(None, (f"{ELSEWHERE}{self._check}", left_out)))
+        source = "" if self.source_note is None else f"{self.source_note}{self._check}"
+        return tuple(filter(None, (source, left_out)))
 
     @property
     def is_same_model(self) -> bool | None:

@@ -27,7 +27,7 @@ import psutil
 import torch
 
 from bert_probe.core import extras
-from bert_probe.corpus.extract import extract_tables
+from bert_probe.corpus.extract import extract_tables, table_layouts
 from bert_probe.corpus.inputs import (
     NEIGHBORS,
     VECTORS,
@@ -37,7 +37,7 @@ from bert_probe.corpus.inputs import (
     check_unchanged,
     records,
 )
-from bert_probe.corpus.schema import MANIFEST, TableSchema, layouts
+from bert_probe.corpus.schema import MANIFEST, TableSchema
 from bert_probe.corpus.store import Shard, write_shard
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -93,7 +93,7 @@ class ShardJob:
 
     @cached_property
     def _schemas(self) -> dict[str, TableSchema]:
-        return layouts(self.question, self.checkpoint.description.hidden_size)
+        return table_layouts(self.checkpoint, self.question)
 
     def run(self, number: int, chunk: Sequence[Record]) -> Shard:
         """Process a chunk and write its shard."""

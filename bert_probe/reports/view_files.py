@@ -162,6 +162,11 @@ class ViewFile:
             raise UnavailableError(
                 "Results from a corpus store cannot be saved in a view file. Save the table or the command."
             )
+        if "vectors_sha256" in inputs.sentences:
+            raise UnavailableError(
+                "Results from stored vectors cannot be saved in a view file, because it would need the "
+                "vectors. Save the table or the command."
+            )
         for model in inputs.models:
             if model.get("origin") in ("given", "in memory"):
                 raise UnavailableError(

@@ -92,8 +92,8 @@ VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
 
 
 def vector_files() -> dict[str, Path]:
-    """Return a dict that maps names to files in the configured folders that may contain document vectors."""
-    by_name: dict[str, Path] = {}
+    """Return a dict that maps names to the stores and to files that may contain document vectors."""
+    by_name = stores()
     for parent in _configured_folders():
         if not (parent / MANIFEST).is_file():
             with suppress(OSError):

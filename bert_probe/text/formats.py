@@ -364,6 +364,9 @@ def label_error(label: str) -> str:
     return f"a label of {len(label):,} characters; at most {MAX_LABEL_LENGTH:,} are supported"
 
 
+_CORRECT_FILE = "Correct the file, and open the file again."
+
+
 class ValidationErrors:
     """Collects the errors in a file to report them together.
 
@@ -375,9 +378,7 @@ class ValidationErrors:
         count: total number of errors.
     """
 
-    def __init__(
-        self, name: str, unit: str = "line", remedy: str = "Correct the file, and open the file again."
-    ) -> None:
+    def __init__(self, name: str, unit: str = "line", remedy: str = _CORRECT_FILE) -> None:
         self.name, self.unit, self.remedy = name, unit, remedy
         self.found: list[tuple[int, str]] = []
         self.count = 0
@@ -493,20 +494,23 @@ def _finish(record: FastaRecord, parts: list[str], size: int, max_length: int | 
     return record
 
 
-def parse_fasta(lines: Iterable[str], name: str, max_records: int | None = None) -> list[FastaRecord]:
+def parse_fasta(
+    lines: Iterable[str], name: str, max_records: int | None = None, remedy: str = _CORRECT_FILE
+) -> list[FastaRecord]:
     """Return the records of a FASTA file.
 
     Args:
         lines: the lines of the file.
         name: file name for error messages.
         max_records: maximum number of records to read. Further records are ignored.
+        remedy: see `ValidationErrors`.
 
     Raises:
         InvalidFileError: lines are invalid; the message lists the errors.
         EmptyTextError: there are no records.
     """
     records: list[FastaRecord] = []
-    errors = ValidationErrors(name)
+    errors = ValidationErrors(name, remedy=remedy)
     for record in islice(read_records(enumerate(lines, 1)), max_records):
         errors.extend(record.errors)
         if errors.count:
@@ -526,7 +530,7 @@ def records_in_text(text: str, name: str) -> list[FastaRecord]:
         InvalidFileError: the text is FASTA with invalid lines.
     """
     lines = text.splitlines()
-    return parse_fasta(lines, name) if is_fasta(lines) else []
+    return parse_fasta(lines, name, remedy="Correct the text.") if is_fasta(lines) else []
 
 
 def single_record(text: str) -> FastaRecord | None:

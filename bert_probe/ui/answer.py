@@ -19,7 +19,6 @@ from bert_probe.analyses.outputs.prediction import (
     PredictionResult,
 )
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
-from bert_probe.analyses.retrieval.calibration import calibration_of
 from bert_probe.core.field_types import WordList
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -329,15 +328,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
                 help=f"The part of the {name} that comes from token pairs with [CLS], [SEP] or another "
                 "special token.",
             )
-    calibration = calibration_of(result)
-    if calibration is not None:
-        show_calibration(checkpoint, calibration, result.score)
-    else:
-        blocks.caveat(
-            "The two texts have different prompts, so the score is not compared with pairs of reference "
-            "sentences. Choose the same prompt for both texts, or search your documents on the Search "
-            "page."
-        )
+    show_calibration(checkpoint, result, result.score)
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
     if result.pair_recipe != result.recipe:
         st.caption(f"Sentence embedding of text B: {state.escape(str(result.pair_recipe))}.")

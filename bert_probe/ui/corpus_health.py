@@ -14,8 +14,9 @@ from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.corpus.health import CorpusHealth, CorpusHealthResult
+from bert_probe.corpus.inputs import SENTENCE_VECTORS
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.vector_files import VectorSet, make_vector_set, mean_vectors
+from bert_probe.corpus.vector_files import VectorSet, make_vector_set, store_vectors
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
@@ -99,19 +100,23 @@ def render_vectors(checkpoint: Checkpoint) -> None:
 
 
 def render_store(store: Store) -> None:
-    """Draw the health of the mean token vectors of a store."""
-    if not store.layers:
-        st.info("This store has no vectors. Build the store with --keep profiles,vectors.")
+    """Draw the health of the sentence vectors of a store, or of the means of its token vectors."""
+    if not store.layers and not store.has(SENTENCE_VECTORS):
+        st.info("This store has no vectors. Build the store with --keep profiles,sentence_vectors.")
         return
     _check_count(store.rows, f"corpus health {store.folder.name}")
     vectors = jobs.run(
-        "mean vectors", store.digest, "Compute the means", partial(mean_vectors, store), start=True
+        "store vectors",
+        store.digest,
+        "Read the vectors",
+        partial(store_vectors, store),
+        unit="B",
+        activity="Reading",
+        start=True,
     )
     if vectors is not None:
-        blocks.caveat(
-            f"A store has token vectors only. {vectors.note} This mean may differ from the model's own "
-            "pooling."
-        )
+        if vectors.note:
+            blocks.caveat(state.escape(vectors.note, 1000))
         _health(vectors, _model_of(store, vectors))
 
 

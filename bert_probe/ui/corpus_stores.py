@@ -24,9 +24,18 @@ import streamlit as st
 
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, VECTORS, IngestConfig, find_inputs, records
+from bert_probe.corpus.inputs import (
+    NEIGHBORS,
+    PROFILES,
+    SENTENCE_VECTORS,
+    VECTORS,
+    IngestConfig,
+    find_inputs,
+    records,
+    sentence_pooling,
+)
 from bert_probe.corpus.store import Store, open_corpus
-from bert_probe.errors import StoreError, TextError
+from bert_probe.errors import CheckpointError, StoreError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.runtime.cache import Cache
@@ -275,13 +284,17 @@ def _sample_sentences() -> tuple[str, ...]:
 
 
 def _config(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -> IngestConfig:
-    """Return settings that store head profiles and the vectors of a middle layer and the last layer.
+    """Return settings that store head profiles, vectors of a middle and the last layer, and sentence vectors.
 
     For tagged sentences, the most attended words are stored too.
     """
     last = checkpoint.description.layers
-    keep = (PROFILES, VECTORS, *((NEIGHBORS,) if tagged else ()))
-    return IngestConfig(layers=tuple(sorted({(last + 1) // 2, last})), keep=keep, words=words).of(checkpoint)
+    keep = [PROFILES, VECTORS, *([NEIGHBORS] if tagged else [])]
+    with suppress(UnavailableError, CheckpointError):  # sparse vectors, or an unsupported pooling
+        sentence_pooling(checkpoint)
+        keep.append(SENTENCE_VECTORS)
+    layers = tuple(sorted({(last + 1) // 2, last}))
+    return IngestConfig(layers=layers, keep=tuple(keep), words=words).of(checkpoint)
 
 
 def _build(

@@ -330,7 +330,7 @@ def length_histogram(lengths: Array, limit: int) -> Any:
         legend="above",
         bargap=0,
         barmode="overlay",
-        xaxis={"title": "tokens", "zeroline": False, "rangemode": "tozero"},
+        xaxis={"title": "tokens", "zeroline": False, "range": [0, 1.02 * (highest + width)]},
         yaxis={"title": "documents", "zeroline": False},
     )
 

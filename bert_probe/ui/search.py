@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -30,6 +31,7 @@ from bert_probe.analyses.retrieval.search_explanation import (
 )
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
+from bert_probe.core import files
 from bert_probe.core.inputs import DOCUMENTS_FILE
 from bert_probe.corpus.vector_files import VectorSet
 from bert_probe.errors import ProbeError, UnavailableError
@@ -49,7 +51,7 @@ from bert_probe.ui import (
     workbench,
 )
 from bert_probe.ui.components import heatmap
-from bert_probe.ui.export import export
+from bert_probe.ui.export import ExtraDownload, export
 from bert_probe.ui.search_sections import show_swap, show_threshold
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt
 from bert_probe.views.contributions import (
@@ -244,7 +246,29 @@ def _export(result: SearchResult) -> None:
     def lines(_: bool) -> bytes:
         return "".join(f"{line}\n" for line in result.sentences).encode("utf-8", "surrogatepass")
 
-    export(result, "search", [(f"{DOCUMENTS_FILE}, input of the code below", DOCUMENTS_FILE, lines)])
+    downloads: list[ExtraDownload] = [(f"{DOCUMENTS_FILE}, input of the code below", DOCUMENTS_FILE, lines)]
+    if result.agreement:
+        differences = partial(_differences_csv, result)
+        downloads.append(("Documents with different ranks (CSV)", "rank-differences.csv", differences))
+    export(result, "search", downloads)
+
+
+def _differences_csv(result: SearchResult, csv_safe: bool) -> bytes:
+    """Return the documents that the first two scorers rank differently, as CSV; see `disagreements`."""
+    pair = result.agreement[0]
+    return files.to_bytes(_rank_differences(result, pair.a, pair.b), "csv", csv_safe)
+
+
+def _rank_differences(result: SearchResult, a: str, b: str, count: int | None = None) -> pd.DataFrame:
+    """Return the documents with the largest difference of ranks, and both ranks."""
+    order = result.disagreements(a, b)[:count]
+    return pd.DataFrame(
+        {
+            "document": [result.documents[index].id for index in order],
+            **{f"rank by {_SCORERS[name]}": result.ranks[name][order] for name in (a, b)},
+            "text": [str(result.documents[index]) for index in order],
+        }
+    )
 
 
 def _warn_of_truncation(result: SearchResult) -> None:
@@ -309,18 +333,10 @@ def _agreement(result: SearchResult) -> None:
                 f"{absent:,} documents contain no word of the query. BM25 gives these documents a score "
                 "of 0 and keeps them in their original order."
             )
-        order = result.disagreements(pair.a, pair.b)[:10]
-        if len(order):
+        table = _rank_differences(result, pair.a, pair.b, 10)
+        if len(table):
             with st.expander("Documents with the largest rank differences"):
-                table = pd.DataFrame(
-                    {
-                        "document": [result.documents[index].id for index in order],
-                        f"rank by {_SCORERS[pair.a]}": result.ranks[pair.a][order],
-                        f"rank by {_SCORERS[pair.b]}": result.ranks[pair.b][order],
-                        "text": [str(result.documents[index]) for index in order],
-                    }
-                )
-                blocks.table(table, "Documents with the largest rank differences", max_height=300)
+                blocks.table(table, "Documents with the largest difference of ranks", max_height=300)
 
 
 def _explanation(

@@ -300,6 +300,10 @@ def _lengths(question: TruncationAudit, checkpoint: Checkpoint, documents: tuple
             max_height=300,
             column_config={"lost": st.column_config.TextColumn("text that is not read", width="large")},
         )
+        with st.container(horizontal=True):
+            lost, limits = (result.showing(show=show) for show in ("lost", "limits"))
+            export(lost, "text-not-read", label="Export the text that is not read")
+            export(limits, "losses-by-limit", label="Export the losses by limit")
         with st.expander("Losses with other limits"):
             percent = st.column_config.NumberColumn(format="%.1f%%")
             blocks.table(

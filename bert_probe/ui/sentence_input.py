@@ -417,7 +417,7 @@ def choose_query() -> str:
 
 
 def choose_documents() -> DocumentList | VectorSet | None:
-    """Draw a text field, an uploader, or a selector for files of vectors on the server.
+    """Draw a text field, an uploader, or a selector for stores and files of vectors on the server.
 
     Returns:
         The documents or their vectors, or None if no file is uploaded or read yet.
@@ -461,13 +461,13 @@ def choose_documents() -> DocumentList | VectorSet | None:
 
 
 def _choose_vectors() -> VectorSet | None:
-    """Draw a selector for the files of vectors in the folders configured at startup.
+    """Draw a selector for the stores and files of vectors in the folders configured at startup.
 
     Returns:
-        The vectors of the selected file, which a job reads; None if it has not finished.
+        The vectors of the selected store or file, which a job reads; None if it has not finished.
 
     Raises:
-        TextError, OutOfMemoryError: the file cannot be read.
+        TextError, StoreError, UnavailableError, OutOfMemoryError: the vectors cannot be read.
     """
     files = paths.vector_files()
     with st.container(width=420):
@@ -475,7 +475,8 @@ def _choose_vectors() -> VectorSet | None:
         name = state.selectbox("vectors", "Vectors", names, next(iter(names)), show_label=True)
     path = files[name]
     try:
-        status = path.stat()
+        # The folder of the shards' JSON files changes when a shard is added.
+        status = (path / "shards" if path.is_dir() else path).stat()
     except OSError as error:
         raise TextError(f"{name} cannot be opened: {error.strerror}. Choose another file.") from None
     from bert_probe.corpus.vector_files import read_vectors

@@ -14,9 +14,7 @@ import streamlit as st
 from bert_probe.analyses.evaluation.vector_comparison import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.retrieval import calibration as calibrations
 from bert_probe.analyses.retrieval.calibration import (
-    SimilarityCalibration,
     SimilarityCalibrationResult,
-    calibration_of,
 )
 from bert_probe.analyses.vectors import layouts
 from bert_probe.analyses.vectors.pooling import (
@@ -156,11 +154,18 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
 
 
 def reference_calibration(
-    checkpoint: Checkpoint, question: SimilarityCalibration
+    checkpoint: Checkpoint, scores: calibrations.ScoreResult
 ) -> SimilarityCalibrationResult | None:
-    """Return the scores of random pairs of reference sentences, which a job encodes once for each model,
-    pooling, prompt and number of dimensions; None if it has not finished, or if an error was drawn.
+    """Return the scores of random pairs of reference sentences for a result with scores.
+
+    A job encodes the sentences once for each model, pooling, prompts and number of dimensions. None if it has
+    not finished, or if the reason why there are no scores was drawn.
     """
+    try:
+        question = calibrations.calibration_of(scores, checkpoint)
+    except UnavailableError as error:
+        blocks.caveat(str(error))
+        return None
     try:
         return jobs.answer(
             "similarity calibration",
@@ -178,15 +183,20 @@ def reference_calibration(
         return None
 
 
-def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
-    """Draw a score next to the scores of random pairs of reference sentences, which a job encodes."""
-    result = reference_calibration(checkpoint, question)
+def show_calibration(checkpoint: Checkpoint, scores: calibrations.ScoreResult, score: float) -> None:
+    """Draw the position of a score among random pairs of reference sentences, which a job encodes.
+
+    Args:
+        scores: the result that contains the score.
+    """
+    result = reference_calibration(checkpoint, scores)
     if result is None:
         return
     name = result.recipe.score_name
+    prompts = "" if result.recipe == result.pair_recipe else " with the prompts of these two texts"
     st.markdown(
         f"**{score:.4f}** is higher than the {name} of **{percentage(result.percentile(score))}** of random "
-        f"pairs of {result.count} short English reference sentences."
+        f"pairs of {result.count} short English reference sentences{prompts}."
     )
     blocks.chart(
         figures.score_histogram(
@@ -314,9 +324,7 @@ def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint, name
             name = "" if names[index] == result.sentences[index] else f"{names[index]}  "
             st.text(f"{index + 1}  {name}{result.sentences[index]}")
         st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
-        calibration = calibration_of(result)
-        assert calibration is not None  # not None, because all sentences have the same prompt
-        show_calibration(checkpoint, calibration, float(scores[cell.row, cell.column]))
+        show_calibration(checkpoint, result, float(scores[cell.row, cell.column]))
 
 
 def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
@@ -329,9 +337,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Most similar pairs", anchor=False)
         _exports(pairs, "nearest-sentences", result)
-    question_of_reference = calibration_of(result)
-    assert question_of_reference is not None  # not None, because all sentences have the same prompt
-    calibration = reference_calibration(checkpoint, question_of_reference)
+    calibration = reference_calibration(checkpoint, result)
     if calibration is not None:
         scores = table[pairs.recipe.similarity]
         table.insert(1, "percentile", [calibration.percentile(float(score)) for score in scores])

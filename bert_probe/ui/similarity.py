@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.retrieval.calibration import calibration_of
 from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.analyses.vectors.similarity import (
@@ -81,14 +80,7 @@ def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
         f"Sentence vectors: {state.escape(str(result.recipe), 400)}. For other types of pooling, see the "
         "page Sentences."
     )
-    if any(token.residue is not None for trace in (a, b) for token in trace.tokens):
-        blocks.caveat(
-            "The reference sentences are English, so this score is not compared with the reference sentences."
-        )
-        return
-    calibration = calibration_of(result)
-    assert calibration is not None  # not None, because both texts have the same prompt
-    show_calibration(checkpoint, calibration, score)
+    show_calibration(checkpoint, result, score)
 
 
 def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:

@@ -46,6 +46,8 @@ def describe_calibration(calibration: Mapping[str, Any]) -> str:
     from bert_probe.analyses.vectors.pooling import SCORES  # slow: imports torch
 
     reference = f"random pairs of {int(calibration['sentences']):,} short English reference sentences"
+    if "prompts" in calibration:
+        reference = f"{reference} with the prompts of these two texts"
     name = calibration["score_name"]
     if name not in SCORES.values():
         raise ValueError(f"{name!r} is not the name of a score.")

@@ -295,7 +295,7 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(progress, "terminal_bar", Bar)
     assert run("sentences", "sentences.txt", built_in=minilm).status == 0
-    assert labels == [("Sentences", "steps")]
+    assert labels == [("Reading", "B"), ("Sentences", "steps")]
     assert steps[-1] == (len(SENTENCES), len(SENTENCES))
 
 

@@ -216,7 +216,8 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
     expected = bert_probe.Sentences("mean").of(store.checkpoint(trust=True), list(vectors.texts))
     np.testing.assert_allclose(vectors.vectors, expected.vectors, rtol=1e-5, atol=1e-6)
     assert vectors.ids == tuple(document.id for document in store.documents)
-    assert vectors.note == "Mean of the stored token vectors of layer 3."
+    assert "tokens has no sentence vectors" in vectors.note
+    assert "The means of its token vectors in layer 3 are used" in vectors.note
     (tmp_path / "a.parquet").write_bytes(vectors.to_parquet())
     assert bert_probe.read_vectors(tmp_path / "a.parquet").digest == vectors.digest
     assert parse_vectors(vectors.to_parquet(), "a.parquet").digest == vectors.digest

@@ -397,9 +397,9 @@ EXAMPLES = (
         DimensionCurve("model", prompt="none"), many_sentences, {"pooling": "cls", "prompt": None}
     ),
     QuestionExample(
-        SimilarityCalibration("model", prompt="none", dimensions=32),
+        SimilarityCalibration("model", prompt="none", dimensions=32, pair_prompt="none"),
         many_sentences,
-        {"pooling": "cls", "prompt": None, "dimensions": None},
+        {"pooling": "cls", "prompt": None, "dimensions": None, "pair_prompt": None},
     ),
     QuestionExample(
         RankSwap("Where are the boats?", "d2", max_words=2, document_prompt="none", dimensions=32),

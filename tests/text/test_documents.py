@@ -385,3 +385,19 @@ def test_an_upload_that_is_large_when_it_is_decoded_is_refused(monkeypatch: pyte
     with pytest.raises(TextError, match=r"a\.parquet has more than 0 MB of texts"):
         parquet.check_upload(content, "a.parquet")
     parquet.check_upload(parquet_bytes(pa.table({"text": ["x"], "number": [1]})), "a.parquet")
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_reading_reports_progress_in_bytes(ending: str, tmp_path: Path) -> None:
+    lines = "".join(f"Document number {number} is here.\n" for number in range(2_500)).encode()
+    file = tmp_path / f"documents.txt{ending}"
+    file.write_bytes(gzip.compress(lines) if ending else lines)
+    reports: list[tuple[int, int]] = []
+    assert len(read_documents(file, progress=lambda *report: reports.append(report))) == 2_500
+    assert [total for _, total in reports] == [file.stat().st_size] * 2
+    assert 0 < reports[0][0] <= reports[1][0] <= file.stat().st_size
+
+
+def test_typed_text_is_not_called_a_file() -> None:
+    with pytest.raises(InvalidFileError, match=r"^The text has an error: line 4: .* Correct the text\.$"):
+        documents.documents_in_text(">a\nMK TAY\n>b\n1 2 3 !!\n")

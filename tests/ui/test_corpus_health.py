@@ -91,7 +91,7 @@ def test_means_of_a_store(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytes
     store = bert_probe.build_corpus(minilm, bert_probe.IngestConfig(layers=(6,)), [file], tmp_path / "a")
     monkeypatch.setattr(paths, "stores", lambda: {"a": store.folder})
     app = open_page("corpus", store="a", corpus_part="health", health_show="rows", health_cluster="15")
-    assert "Mean of the stored token vectors of layer 6" in page_text(app).replace("\\", "")
+    assert "The means of its token vectors in layer 6 are used" in page_text(app).replace("\\", "")
     result = CorpusHealth(show="rows").of(bert_probe.read_vectors(store.folder), minilm)
     expected = result.frame()
     assert result.finding.split(". The number")[0] in page_text(app).replace("\\", "")

@@ -336,3 +336,18 @@ def test_a_score_is_attributed_to_input_words_on_demand(monkeypatch: pytest.Monk
     ((traces, question),) = calls
     assert [trace.encoding.text for trace in traces] == ["boats", documents[1]]
     assert question == bert_probe.SimilarityAttribution()
+
+
+def test_store_with_sentence_vectors_is_searched(
+    minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "help.txt").write_text("\n".join(DOCUMENTS), "utf-8")
+    question = bert_probe.IngestConfig(keep=("sentence_vectors",))
+    store = bert_probe.build_corpus(minilm, question, [tmp_path / "help.txt"], tmp_path / "help")
+    expected = bert_probe.VectorSearch(QUERY).of(minilm, bert_probe.read_vectors(store.folder))
+    monkeypatch.setattr(paths, "_store_folders", [tmp_path])
+    app = open_page("search", documents_from="vectors", vectors="help")
+    assert not app.exception
+    assert list(tables(app)[0]["text"]) == list(expected.frame()["text"])
+    assert "computed elsewhere" not in page_text(app)
+    assert "the sum of all 126 cells equals the cosine" in page_text(app)
