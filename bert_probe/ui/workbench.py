@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -16,7 +15,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.server import asgi, paths
+from bert_probe.server import asgi
 from bert_probe.text.formats import single_record
 from bert_probe.ui import blocks, consent, jobs, model_fields, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
@@ -114,17 +113,6 @@ class TracedRequest:
     a: Trace
     b: Trace | None
 
-
-_PLAYGROUND_VIEWS = {
-    "attention": "heads",
-    "tokens": "tokens",
-    "similarity": "similarity",
-    "answer": "sentences",
-}
-"""Page → the view of the playground with the same content; see `js/site/playground.js`."""
-
-_COMPARISONS = ("similarity", "sentences")
-"""Views of the playground that compare two separate texts."""
 
 _TEXT_FIELDS = ("a", "b", "model", "revision")
 """Fields of a request that contain free text of any length."""
@@ -388,38 +376,6 @@ def draw_model_line() -> None:
             st.caption(
                 "The model's files have been replaced since this page was opened. The new files are used."
             )
-
-
-def draw_playground_link() -> None:
-    """Draw a link that opens the texts in the playground, if one is configured and has a view of this page.
-
-    The playground runs the built-in model.
-    """
-    now, url, view = request(), paths.playground(), _playground_view()
-    is_joined = bool(now.b.strip()) and now.relation == "pair"
-    if not url or view is None or (now.model or BUILT_IN) != BUILT_IN:
-        return
-    if is_joined and view in _COMPARISONS:
-        return
-    texts = {"a": now.a, "b": now.b} if now.b.strip() else {"a": now.a}
-    joined = {"of": "joined"} if is_joined else {}
-    st.link_button(
-        "Open in the playground",
-        f"{url}#{urlencode(texts | {'view': view} | joined)}",
-        type="tertiary",
-        help="Opens the same texts on a page that runs the model in your browser. The texts are in the part "
-        "of the URL after #, which browsers do not send.",
-    )
-
-
-def _playground_view() -> str | None:
-    """Return the view of the playground with the content of the current page, or None if there is none."""
-    page = state.current_page()
-    if page == "attention" and st.session_state.get("show") == "model":
-        return "model"
-    if page == "heads" and st.session_state.get("heads_part") == "find":
-        return "find"
-    return _PLAYGROUND_VIEWS.get(page)
 
 
 def checkpoint() -> Checkpoint:

@@ -249,7 +249,7 @@ def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: py
     assert Path("out.csv").read_text().splitlines()[1].startswith("1,d0,")
     assert run("search", "a boat", "--documents", "texts.jsonl", "--count", "1").records[0]["document"] == "1"
     refusal = run("search", "a boat", "--documents", "v.npz", "--scorers", "bm25").refusal
-    assert "only the scorer bi-encoder works" in refusal
+    assert "only the scorer bi-encoder supports" in refusal
     request = {"question": {"query": "a boat"}, "documents": {"file": "v.jsonl", "content": "\n".join(lines)}}
     with api_client() as client:
         table = client.post("/api/v1/vector-search", json=request).json()
