@@ -132,8 +132,12 @@ class Inputs:
     types: ClassVar[tuple[type, ...]] = ()
 
     def read_list(
-        self, file: Path, column: str | None, as_named: bool, progress: Progress
-    ) -> tuple[str, ...]:  # noqa: ARG002
+        self,
+        file: Path,
+        column: str | None,
+        as_named: bool,
+        progress: Progress,  # noqa: ARG002
+    ) -> tuple[str, ...]:
         """Read the sentences of a file. For documents, use `read_documents`."""
         return read_sentences(file, column, as_named)
 
