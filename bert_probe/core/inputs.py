@@ -132,13 +132,10 @@ class Inputs:
     types: ClassVar[tuple[type, ...]] = ()
 
     def read_list(
-        self,
-        file: Path,
-        column: str | None,
-        as_named: bool,
-        progress: Progress,  # noqa: ARG002
+        self, file: Path, column: str | None, as_named: bool, progress: Progress
     ) -> tuple[str, ...]:
         """Read the sentences of a file. For documents, use `read_documents`."""
+        del progress  # only vectors take long to read
         return read_sentences(file, column, as_named)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> tuple[str, ...]:  # noqa: ARG002

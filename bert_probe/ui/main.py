@@ -26,6 +26,38 @@ _COMPARISONS = ("similarity", "sentences")
 """Views of the playground that compare two separate texts."""
 
 
+def _draw_playground_link() -> None:
+    """Draw a link that opens the texts in the playground, if one is configured and has a view of this page.
+
+    The playground runs the built-in model.
+    """
+    now, url, view = workbench.request(), paths.playground(), _playground_view()
+    is_joined = bool(now.b.strip()) and now.relation == "pair"
+    if not url or view is None or (now.model or BUILT_IN) != BUILT_IN:
+        return
+    if is_joined and view in _COMPARISONS:
+        return
+    texts = {"a": now.a, "b": now.b} if now.b.strip() else {"a": now.a}
+    joined = {"of": "joined"} if is_joined else {}
+    st.link_button(
+        "Open in the playground",
+        f"{url}#{urlencode(texts | {'view': view} | joined)}",
+        type="tertiary",
+        help="Opens the same texts on a page that runs the model in your browser. The texts are in the part "
+        "of the URL after #, which browsers do not send.",
+    )
+
+
+def _playground_view() -> str | None:
+    """Return the view of the playground with the content of the current page, or None if there is none."""
+    page = state.current_page()
+    if page == "attention" and st.session_state.get("show") == "model":
+        return "model"
+    if page == "heads" and st.session_state.get("heads_part") == "find":
+        return "find"
+    return _PLAYGROUND_VIEWS.get(page)
+
+
 def main() -> None:
     """Draw the input form of the sidebar (the workbench) and the current page."""
     # Start the imports only now, so that they do not delay the browser's first requests.
@@ -74,35 +106,3 @@ def main() -> None:
 
 
 main()
-
-
-def _draw_playground_link() -> None:
-    """Draw a link that opens the texts in the playground, if one is configured and has a view of this page.
-
-    The playground runs the built-in model.
-    """
-    now, url, view = workbench.request(), paths.playground(), _playground_view()
-    is_joined = bool(now.b.strip()) and now.relation == "pair"
-    if not url or view is None or (now.model or BUILT_IN) != BUILT_IN:
-        return
-    if is_joined and view in _COMPARISONS:
-        return
-    texts = {"a": now.a, "b": now.b} if now.b.strip() else {"a": now.a}
-    joined = {"of": "joined"} if is_joined else {}
-    st.link_button(
-        "Open in the playground",
-        f"{url}#{urlencode(texts | {'view': view} | joined)}",
-        type="tertiary",
-        help="Opens the same texts on a page that runs the model in your browser. The texts are in the part "
-        "of the URL after #, which browsers do not send.",
-    )
-
-
-def _playground_view() -> str | None:
-    """Return the view of the playground with the content of the current page, or None if there is none."""
-    page = state.current_page()
-    if page == "attention" and st.session_state.get("show") == "model":
-        return "model"
-    if page == "heads" and st.session_state.get("heads_part") == "find":
-        return "find"
-    return _PLAYGROUND_VIEWS.get(page)
