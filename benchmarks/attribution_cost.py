@@ -82,7 +82,7 @@ def _gradients(checkpoint: Checkpoint) -> Line:
 
 
 def _loo_correlation(checkpoint: Checkpoint) -> Iterator[Line]:
-    """Return the rank correlation of a method's attributions with those of leave-one-out."""
+    """Return the rank correlation of a method's attributions with leave-one-out attributions."""
     shipped = files("bert_probe") / "data" / "baseline_sentences.txt"
     sentences = shipped.read_text(encoding="utf-8").splitlines()
     every = list(combinations(sentences, 2))

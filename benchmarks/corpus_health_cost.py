@@ -1,7 +1,4 @@
-"""Health of a corpus: duplicates, outliers and hubs among 50,000 vectors, from all pairs.
-
-The number of pairs grows with the square of the number of vectors, so 100,000 take four times as long.
-"""
+"""Health of a corpus: duplicates, outliers and hubs among 100,000 vectors, from all pairs."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from benchmarks.pairs import Line
 from bert_probe.corpus.health import CorpusHealth
 from bert_probe.corpus.vector_files import make_vector_set
 
-ROWS, SIZE, CENTERS = 50_000, 384, 200
-TARGET = 15  # 60 s for 100,000 vectors
+ROWS, SIZE, CENTERS = 100_000, 384, 200
+TARGET = 60
 
 
 def lines() -> Iterator[Line]:
@@ -23,13 +20,13 @@ def lines() -> Iterator[Line]:
     centers = draw.normal(size=(CENTERS, SIZE))
     vectors = centers[draw.integers(CENTERS, size=ROWS)] + draw.normal(size=(ROWS, SIZE))
     vector_set = make_vector_set("random", vectors.astype(np.float32))
-    start = time.perf_counter()
+    start, processor_start = time.perf_counter(), time.process_time()
     CorpusHealth().of(vector_set)
-    seconds = time.perf_counter() - start
+    seconds, processor_seconds = time.perf_counter() - start, time.process_time() - processor_start
     yield Line(
         f"`CorpusHealth` of {ROWS:,} vectors of {SIZE}, with clusters of a sample",
         "wall clock, one run",
-        f"{seconds:.0f} s",
+        f"{seconds:.0f} s (processor time {processor_seconds:.0f} s)",
         f"at most {TARGET} s",
         seconds <= TARGET,
     )

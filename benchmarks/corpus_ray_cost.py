@@ -42,7 +42,7 @@ def _lines(folder: Path) -> Iterator[Line]:
     digests: set[str] = set()
 
     def read(on: ShardRunner) -> tuple[float, float]:
-        """Return the time in seconds until the first shard, and the time from the first shard to the end."""
+        """Return the time until the first shard, and the time from the first shard to the end, in seconds."""
         begun, first = time.perf_counter(), list[float]()
         store = build_corpus(
             checkpoint,

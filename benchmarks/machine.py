@@ -25,7 +25,7 @@ def described() -> str:
 
 
 def sections(report: Path) -> dict[str, str]:
-    """Return heading in lower case → text for the sections of an existing report."""
+    """Return the sections of an existing report, by lower-case heading."""
     _, *parts = report.read_text(encoding="utf-8").split("\n## ")
     return {part.split("\n", 1)[0].lower(): f"\n## {part}" for part in parts}
 

@@ -21,12 +21,11 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.views import layer_map
 
-TOKENS, LAYERS = 21_429, 7  # 150,003 points
+TOKENS, LAYERS = 21_429, 7  # gives 150,003 points
 QUERIES = ("weather", "e", "the", "sunday", "zzz")
 TARGET = 16
 
-# Messages arrive between the page's tasks, so a gap between messages is the time for which a task blocks the
-# page.
+# Messages arrive between the page's tasks, so a gap between messages is the time for which a task blocks it.
 _KEYS = """
 async (queries) => {
   const root = document.querySelector('.layer-map');

@@ -15,7 +15,7 @@ Work = Callable[[], object]
 class Line:
     """A line of results in the report."""
 
-    what: str  # what is measured
+    what: str  # the measured quantity
     rival: str  # the baseline of the comparison, or the conditions
     measured: str  # the measured value with its unit
     target: str  # the limit
@@ -24,14 +24,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Paired:
-    """Run times of both functions in seconds; times with the same index were measured back to back."""
+    """Run times of both functions in seconds; times with the same index were measured one after the other."""
 
     ours: tuple[float, ...]
     rival: tuple[float, ...]
 
     @property
     def ratio(self) -> float:
-        """The median time of BERT Probe divided by the median time of the rival."""
+        """The median time of BERT Probe divided by the median time of the other library."""
         return statistics.median(self.ours) / statistics.median(self.rival)
 
     @property
@@ -78,5 +78,5 @@ def _timed(work: Work) -> float:
     start = time.perf_counter()
     result = work()
     took = time.perf_counter() - start
-    del result  # free memory outside the measured time
+    del result  # free the memory outside of the measured time
     return took

@@ -22,9 +22,9 @@ from benchmarks.trace_cost import text_of
 
 TARGET = 0.200
 TOKENS = 128
-ROUNDS = 40  # changes of a layer and of a head
+ROUNDS = 40  # number of layer changes, and number of head changes
 
-# Records the time of each key press or click, and the time at which the script has then finished.
+# This script records the times of key presses and clicks, and when Streamlit's script has finished.
 _WATCH = """
 () => {
   const app = document.querySelector('[data-testid="stApp"]');
@@ -143,7 +143,7 @@ def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
             sockets.append(Socket())
             act()
             page.evaluate(_FINISHED)
-            page.wait_for_timeout(150)  # until the picture is painted
+            page.wait_for_timeout(150)  # wait until the picture is painted
             noted = sockets[-1]
             if spans is None:
                 return
@@ -154,7 +154,7 @@ def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
             spans.script.append(noted.finished - noted.started)
 
         for turn in range(ROUNDS + 10):
-            counts = turn >= 10  # earlier turns are a warm-up
+            counts = turn >= 10  # discard the earlier turns, which are a warm-up
             # Step through the six layers from last to first and back, and through the heads in order.
             key = "ArrowLeft" if turn % 10 < 5 else "ArrowRight"
             change(layers if counts else None, lambda key=key: layer.press(key))

@@ -76,7 +76,7 @@ def lines() -> Iterator[Line]:
 
 
 def _vector_line(checkpoint: Checkpoint, file: Path) -> Line:
-    """Measure a query on memory-mapped and indexed vectors."""
+    """Return the result line for a query on memory-mapped and indexed vectors."""
     size = checkpoint.description.hidden_size
     vectors = np.lib.format.open_memmap(file, "w+", np.float32, (VECTORS, size))
     random = np.random.default_rng(0)

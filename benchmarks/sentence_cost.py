@@ -27,7 +27,7 @@ def lines() -> Iterator[Line]:
     rng = random.Random(0)
     texts = [f"{number} {text_of(rng.choice(LENGTHS))}" for number in range(COUNT)]
     tokens = sum(len(checkpoint.encoder.inputs(text)) for text in texts)
-    batch = round(BATCH_TOKENS * COUNT / tokens)  # use as many tokens per batch as BERT Probe does
+    batch = round(BATCH_TOKENS * COUNT / tokens)  # the number of tokens per batch is that of BERT Probe
 
     def ours(some: list[str]) -> np.ndarray:
         return bert_probe.Sentences("model").of(checkpoint, some).vectors

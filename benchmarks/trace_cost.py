@@ -92,7 +92,7 @@ def _qwen_config(vocabulary_size: int) -> Qwen3Config:
 
 
 def _opening(name: str, folder: Path) -> Line:
-    """Compare the time of `load`, with all checks, with that of `AutoModel.from_pretrained`."""
+    """Compare the time of `load`, including all checks, with the time of `AutoModel.from_pretrained`."""
     ours: list[float] = []
     rival: list[float] = []
     for _ in range(5):

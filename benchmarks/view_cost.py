@@ -30,13 +30,13 @@ from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
 from bert_probe.server import bertviz_frames
 
-ROUNDS = 3  # rounds of BertViz, each half a minute
+ROUNDS = 3  # rounds of BertViz, each of which takes half a minute
 OURS = 5  # measurements of BERT Probe in each round
 
 _SHIM = Path(bertviz_frames.__file__).with_name("static") / "frame_before.js"
 # A frame is visible when the browser requests the next frame.
 _FRAME = "for (let i = 0; i < 2; i++) await new Promise((resolve) => requestAnimationFrame(resolve));"
-# From opening the page to the first line; BertViz draws all lines at once.
+# This script measures from opening the page to the first line; BertViz draws all lines at once.
 _BERTVIZ_PAINTED = f"""
 async () => {{
   while (!document.querySelector('line')) await new Promise((resolve) => setTimeout(resolve, 2));
@@ -74,7 +74,7 @@ async ([action, label]) => {{
   return performance.now() - start;
 }}
 """
-# Size of the body of the latest response with a layer.
+# This script returns the size of the body of the latest response with a layer.
 _FETCHED = """
 () => {
   const every = performance.getEntriesByType('resource').map((one) => [one.name, one.encodedBodySize]);
@@ -141,7 +141,7 @@ def lines() -> Iterator[Line]:
         yield from _head_view_lines(theirs, ours, size)
         cell = (
             checkpoint.trace(text_of(128)).head_view(0, range(12))._repr_html_()
-        )  # all lines, as in BertViz
+        )  # draw all lines, as in BertViz
         Path(folder, "cell.html").write_text(f"<!doctype html><meta charset=utf-8>{cell}", encoding="utf-8")
         yield from _notebook_lines(theirs, _cells(browser, f"{files}/cell.html"), len(cell), size)
         theirs, ours = _paired(browser, f"{files}/model.html", origin, 64, "Model view", "", False)
@@ -243,7 +243,7 @@ def _at_table(browser: Any, origin: str, tokens: int) -> tuple[Any, list[int]]:
     events.send("Network.enable")
     events.on("Network.webSocketFrameReceived", lambda event: sent.append(_size(event["response"])))
     events.on("Network.loadingFinished", lambda event: sent.append(int(event["encodedDataLength"])))
-    heads = ".".join(str(head) for head in range(1, 13))  # all lines, as in BertViz
+    heads = ".".join(str(head) for head in range(1, 13))  # draw all lines, as in BertViz
     query = {"a": text_of(tokens), "show": "table", "layer": "1", "heads": heads}
     page.goto(f"{origin}/attention?{urllib.parse.urlencode(query)}")
     page.get_by_text("Row sum", exact=False).or_(page.get_by_test_id("stDataFrame")).first.wait_for()

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from bert_probe import notebook
 from bert_probe.core import extras
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.external_attention import from_attention, layers_of
 from bert_probe.model.trace import Array, Trace, resolve_index
-from bert_probe.notebook import views
-from bert_probe.notebook.views import Frame, HeadView
+from bert_probe.notebook import Frame, HeadView
 
 if TYPE_CHECKING:
     from IPython.display import HTML
@@ -77,9 +77,11 @@ def head_view(
         layers = picture.included(include_layers)
         initial_layer = layers[0] if layer is None else resolve_index(layer, picture.layers, "layer")
         if initial_layer not in layers:
-            raise SelectionError(f"Layer {initial_layer} is not in include_layers: {layers}.")
+            raise SelectionError(
+                f"initial_layer must be one of include_layers ({layers}), not {initial_layer}."
+            )
         trace = picture.trace(layers, numbered=True)
-        view = views.head_view(
+        view = notebook.head_view(
             trace, layers.index(initial_layer), range(trace.heads) if heads is None else list(heads)
         )
         return (
@@ -124,7 +126,7 @@ def model_view(
     )
 
     def frame(picture: _ConvertedAttention) -> Frame:
-        view = views.model_view(picture.trace(picture.included(include_layers), include_heads))
+        view = notebook.model_view(picture.trace(picture.included(include_layers), include_heads))
         return replace(view, page=replace(view.page, theme=display_mode))
 
     return _display([frame(picture) for picture in pictures], html_action)
@@ -135,7 +137,7 @@ class _ConvertedAttention:
     """The converted attention for one figure.
 
     Attributes:
-        name: names of the kinds of attention, such as "encoder and cross"; "" for a model with one kind.
+        name: names of the kinds of attention, such as "encoder and cross"; "" for a model with only one kind.
         weights: attention weights, one array of shape [head, query, key] per layer.
         tokens: one token per query.
         sentence_b_start: position of the first token of the second text; None for a single text.
@@ -183,7 +185,10 @@ class _ConvertedAttention:
 def _describe_subset(noun: str, indices: Sequence[int], count: int) -> Iterator[str]:
     """Yield a description of the selected layers or heads (from 1); yield nothing if all are selected."""
     if list(indices) != list(range(count)):
-        yield f"{noun}s {', '.join(str(index + 1) for index in indices)} of {count} as 1 to {len(indices)}"
+        yield (
+            f"{noun}s {', '.join(str(index + 1) for index in indices)} of {count}, numbered 1 to "
+            f"{len(indices)}"
+        )
 
 
 def _pictures(
@@ -223,14 +228,16 @@ def _encoder_decoder_pictures(
     decoder_tokens: Sequence[str] | None,
     convert: Callable[[Sequence[str]], list[str]],
 ) -> list[_ConvertedAttention]:
-    """Return one figure if all kinds of attention have equal numbers of layers and heads, else one each."""
+    """Return one figure per kind of attention, or a single figure if all have the same numbers of heads.
+
+    A single figure also requires equal numbers of layers."""
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),
         "decoder_tokens": (decoder_tokens, decoder is not None or cross is not None),
     }
     for name, (tokens, is_needed) in needed.items():
         if is_needed and tokens is None:
-            raise ShapeError(f"There are no {name}. Pass one token for each query.")
+            raise ShapeError(f"{name} is missing. Pass one token for each query.")
     decoder_names, encoder_names = convert(decoder_tokens or []), convert(encoder_tokens or [])
     kinds = {
         name: layers_of(attention)
@@ -270,7 +277,8 @@ def _blocks(
         combined,
         [*decoder_names, *encoder_names],
         len(decoder_names),
-        f"A is the decoder's tokens, B the encoder's. Attention: {legend}.",
+        "Sentence A consists of the decoder's tokens, sentence B of the encoder's tokens. Attention: "
+        f"{legend}.",
     )
 
 

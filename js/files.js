@@ -30,7 +30,7 @@ const FILES = {
  */
 
 /**
- * The SVG of base64-encoded payloads, and the pixel ratio for a PNG.
+ * Returns the SVG of base64-encoded payloads, and the pixel ratio for a PNG.
  *
  * @param {string[]} payloads
  * @param {RenderOptions} options

@@ -118,7 +118,7 @@ def start(image: Image, folder: Path, port: int) -> subprocess.Popen[bytes]:
     """Start the entry point in the same way as the container."""
     variables = {name: value.replace(PREFIX, f"{folder}{PREFIX}") for name, value in image.variables.items()}
     variables["PATH"] = variables["PATH"].replace("$PATH", os.environ["PATH"])
-    variables["LD_LIBRARY_PATH"] = str(folder / "python" / "lib")  # libraries of the copied Python
+    variables["LD_LIBRARY_PATH"] = str(folder / "python" / "lib")  # The libraries of the copied Python.
     command = ["unshare", "--mount", "sh", "-ec", _ISOLATE, "sh", *image.entry_point]
     return subprocess.Popen(command, env=variables | {"PORT": str(port)}, cwd="/")
 

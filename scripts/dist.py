@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ("build==1.6.1", "twine==7.0.0")
-INSTALLATIONS = (("wheel", ""), ("wheel", "[app]"), ("sdist", "[model]"))
+INSTALLATIONS = (("wheel", ""), ("wheel", "[app]"), ("wheel", "[all]"), ("sdist", "[model]"))
 """Distributions to install, each with its extras."""
 
 

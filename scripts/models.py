@@ -1,4 +1,4 @@
-"""Write docs/models.md: what works with which model type, measured on tiny checkpoints.
+"""Write docs/models.md: the features that work with each model type, measured on tiny checkpoints.
 
 .venv/bin/python scripts/models.py
 """

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-# pip's option -> uv's environment variable, and the separator if the variable accepts several values.
+# For each option of pip: uv's environment variable, and the separator if it accepts several values.
 VARIABLES = {
     "index-url": ("UV_DEFAULT_INDEX", None),
     "extra-index-url": ("UV_INDEX", " "),
@@ -79,7 +79,7 @@ TEST_PACKAGES = (
 
 
 def pip_options(lines: Iterable[str]) -> dict[str, str]:
-    """Return name → value for the options of `pip install`, from the lines that `pip config list` prints.
+    """Return the options of `pip install` by name, from the lines that `pip config list` prints.
 
     The section for a command overrides the global section, and an environment variable overrides both.
     """
@@ -102,8 +102,7 @@ def uv_environment(options: dict[str, str]) -> dict[str, str] | None:
         elif option not in IRRELEVANT:
             return None
     if "UV_INDEX" in variables:
-        # pip takes the best version from all indexes; by default, uv stops at the first index with the
-        # package.
+        # pip takes the best version from all indexes; by default, uv stops at the first index with a package.
         variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     return variables
 
@@ -142,7 +141,7 @@ def install_with_uv(arguments: list[str]) -> bool:
         command += ["--constraint", path]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr or ():
-            if not line.startswith(" + "):  # skips the list of installed packages
+            if not line.startswith(" + "):  # do not print the list of installed packages
                 print(line, end="", file=sys.stderr, flush=True)
     return process.returncode == 0
 

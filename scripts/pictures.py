@@ -60,7 +60,7 @@ def show_words(page: Page) -> None:
 
 
 @dataclass(frozen=True)
-class Picture:
+class ReadmePicture:
     """A screenshot of a page.
 
     Attributes:
@@ -79,21 +79,21 @@ class Picture:
 
 
 PICTURES = {
-    "overview": Picture("overview", BANK),
-    "heads": Picture("attention", {**GROUND, "layer": "2", "heads": "3.9.10", "pins": "query.9"}),
-    "model": Picture("attention", {**GROUND, "show": "model", "layer": "3"}),
-    "steps": Picture("steps", {**GROUND, "layer": "2", "head": "3"}),
-    "compare": Picture("compare", CUP),
-    "patching": Picture("compare", CUP, top="Activation patching"),
-    "why": Picture("answer", CAT, top="Attribution: what does the answer depend on?"),
-    "similarity": Picture("similarity", CUP),
-    "context": Picture("context", height=1160),
-    "map": Picture("map", BANK, show_words),
-    "embeddings": Picture("embeddings", GROUND),
-    "train": Picture("train", prepare=train, top="Result"),
-    "positions": Picture("positions"),
-    "corpus": Picture("corpus", prepare=build_store),
-    "search": Picture("search", top="Why this document?"),
+    "overview": ReadmePicture("overview", BANK),
+    "heads": ReadmePicture("attention", {**GROUND, "layer": "2", "heads": "3.9.10", "pins": "query.9"}),
+    "model": ReadmePicture("attention", {**GROUND, "show": "model", "layer": "3"}),
+    "steps": ReadmePicture("steps", {**GROUND, "layer": "2", "head": "3"}),
+    "compare": ReadmePicture("compare", CUP),
+    "patching": ReadmePicture("compare", CUP, top="Activation patching"),
+    "why": ReadmePicture("answer", CAT, top="Attribution: what does the prediction depend on?"),
+    "similarity": ReadmePicture("similarity", CUP),
+    "context": ReadmePicture("context", height=1160),
+    "map": ReadmePicture("map", BANK, show_words),
+    "embeddings": ReadmePicture("embeddings", GROUND),
+    "train": ReadmePicture("train", prepare=train, top="Result"),
+    "positions": ReadmePicture("positions"),
+    "corpus": ReadmePicture("corpus", prepare=build_store),
+    "search": ReadmePicture("search", top="Why this document?"),
 }
 """File name without ending → picture."""
 
@@ -116,7 +116,7 @@ def take(page: Page, origin: str, name: str) -> None:
     if picture.top:
         heading = page.get_by_role("heading", name=picture.top, exact=True)
         heading.evaluate(_SCROLL)
-        wait_until_ready(page)  # charts that come into view change the layout
+        wait_until_ready(page)  # wait, because charts that become visible change the layout
         heading.evaluate(_SCROLL)
     path = FOLDER / f"{name}.png"
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")

@@ -151,7 +151,7 @@ def _values(kind: FieldType) -> str:
 
 
 def _attributes(question: type) -> dict[str, str]:
-    """Return field → description from the section "Attributes" of the docstring."""
+    """Return the descriptions of fields, by name, from the section "Attributes" of the docstring."""
     _, _, section = (inspect.getdoc(question) or "").partition("\nAttributes:\n")
     section = section.partition("\n\n")[0]
     entries = re.findall(r"^    ([\w, ]+): (.*(?:\n        .*)*)", section, re.MULTILINE)
@@ -159,7 +159,7 @@ def _attributes(question: type) -> dict[str, str]:
 
 
 def _meaning(question: type[Question], name: str) -> str:
-    """Return the meaning of a field; if a docstring only refers to another question, the text there."""
+    """Return the meaning of a field; follow a docstring that refers to another question."""
     meaning = next((text for base in question.__mro__ if (text := _attributes(base).get(name))), "")
     reference = re.fullmatch(r"see `(\w+)`\.", meaning)
     if reference is None:

@@ -49,7 +49,7 @@ def citation() -> tuple[str, str]:
 
 
 def prepared(version: str, day: str) -> dict[str, str]:
-    """Return file → new content for each file that contains the version.
+    """Return the new content of each file that contains the version, by file.
 
     Raises:
         ValueError: the version is invalid or not newer, or the changelog has no unreleased changes.

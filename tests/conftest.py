@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 
 # Set these variables before huggingface_hub and tokenizers are imported, because they are read only once.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -25,6 +26,9 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import families, trained
 from tests.helpers.gate import PROVE
+
+# JupyterLab installs this package, whose grammar jsonschema would compile for seconds in each test process.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # A background process ignores SIGINT, and its child processes would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Tests of the tolerances in `helpers.exactness`: which differences pass and which fail."""
+"""Tests of the tolerances in `helpers.exactness`, with differences that pass and differences that fail."""
 
 from pathlib import Path
 from typing import Any

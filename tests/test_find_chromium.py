@@ -1,4 +1,4 @@
-"""The browser for `make test`: finding it, installing it with a possibly busy apt-get, and error messages."""
+"""Finding or installing the browser for `make test`, also if apt-get is busy, and the error messages."""
 
 from __future__ import annotations
 

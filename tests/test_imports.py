@@ -91,7 +91,6 @@ def test_command_list_imports_no_command(arguments: list[str]) -> None:
         "bert_probe.core.extras",
         "bert_probe.errors",
         "bert_probe.runtime",
-        "bert_probe.runtime.imports",
         "bert_probe.runtime.terminal",
     }
 

@@ -43,7 +43,7 @@ def build(folder: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Delete a site that was built before; any other folder with content is refused."""
+    """Delete a site that was built earlier; raise an error for any other folder with content."""
     if folder.exists() and any(folder.iterdir()) and not (folder / "assets/site.css").exists():
         sys.exit(f"{folder} is not empty and was not built by this command. Name another folder.")
     shutil.rmtree(folder, ignore_errors=True)

@@ -63,7 +63,7 @@ _SHORT: Final = {
 def all_sources() -> tuple[str, ...]:
     """Return the paths of all documents, relative to the repository."""
     listed = [OVERVIEW, *(source for group in GROUPS.values() for source in group)]
-    # New documents are added at the end, so that none is missing.
+    # Add all other documents at the end, so that no new document is missing.
     unlisted = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
     return tuple(dict.fromkeys([*listed, *unlisted]))
 
@@ -87,7 +87,7 @@ class Heading:
     anchor: str
 
 
-class Document:
+class SiteDocument:
     """A Markdown file as a page of the site.
 
     Args:
@@ -165,7 +165,7 @@ class Document:
         target = self._resolve(name)
         if target in all_sources():
             return self._relative(page_path(target)) + (f"#{anchor}" if anchor else "")
-        # The site does not contain the other files of the repository.
+        # Link to the repository, because the site does not contain its other files.
         return ""
 
     def _resolve(self, address: str) -> str:
@@ -189,7 +189,7 @@ def write_documents(folder: Path) -> list[SitePage]:
     Args:
         folder: the root of the site.
     """
-    documents = [Document(source) for source in all_sources()]
+    documents = [SiteDocument(source) for source in all_sources()]
     sections = [
         {
             "id": f"{document.path}#{section['anchor']}",
@@ -212,7 +212,7 @@ def write_documents(folder: Path) -> list[SitePage]:
     return [_page(document, documents) for document in documents]
 
 
-def _page(document: Document, documents: Sequence[Document]) -> SitePage:
+def _page(document: SiteDocument, documents: Sequence[SiteDocument]) -> SitePage:
     fields = {
         "navigation": _navigation(document, documents),
         "contents": _contents(document),
@@ -233,7 +233,7 @@ def _without_dead_links(body: str) -> str:
     return re.sub(r'<a href="">(.*?)</a>', r"\1", body, flags=re.DOTALL)
 
 
-def _navigation(current: Document, documents: Sequence[Document]) -> str:
+def _navigation(current: SiteDocument, documents: Sequence[SiteDocument]) -> str:
     by_source = {document.source: document for document in documents}
     listed = {source for sources in GROUPS.values() for source in sources} | {OVERVIEW}
     groups: dict[str, Sequence[str]] = {"": (OVERVIEW,), **GROUPS}
@@ -247,13 +247,13 @@ def _navigation(current: Document, documents: Sequence[Document]) -> str:
     return "".join(parts)
 
 
-def _item(document: Document, current: Document) -> str:
+def _item(document: SiteDocument, current: SiteDocument) -> str:
     mark = ' aria-current="page"' if document is current else ""
     address = posixpath.relpath(document.path, posixpath.dirname(current.path))
     return f'<li><a href="{address}"{mark}>{html.escape(document.name)}</a></li>'
 
 
-def _contents(document: Document) -> str:
+def _contents(document: SiteDocument) -> str:
     headings = [heading for heading in document.headings if heading.level == 2]
     if len(headings) < 3:
         return ""

@@ -110,7 +110,7 @@ def write_gallery(
 def _write_thumbnail(path: Path, png: bytes) -> None:
     image = Image.open(io.BytesIO(png)).convert("RGB")
     height = round(image.height * THUMBNAIL_WIDTH / image.width)
-    # Very small figures are not enlarged.
+    # Do not enlarge very small figures.
     if image.width > THUMBNAIL_WIDTH:
         image = image.resize((THUMBNAIL_WIDTH, height), Image.Resampling.LANCZOS)
     image.crop((0, 0, image.width, min(image.height, round(image.width * 0.72)))).save(

@@ -76,7 +76,7 @@ ENTRIES: Final = (
     GalleryEntry(
         "pronoun",
         "Which heads connect a pronoun with its name?",
-        "The attention from “her” to “Alice” in every head of every layer; the darkest cells connect them.",
+        "The attention from “her” to “Alice” in every head of every layer; the largest weights connect them.",
         "Lewis Carroll, Alice’s Adventures in Wonderland, 1865",
         ("find", _ALICE, "--query", "her", "--key", "Alice"),
         _load(_ALICE),
@@ -115,7 +115,7 @@ ENTRIES: Final = (
     GalleryEntry(
         "ablation",
         "What changes if a head is switched off",
-        "Each cell switches off one head: the darker, the more the vectors of the last layer change.",
+        "Each cell switches off one head, and shows how much the vectors of the last layer change.",
         "Leo Tolstoy, Anna Karenina, 1878, translated by Constance Garnett, 1901",
         ("ablate-each", _HAPPY),
         _load(_HAPPY),

@@ -37,7 +37,7 @@ class SitePage:
         description: one sentence for search engines and link previews.
         body: the content of `main` as HTML.
         scripts: names of the scripts of this page in `assets`.
-        styles: further HTML of the head.
+        styles: additional HTML for the head of the page.
         runs_wasm: whether the page compiles WebAssembly.
         kind: class of the body.
     """

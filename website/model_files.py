@@ -1,4 +1,4 @@
-"""The files that the playground downloads: the model, its runtime, its tokenizer, and reference scores.
+"""The files that the playground downloads: the model, the runtime, the tokenizer, and reference scores.
 
 Every file is compressed with gzip, and its name contains a part of its digest, so that browsers can keep it.
 """

@@ -16,7 +16,7 @@ from website.precision import Precision
 _COMPONENTS: Final = ("head_view", "model_view", "matrix", "strip")
 
 
-class Example(NamedTuple):
+class PlaygroundExample(NamedTuple):
     """Texts that fill the form, and the view that shows them."""
 
     name: str
@@ -26,25 +26,27 @@ class Example(NamedTuple):
 
 
 EXAMPLES: Final = (
-    Example(
+    PlaygroundExample(
         "Full or empty",
         "I poured water from the bottle into the cup until it was full.",
         "I poured water from the bottle into the cup until it was empty.",
         "heads",
     ),
-    Example(
+    PlaygroundExample(
         "Two pythons",
         "The coolest programming language is Python",
         "Python can be aggressive sometimes during hunting",
         "similarity",
     ),
-    Example(
+    PlaygroundExample(
         "Paraphrase",
         "President greets the press in Chicago",
         "Obama speaks to media in Illinois",
         "sentences",
     ),
-    Example("Subword tokens", "Mehdi Wolpertinger moved to Tallahassee unexpectedly.", "", "tokens"),
+    PlaygroundExample(
+        "Subword tokens", "Mehdi Wolpertinger moved to Tallahassee unexpectedly.", "", "tokens"
+    ),
 )
 
 

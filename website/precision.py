@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +13,7 @@ import onnxruntime
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.sample_data import everyday_topics
 from website.onnx_model import OUTPUTS, WEIGHTS_FILE, OnnxModel
@@ -27,11 +27,11 @@ class Precision:
     """The largest absolute differences between the exported model and the library.
 
     Attributes:
-        attention: of attention weights.
-        hidden: of hidden states after the embeddings and after each layer.
+        attention: difference of attention weights.
+        hidden: difference of hidden states after the embeddings and after each layer.
         hidden_largest: the largest absolute hidden state, for comparison.
-        vectors: of queries, keys and values.
-        cosine: of the cosine of each sentence with the next one.
+        vectors: difference of queries, keys and values.
+        cosine: difference of the cosines of consecutive sentences.
         sentences: number of sentences.
     """
 
@@ -55,7 +55,7 @@ def measure(model: OnnxModel, checkpoint: Checkpoint) -> Precision:
         (Path(folder) / "model.onnx").write_bytes(model.graph)
         (Path(folder) / WEIGHTS_FILE).write_bytes(model.weights)
         session = onnxruntime.InferenceSession(Path(folder) / "model.onnx")
-    runs = [run(session, trace.encoding.ids) for trace in traces]
+    runs = [run(session, trace.encoding) for trace in traces]
     differences: dict[str, float] = dict.fromkeys(("attention", "hidden", "vectors"), 0.0)
     for trace, (hidden, queries, keys, values) in zip(traces, runs, strict=True):
         exact = np.stack([trace.attention(layer) for layer in range(trace.layers)])
@@ -75,9 +75,10 @@ def measure(model: OnnxModel, checkpoint: Checkpoint) -> Precision:
     )
 
 
-def run(session: onnxruntime.InferenceSession, ids: Sequence[int]) -> tuple[Array, ...]:
-    """Return the outputs of the exported model for the ids of one text, in the order of `OUTPUTS`."""
-    inputs = {"ids": np.array(ids, np.int64), "segments": np.zeros(len(ids), np.int64)}
+def run(session: onnxruntime.InferenceSession, encoding: Encoding) -> tuple[Array, ...]:
+    """Return the outputs of the exported model for a text or a pair of texts, in the order of `OUTPUTS`."""
+    segments = [token.segment for token in encoding.tokens]
+    inputs = {"ids": np.array(encoding.ids, np.int64), "segments": np.array(segments, np.int64)}
     return tuple(session.run(list(OUTPUTS), inputs))
 
 
@@ -98,7 +99,7 @@ def cosine(a: Array, b: Array) -> float:
 
 
 def _qkv(trace: Trace) -> tuple[Array, Array, Array]:
-    assert trace.q is not None  # A BERT encoder exposes all three.
+    assert trace.q is not None  # not None, because a BERT encoder exposes queries, keys and values
     assert trace.k is not None
     assert trace.v is not None
     return trace.q, trace.k, trace.v

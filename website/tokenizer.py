@@ -1,7 +1,7 @@
 """The data of a WordPiece tokenizer for the browser.
 
-The classes of characters are measured with the tokenizer itself, character by character, because its version
-of Unicode differs from those of browsers.
+The classes of characters are determined with the tokenizer itself, character by character, because its
+Unicode version differs from those of browsers.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ def _characters() -> dict[str, Any]:
 def _normalize_each(characters: Sequence[str], step: str) -> list[str]:
     """Return each character after one step of BERT's normalizer."""
     normalizer = BertNormalizer(**{name: name == step for name in _STEPS})
-    # One call is much faster than a million calls. No step changes the separator or the characters next to
-    # it.
+    # One call is much faster than a million calls. No step changes the separator or adjacent characters.
     results: list[str] = normalizer.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
     place = characters.index(_SEPARATOR)
     return [*results[:place], normalizer.normalize_str(_SEPARATOR), *results[place + 2 :]]

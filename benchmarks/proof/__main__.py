@@ -59,7 +59,7 @@ _MAX_FAILURES = 30
 """Maximum number of failures of a theme in the report."""
 
 _PROOF = Path(__file__).parents[1] / "PROOF.md"
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_SUBREAPER = 36  # value of PR_SET_CHILD_SUBREAPER in prctl(2)
 
 
 @dataclass
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
         _run(options.themes[0], options.scale, options.within)
         return 0
     _adopt()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # runs the clean-up handlers
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # exit normally, so that the clean-up handlers run
     results = []
     for name in options.themes or SECONDS:
         print(f"{name}: at most {_budget(name, options.scale) + _GRACE:.0f} s", flush=True)
@@ -107,7 +107,7 @@ def _budget(name: str, scale: float) -> float:
 def _run(name: str, scale: float, folder: Path) -> None:
     """Run a theme, and write its results to the original standard output."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # redirects all other output to standard error
+    os.dup2(2, 1)  # redirect all other output to standard error
 
     def send(kind: str, content: object) -> None:
         output.write(json.dumps([kind, content]) + "\n")

@@ -37,7 +37,7 @@ def lines(run: Run) -> Iterator[Line]:
 def _fuzzed(run: Run) -> Line:
     with running_app.started(run.folder / "app.log") as app:
         session = Session()
-        session.trust_env = False  # ignore proxies in the environment
+        session.trust_env = False  # do not use the proxies that the environment configures
 
         def send(method: str, path: str, body: bytes, headers: dict[str, str]) -> Response:
             address = f"{app.origin}{path}"

@@ -168,7 +168,7 @@ def _end(folder: Path, reference: Path) -> tuple[str, str]:
         text = str(error)
         sentence = "\n" not in text and text.endswith(".") and len(text) < 2_000
         return ("refused", text) if sentence else ("wrong", f"no sentence: {text}")
-    except BaseException as error:  # any other exception is a failure
+    except BaseException as error:  # Any exception other than an error of BERT Probe is a failure.
         return "raised", f"{type(error).__name__}: {error}"
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return _compared(trace.vectors(-1), reference)

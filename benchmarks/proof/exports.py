@@ -94,7 +94,8 @@ def _look(run: Run, browser: Any, file: Path, text: str) -> None:
         page.evaluate("new Promise(requestAnimationFrame)")
         if page.evaluate("window.__pwned") is not None:
             problems.append("a script of the text ran")
-    except Exception as error:  # Playwright's types are not in a public module
+    except Exception as error:
+        # Catch all exceptions, because Playwright's exception types are not in a public module.
         problems.append(f"{type(error).__name__}: {error}")
     finally:
         page.close()

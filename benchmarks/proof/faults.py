@@ -251,7 +251,7 @@ def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
             refused = "is being written by another command|already exists"
             statuses = sorted(status for status, _ in endings)
             if name == "corpus run" and statuses == [0, 0]:
-                continue  # the second command has found the complete store of the first
+                continue  # success, because the second command found the complete store of the first
             if statuses != [0, 2] or not any(re.search(refused, error) for _, error in endings):
                 run.failed(f"two of {name}: {endings}")
     if left := [path.name for path in out.iterdir() if path.name.startswith(".")]:
@@ -287,10 +287,10 @@ def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
         for _ in range(2)
     ]
     for process in processes:
-        assert process.stderr is not None  # subprocess.PIPE
+        assert process.stderr is not None  # not None, because the process was started with a pipe
         process.stderr.readline()
     for process in processes:
-        assert process.stdin is not None  # subprocess.PIPE
+        assert process.stdin is not None  # not None, because the process was started with a pipe
         process.stdin.write("\n")
         process.stdin.flush()
     ended = [process.communicate(timeout=_SECONDS)[1] for process in processes]
@@ -409,7 +409,7 @@ def _homeless(run: Run, folder: Path) -> tuple[str, str, str]:
         if status or error:
             run.failed(f"{name}: status {status}, {error[-300:]}")
     with running_app.started(HOME="/nowhere/home", TMPDIR="/nowhere/tmp"):
-        pass  # the context raises an error unless the app responds
+        pass  # on exit, the context raises an error unless the app responds
     if len(printed) != 1:
         run.failed("Without HOME and TMPDIR a command prints something else.")
     return "No HOME, no TMPDIR", "a command in /, and the app", "same table, app responds"
@@ -500,7 +500,7 @@ def _ended_app(run: Run, folder: Path) -> tuple[str, str, str]:
     from benchmarks.proof.session import Session
 
     with running_app.started() as app, Session(app.port) as session:
-        session.ask("heads", a=TEXT, heads_part="many", model=str(folder))  # do not wait for the response
+        session.ask("heads", a=TEXT, heads_part="many", model=str(folder))  # the response is not awaited
         return _terminated(
             run, app.process.pid, app.process.wait, "the app while a page computes", lambda: None
         )

@@ -248,7 +248,7 @@ def _asked(port: int, request: bytes) -> Answer | None:
             connection.sendall(request)
             while len(received) < _MOST_BYTES and (block := connection.recv(1 << 16)):
                 received += block
-        except OSError:  # the connection is closed or idle, so the response is complete
+        except OSError:  # The connection is closed or idle, so the response is complete.
             pass
     head, _, body = received.partition(b"\r\n\r\n")
     first = re.match(rb"HTTP/1\.[01] (\d{3})", head)

@@ -20,7 +20,7 @@ from bert_probe.server.asgi import FRONT_PAGE
 
 
 class Session:
-    """A connection to the app like that of a browser page.
+    """A WebSocket connection to the app, as a browser page opens it.
 
     Attributes:
         messages: Messages from the last run of the page's script.

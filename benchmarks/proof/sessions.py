@@ -44,11 +44,11 @@ BOUND = shared_cache.TRACE_BYTES + shared_cache.ANSWER_BYTES + READERS * SESSION
 _NAMES = ("boat", "river", "bridge", "window", "garden", "forest", "street", "letter", "kitchen", "market")
 
 
-class Crowd:
+class SessionLoad:
     """The results of all simulated users.
 
     Attributes:
-        took: Page -> response times in seconds.
+        took: Response times in seconds, by page.
         wrong: Descriptions of wrong results.
     """
 
@@ -118,11 +118,11 @@ def lines(run: Run) -> Iterator[Line]:
     log = run.folder / "app.log"
     with running_app.started(log) as app:
         server = psutil.Process(app.process.pid)
-        with Session(app.port) as first:  # imports modules and opens the model
+        with Session(app.port) as first:  # the first session imports modules and opens the model
             for page in PAGES:
                 first.open(page, 300)
         warm = server.memory_info().rss
-        crowd = Crowd(load(), app.port, time.monotonic() + seconds)
+        crowd = SessionLoad(load(), app.port, time.monotonic() + seconds)
         readers = run.times(READERS)
         memory = _memory_while(crowd, server, readers)
         yield from _answers(run, crowd, f"{readers} readers for {seconds} s")
@@ -130,7 +130,7 @@ def lines(run: Run) -> Iterator[Line]:
         yield _killed(run, app.port, server)
 
 
-def _memory_while(crowd: Crowd, server: psutil.Process, readers: int) -> list[int]:
+def _memory_while(crowd: SessionLoad, server: psutil.Process, readers: int) -> list[int]:
     """Record the memory of the server in bytes every second."""
     memory = []
     with ThreadPoolExecutor(readers) as pool:
@@ -143,7 +143,7 @@ def _memory_while(crowd: Crowd, server: psutil.Process, readers: int) -> list[in
     return memory
 
 
-def _answers(run: Run, crowd: Crowd, who: str) -> Iterator[Line]:
+def _answers(run: Run, crowd: SessionLoad, who: str) -> Iterator[Line]:
     for wrong in crowd.wrong:
         run.failed(wrong)
     total = sum(map(len, crowd.took.values()))

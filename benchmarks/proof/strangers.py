@@ -68,10 +68,11 @@ def lines(run: Run) -> Iterator[Line]:
         run.folder / "app.log", cwd=folders["current"], options=options, **variables
     ) as app:
         server = psutil.Process(app.process.pid)
-        with Session(app.port, "198.51.100.1") as first:  # imports modules and opens the model
+        # the first session imports modules and opens the model
+        with Session(app.port, "198.51.100.1") as first:
             for page in PAGES:
                 first.open(page, 300)
-        crowd = Crowd(run, app.port, server)
+        crowd = PublicServerLoad(run, app.port, server)
         yield from crowd.lines()
         yield _hostile_pages(run, app.port)
         yield _hostile_requests(run, app.origin)
@@ -81,7 +82,7 @@ def lines(run: Run) -> Iterator[Line]:
     yield _written(run, before, _files(watched))
 
 
-class Crowd:
+class PublicServerLoad:
     """The results of all users."""
 
     def __init__(self, run: Run, port: int, server: psutil.Process) -> None:
@@ -280,7 +281,7 @@ def _many_sessions(run: Run, port: int) -> Line:
     )
 
 
-def _memory(run: Run, crowd: Crowd, server: psutil.Process) -> Line:
+def _memory(run: Run, crowd: PublicServerLoad, server: psutil.Process) -> Line:
     peak = max(crowd.peak, server.memory_info().rss)
     grown = peak - crowd.warm
     if grown > MEMORY:

@@ -58,7 +58,7 @@ def _library(run: Run, own: Checkpoint, hostile: list[str]) -> Line:
                 if checkpoint is own:
                     _commanded(run, own, text, outcome, apart=number % every == 0)
                     refused += isinstance(outcome, TextError)
-            except Exception as error:  # any exception is a failure
+            except Exception as error:  # Any unexpected exception is a failure of the test.
                 run.failed(f"{checkpoint.description.name}, {text[:100]!r}: {type(error).__name__}: {error}")
         done += 1
     return Line(

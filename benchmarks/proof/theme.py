@@ -40,7 +40,7 @@ class Run:
         return max(1, round(count * self.scale))
 
     def lots(self, name: str) -> random.Random:
-        """Return a random generator seeded by a name, so that it is the same in every run."""
+        """Return a random generator seeded by a name, which gives the same numbers in every run."""
         return random.Random(f"{self.seed} {name}")
 
     def failed(self, failure: str) -> None:

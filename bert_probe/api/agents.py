@@ -53,7 +53,7 @@ _ROW_ARGUMENTS: Final[dict[str, Schema]] = {
     "picture": {
         "type": "boolean",
         "default": False,
-        "description": "Whether to also return the picture of the result as PNG, if it has one.",
+        "description": "Whether to also return a PNG picture of the result, if there is one.",
     },
 }
 _OUTPUT_SCHEMA: Final[Schema] = {
@@ -61,9 +61,9 @@ _OUTPUT_SCHEMA: Final[Schema] = {
     "required": ["columns", "rows", "first_row", "provenance"],
     "properties": {
         **schema.TABLE["properties"],
-        "rows": {"type": "integer", "description": "Number of rows of the complete table."},
+        "rows": {"type": "integer", "description": "Number of rows in the complete table."},
         "first_row": {"type": "integer", "description": "Number of the first row returned, from 1."},
-        "more": {"type": "string", "description": "How to get the next rows."},
+        "more": {"type": "string", "description": "Instructions for requesting the next rows."},
     },
 }
 
@@ -100,7 +100,7 @@ def select_rows(result: Result, first_row: int, max_rows: int) -> dict[str, Any]
     """
     frame = formats.build_table(result)
     if first_row > max(1, len(frame)):
-        raise SelectionError(f"first_row must be 1 to {len(frame)}, not {first_row}.")
+        raise SelectionError(f"first_row must be from 1 to {len(frame)}, not {first_row}.")
     max_rows = max(1, min(max_rows, MAX_CELLS // max(1, frame.shape[1])))
     part: pd.DataFrame = frame.iloc[first_row - 1 : first_row - 1 + max_rows]
     part.attrs = frame.attrs
@@ -261,7 +261,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         sentence = f"In the message {error}."
         try:
             return _error(INVALID_REQUEST, sentence, json.loads(line))
-        except (ValueError, RecursionError):  # the line has a syntax error after the duplicate key
+        except (ValueError, RecursionError):  # The line has a syntax error after the duplicate key.
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
         return _error(PARSE_ERROR, "The message is nested too deeply. Use fewer nested arrays and objects.")
@@ -270,7 +270,9 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
     try:
         json.dumps(message, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        sentence = "The message contains half a surrogate pair, which is not a character. Write both halves."
+        sentence = (
+            "The message contains half of a surrogate pair, which is not a character. Send both halves."
+        )
         return _error(INVALID_REQUEST, sentence, message)
     try:
         parsed = types.jsonrpc_message_adapter.validate_json(line, by_name=False)

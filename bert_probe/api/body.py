@@ -72,7 +72,7 @@ class Body:
         models: name and revision of each model; "" stands for the built-in model and for the newest revision.
         texts: (text, pair) tuples.
         sentences: the sentences of a question about many sentences; otherwise empty.
-        files: argument of the question → file.
+        files: input files, by argument of the question.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -133,7 +133,7 @@ class Body:
 
 
 def _takes_long(question: Any, arguments: Sequence[Any]) -> bool:
-    """Return whether a question takes long; questions about attention do so only with slow measures."""
+    """Return whether a question takes long. Questions about attention take long only with slow measures."""
     if not isinstance(question, Attention | AttentionLong):
         return True
     trace, measure = arguments[0], get_measure(question.measure)
@@ -179,8 +179,7 @@ def read_body(registered: RegisteredQuestion, content: Any) -> Body:
     for name in registered.file_fields & question_fields.keys():
         if question_fields[name] is not None:
             raise BodyError(
-                f"{name} is a file on the server, which only the command line and Python can set. "
-                f"Omit {name}."
+                f"{name} is the path of a file, which only the command line and Python accept. Omit {name}."
             )
     models = [body]
     if registered.inputs.models > 1:
@@ -223,13 +222,15 @@ def _check_object(where: str, value: Any, allowed: Sequence[str] | None = None) 
         raise BodyError(f"{where} must be an object, not {_preview(value)}.")
     for name in value:
         if allowed is not None and name not in allowed:
-            raise BodyError(f"{where} has no member {_preview(name)}. Allowed members: {', '.join(allowed)}.")
+            raise BodyError(
+                f"{where} must not have a member {_preview(name)}. Allowed members: {', '.join(allowed)}."
+            )
     return value
 
 
 def _require(body: Mapping[str, Any], name: str) -> None:
     if name not in body:
-        raise BodyError(f"{name} is missing. Add it.")
+        raise BodyError(f"The member {name} is missing. Add this member.")
 
 
 def _check_text(where: str, value: Any, max_length: int = MAX_CHARACTERS) -> str:
@@ -267,7 +268,7 @@ def _read_texts(
         _require(body, "text" if min_texts == 1 else "texts")
         return (_read_pair("text", {name: body[name] for name in ("text", "pair") if name in body}),)
     if "text" in body or "pair" in body:
-        raise BodyError("The body has both text and texts. Send only one of them.")
+        raise BodyError("The body has both text and texts. Send either text or texts.")
     texts = _check_list("texts", body["texts"], MAX_TEXTS if max_texts is None else max_texts)
     if len(texts) < min_texts:
         raise BodyError(f"texts has {len(texts)} entries. Send at least {min_texts}.")
@@ -307,7 +308,7 @@ def _read_files(registered: RegisteredQuestion, body: Mapping[str, Any]) -> Mapp
     files = _check_object("files", body["files"], allowed=tuple(registered.inputs.files))
     for name, file in registered.inputs.files.items():
         if file.is_required and name not in files:
-            raise BodyError(f"'files' has no entry {name!r}. Add it.")
+            raise BodyError(f"'files' has no entry {name!r}. Add this entry.")
     return {name: _read_file(name, file) for name, file in files.items()}
 
 
@@ -317,7 +318,7 @@ def _read_file(where: str, value: Any, allowed: Sequence[str] = ("file", "conten
     _require(file, "content")
     kind = file.get("kind")
     if kind is not None and kind not in KINDS:
-        raise BodyError(f"kind of {where} must be {', '.join(KINDS)}, not {_preview(kind)}.")
+        raise BodyError(f"kind of {where} must be one of {', '.join(KINDS)}, not {_preview(kind)}.")
     content = _check_text(f"content of {where}", file["content"], MAX_BODY_BYTES)
     name = _check_text(f"file of {where}", file["file"], MAX_NAME_LENGTH)
     return BodyFile(name, content.encode("utf-8", "surrogatepass"), kind)

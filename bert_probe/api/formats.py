@@ -32,9 +32,12 @@ def choose_media_type(accept: str) -> str:
     qualities = dict(_parse_media_range(part) for part in accept.split(",") if part.strip())
     if not qualities:
         return JSON
-    best = max(FORMATS, key=lambda media: _quality(qualities, media))  # ties: `max` returns the first format
+    # If several formats are equally acceptable, `max` returns the first of them.
+    best = max(FORMATS, key=lambda media: _quality(qualities, media))
     if not _quality(qualities, best):
-        raise NotAcceptableError(f"{accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}.")
+        raise NotAcceptableError(
+            f"The format {accept[:100]!r} is not available. Accept one of {', '.join(FORMATS)}."
+        )
     return best
 
 
@@ -78,7 +81,7 @@ def build_table(result: Result) -> pd.DataFrame:
         cells += part.size
         if cells > MAX_CELLS:
             raise TooLargeError(
-                f"The table has more than {MAX_CELLS:,} cells. Request less of it, such as fewer layers, or "
-                "use the command line."
+                f"The table has more than {MAX_CELLS:,} cells. Request a smaller table, for example "
+                "fewer layers, or use the command line."
             )
     return result.joined(parts)

@@ -56,7 +56,7 @@ class RegisteredQuestion:
 
 @cache
 def registered_questions() -> Mapping[str, RegisteredQuestion]:
-    """Return name → question for all questions; the first call imports all analyses, which takes seconds."""
+    """Return all questions by name. The first call takes seconds, because it imports all analyses."""
     for module in walk_packages(analyses.__path__, f"{analyses.__name__}."):
         import_module(module.name)
     import_module("bert_probe.corpus.vector_search")

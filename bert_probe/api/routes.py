@@ -28,9 +28,9 @@ from starlette.types import Receive, Scope, Send
 
 from bert_probe.api import errors, limits
 from bert_probe.api.errors import Problem
+from bert_probe.core.extras import long_lived_imports
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.runtime.imports import long_lived_imports
 from bert_probe.runtime.jobs import SLOTS, Job
 from bert_probe.runtime.permissions import Permissions
 
@@ -64,7 +64,7 @@ class Endpoint:
         if self._method and request.method not in (self._method, "HEAD" if self._method == "GET" else ""):
             problem = Problem(
                 errors.METHOD_NOT_ALLOWED,
-                f"{request.method[:20]} is not allowed here. Use {self._method}.",
+                f"The method {request.method[:20]} is not allowed for this URL. Use {self._method}.",
                 headers={"Allow": self._method},
             )
             return problem_response(problem)
@@ -97,7 +97,7 @@ class Api:
         """Answer a question over HTTP, and record the response in the metrics."""
         name, start = request.path_params["analysis"], time.monotonic()
         if name not in await _question_names():
-            return _not_found(f"{name[:100]!r} is not a question.")
+            return _not_found(f"{name[:100]!r} is not the name of a question.")
         try:
             answer = await self._answer(name, request)
         except ClientDisconnect:
@@ -153,7 +153,7 @@ class Api:
             return JSONResponse({"status": "ready"}, headers=_NO_STORE)
         detail = "The model is being opened. Try again in a moment."
         if job is not None and job.over:
-            detail = f"Opening the model failed and is tried again: {job.error}"
+            detail = f"The model could not be opened, and the server tries again: {job.error}"
         if job is None or job.over:
             self._opening = Job("ready", _open_built_in, queued=False)
         return problem_response(Problem(errors.NOT_READY, detail, headers={"Retry-After": "1"}))
@@ -183,7 +183,7 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
     finished, disconnected = loop.create_future(), asyncio.ensure_future(_disconnected(request))
 
     def on_end() -> None:
-        with suppress(RuntimeError):  # the server may have stopped meanwhile
+        with suppress(RuntimeError):  # the server may have stopped in the meantime
             loop.call_soon_threadsafe(finished.cancel)
 
     job = Job(request.scope["path"], work, queued=False, ended=on_end)
@@ -199,8 +199,8 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
         return job.value()
     if job.error is None or isinstance(job.error, Cancelled):
         detail = (
-            f"The answer took more than {limits.MAX_ANSWER_SECONDS:.0f} seconds. "
-            "Request less, or use the command line."
+            f"The answer took more than {limits.MAX_ANSWER_SECONDS:.0f} seconds. Request a smaller "
+            "result, or use the command line."
         )
         return (
             Response(status_code=_CLIENT_CLOSED_REQUEST)
@@ -268,7 +268,7 @@ def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
         return Response(text, headers={"Cache-Control": "no-cache"}, media_type="text/javascript")
 
     async def missing(request: Request) -> Response:
-        return _not_found(f"Nothing exists at {request.url.path[:100]!r}.")
+        return _not_found(f"The path {request.url.path[:100]!r} does not exist.")
 
     monitoring: list[BaseRoute] = [
         Route("/healthz", Endpoint("GET", healthz)),
@@ -313,10 +313,13 @@ class RequestMetrics:
         with self._lock:
             counts, seconds = dict(self._counts), dict(self._seconds)
         responses = [({"analysis": name, "status": str(code)}, n) for (name, code), n in counts.items()]
-        yield from _family("api_requests_total", "counter", "Responses of the HTTP API.", responses)
+        yield from _family("api_requests_total", "counter", "Number of responses of the HTTP API.", responses)
         durations = [({"analysis": name}, duration) for name, duration in seconds.items()]
         yield from _family(
-            "api_request_seconds_total", "counter", "Total duration of these responses in seconds.", durations
+            "api_request_seconds_total",
+            "counter",
+            "Total duration of these responses, in seconds.",
+            durations,
         )
 
 
@@ -330,9 +333,11 @@ def _queues() -> Iterator[str]:
     started = [({"queue": name}, queue.taken) for name, queue in queues.items()]
     yield from _family("queue_started_total", "counter", "Jobs that have started.", started)
     waited = [({"queue": name}, queue.waited) for name, queue in queues.items()]
-    yield from _family("queue_waited_seconds_total", "counter", "Seconds that jobs have waited.", waited)
+    yield from _family(
+        "queue_waited_seconds_total", "counter", "Total time that jobs have waited, in seconds.", waited
+    )
     waiting = [({"queue": name}, queue.waiting) for name, queue in queues.items()]
-    yield from _family("queue_waiting", "gauge", "Jobs that are waiting now.", waiting)
+    yield from _family("queue_waiting", "gauge", "Number of jobs that are waiting now.", waiting)
 
 
 def _caches() -> Iterator[str]:
@@ -343,15 +348,17 @@ def _caches() -> Iterator[str]:
     yield from _family("cache_misses_total", "counter", "Cache misses.", misses)
     contents = {name: cache.held for name, cache in caches.items()}
     entries = [({"cache": name}, count) for name, (count, _) in contents.items()]
-    yield from _family("cache_entries", "gauge", "Cache entries; checkpoints are open models.", entries)
+    yield from _family(
+        "cache_entries", "gauge", "Number of cache entries; checkpoints are open models.", entries
+    )
     sizes = [({"cache": name}, size) for name, (_, size) in contents.items() if name != "checkpoints"]
-    yield from _family("cache_bytes", "gauge", "Size of the cache entries in bytes.", sizes)
+    yield from _family("cache_bytes", "gauge", "Size of the cache entries, in bytes.", sizes)
 
 
 def _memory() -> Iterator[str]:
     resident = psutil.Process().memory_info().rss
     yield from _family(
-        "resident_memory_bytes", "gauge", "Resident memory of the app in bytes.", [({}, resident)]
+        "resident_memory_bytes", "gauge", "Resident memory of the app, in bytes.", [({}, resident)]
     )
 
 
@@ -364,14 +371,15 @@ def _family(name: str, kind: str, description: str, samples: Samples) -> Iterato
         yield f"{metric}{{{pairs}}} {value:.16g}" if pairs else f"{metric} {value:.16g}"
 
 
-_CLOSE = {"Connection": "close"}  # otherwise the server would parse the unread body as a request
+# If the connection stayed open, the server would parse the unread body as a request.
+_CLOSE = {"Connection": "close"}
 
 
 class BodyReader:
     """Reads request bodies; limits the total size of incomplete bodies per client and for all clients."""
 
     def __init__(self) -> None:
-        self._bytes: Counter[str] = Counter()  # client → bytes received so far
+        self._bytes: Counter[str] = Counter()  # bytes received so far, by client
 
     async def read(self, request: Request) -> bytes | Problem:
         """Return the body of a request, or a problem if the body is too large or arrives too slowly.

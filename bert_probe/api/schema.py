@@ -109,7 +109,9 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
     return {
         "question": question_schema(registered),
         "model": _model_schema("Folder or Hub ID of the model; by default the built-in model."),
-        "revision": _name_schema("Branch, tag or commit on the hub; by default the newest."),
+        "revision": _name_schema(
+            "Branch, tag or commit on the Hub; by default the newest commit of the main branch."
+        ),
         "other_model": {
             **_object_schema({name: other[name] for name in body.model_members()}),
             "description": "The second model of the comparison.",
@@ -164,7 +166,7 @@ def _model_schema(description: str) -> Schema:
 
 
 def _pair_schema() -> Schema:
-    description = "A second text in the same input, after [SEP]."
+    description = "Second text, encoded together with the first text as a sentence pair."
     return {"anyOf": [_text_schema(), {"type": "null"}], "default": None, "description": description}
 
 
@@ -173,7 +175,7 @@ def _list_schema(items: Schema, min_items: int, max_items: int) -> Schema:
 
 
 def _file_schema(description: str, has_kind: bool = False, can_skip: bool = False) -> Schema:
-    kind = {"enum": [*KINDS, None], "default": None, "description": "Kind of the labels of a table."}
+    kind = {"enum": [*KINDS, None], "default": None, "description": "Type of the labels of a table."}
     content = _text_schema("Content of the file.", limits.MAX_BODY_BYTES)
     name = _text_schema("Name of the file; its extension determines the format.", limits.MAX_NAME_LENGTH)
     skip = {"type": "boolean", "default": False, "description": "Whether to skip rows that cannot be read."}
@@ -234,12 +236,13 @@ TABLE: Final[Schema] = {
     "properties": {
         "provenance": {
             "type": "object",
-            "description": "Model, digest of its weights, libraries, texts and question.",
+            "description": "The model, the digest of its weights, library versions, texts and question.",
             "required": ["model", "question"],
         },
         "columns": {
             "type": "object",
-            "description": "The table: name of a column → its cells, from the first row to the last.",
+            "description": "The table: each column name is mapped to the cells of the column, from "
+            "the first row to the last.",
             "additionalProperties": {"type": "array", "items": _CELL},
         },
     },
@@ -251,13 +254,16 @@ PROBLEM: Final[Schema] = {
     "required": ["type", "title", "status", "detail"],
     "properties": {
         "type": {"type": "string", "format": "uri-reference", "description": "Type of the problem."},
-        "title": {"type": "string", "description": "Short description of the type."},
+        "title": {"type": "string", "description": "Short description of the error type."},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
-        "detail": {"type": "string", "description": "The invalid value, the allowed values, and what to do."},
+        "detail": {
+            "type": "string",
+            "description": "A message with the invalid value, the allowed values, and what to do.",
+        },
         "faults": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "Errors in a file, each with its line.",
+            "description": "The errors in a file, each with its line number.",
         },
         "count": {"type": "integer", "description": "Total number of errors."},
     },
@@ -294,11 +300,11 @@ def _document(version: str, _permissions: Permissions) -> dict[str, Any]:
         }
         | {
             "/healthz": {
-                "get": _monitoring_operation("Whether the app responds.", "The app responds.", JSON)
+                "get": _monitoring_operation("Return whether the app responds.", "The app responds.", JSON)
             },
             "/readyz": {
                 "get": _monitoring_operation(
-                    "Whether the built-in model is open; a request starts opening it.",
+                    "Return whether the built-in model is open; a request starts opening the model.",
                     "The model is open.",
                     JSON,
                     (errors.NOT_READY, errors.METHOD_NOT_ALLOWED),
@@ -328,7 +334,7 @@ def _document(version: str, _permissions: Permissions) -> dict[str, Any]:
 
 
 def _question_operation(question: RegisteredQuestion) -> dict[str, Any]:
-    contents: dict[str, Any] = {media: {} for media in FORMATS}  # no schema for binary formats
+    contents: dict[str, Any] = {media: {} for media in FORMATS}  # binary formats have no schema
     contents["text/csv"] = {"schema": {"type": "string"}}
     contents[JSON] = {"schema": {"$ref": "#/components/schemas/Table"}}
     return {
@@ -355,7 +361,7 @@ def _monitoring_operation(
 
 
 def _problem_responses(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
-    """Return HTTP status → problem response; problem types with the same status share a response."""
+    """Return the problem responses by HTTP status; problem types with the same status share a response."""
     titles_by_status: dict[str, list[str]] = {}
     for kind in kinds:
         titles_by_status.setdefault(str(kind.status), []).append(kind.title)

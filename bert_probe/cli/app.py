@@ -12,8 +12,8 @@ import click
 
 from bert_probe import __version__
 from bert_probe.core import extras
+from bert_probe.core.extras import long_lived_imports
 from bert_probe.errors import ExportError
-from bert_probe.runtime.imports import long_lived_imports
 
 
 @click.command("app")
@@ -26,7 +26,7 @@ from bert_probe.runtime.imports import long_lived_imports
     "names",
     multiple=True,
     metavar="NAME",
-    help="Host name under which other machines can reach the app if --host is set; can be repeated.",
+    help="Host name by which other machines can reach the app if --host is set; can be repeated.",
 )
 @click.option(
     "--token-file",
@@ -40,14 +40,15 @@ from bert_probe.runtime.imports import long_lived_imports
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Store, or folder of stores, that the Corpus page can open; can be repeated.  [default: corpora/]",
+    help="Corpus store, or folder of stores, that the Corpus page can open; can be repeated.  [default: "
+    "corpora/]",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option(
     "--playground",
     default="",
     metavar="URL",
-    help="Playground of a static site, to which pages link with the current texts.  [default: "
+    help="URL of the playground of a static site; pages link to it with the current texts.  [default: "
     "BERT_PROBE_PLAYGROUND, or no links]",
 )
 @click.option(
@@ -82,7 +83,7 @@ from bert_probe.runtime.imports import long_lived_imports
     "--view",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="View file or report to open first.",
+    help="View file or report to open when the app starts.",
 )
 def app(
     port: int,
@@ -135,7 +136,7 @@ def app(
 
 
 def _read_checked(view: Path) -> bytes:
-    """Return the content of a view file or report; check it first, before a browser opens."""
+    """Return the content of a view file or report, after checking the file before a browser opens."""
     from bert_probe.reports.drafts import read_any
     from bert_probe.reports.json_reader import MAX_BYTES, read_bytes
 
@@ -145,7 +146,7 @@ def _read_checked(view: Path) -> bytes:
 
 
 @click.command("mcp")
-@click.option("--only", multiple=True, metavar="NAME", help="Offer only this question; can be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Serve only this question; can be repeated.")
 @click.option(
     "--models",
     metavar="NAMES",
@@ -174,8 +175,9 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     except* OSError as group:
         failure = str(_first(group).strerror)
     if failure:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # so that the flush at exit succeeds
-        raise ExportError(f"Standard output cannot be written: {failure}. The client may have ended.")
+        # Redirect the output, so that flushing it at exit raises no further error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())
+        raise ExportError(f"Standard output cannot be written: {failure}. The client may have exited.")
     sys.exit(0)
 
 

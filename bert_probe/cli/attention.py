@@ -1,4 +1,4 @@
-"""Commands that show what is in a model: its parameters, attention, rollout, and heads by word pairs."""
+"""Commands that print a model's parameters, attention and rollout, and find attention heads by word pairs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ from bert_probe.views.selection import Selection
     type=click.Choice(["matrix", "long"]),
     default="matrix",
     show_default=True,
-    help="Layout of the table: a row and a column for each token, or a row for each weight.",
+    help="Layout of the table: wide, with a row and a column for each token, or long, with a row for "
+    "each weight.",
 )
 @click.option(
     "--picture",
@@ -73,7 +74,7 @@ from bert_probe.views.selection import Selection
 def attention(
     trace: Trace, arguments: dict[str, Any], layer: str, head: str, layout: str, picture: str | None
 ) -> AttentionResult | AttentionLongResult | Page:
-    """Attention weights of a head, or averaged over a layer's heads."""
+    """Print the attention weights of a head, or their mean over a layer's heads."""
     if is_picture_requested():
         if layout == "long":
             raise SelectionError(
@@ -140,7 +141,7 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
 def rollout(
     trace: Trace, arguments: dict[str, Any], token: str | None, position: int | None
 ) -> AttentionResult | TokenRolloutResult:
-    """Attention rollout: how much of each token reaches every other token through all layers."""
+    """Print the attention rollout: how much of each token reaches every other token through all layers."""
     if token is not None and position is not None:
         raise SelectionError("--token and --position cannot be combined. Omit one of the two.")
     if token is None and position is None:
@@ -151,7 +152,7 @@ def rollout(
     unit = find_word(trace, str(token))
     count = len(unit.positions)
     if count > 1 and not arguments.get("words"):
-        raise SelectionError(f"{unit} has {count} tokens. Add --words to merge its tokens into a word.")
+        raise SelectionError(f"{unit} has {count} tokens. Add --words to merge the tokens of each word.")
     return TokenRollout(unit.position, **arguments).of(trace)
 
 
@@ -175,14 +176,14 @@ def rollout(
     help="Word that is attended to; can be repeated.",
 )
 def find(trace: Trace, queries: tuple[str, ...], keys: tuple[str, ...]) -> FindHeadsResult:
-    """Heads ranked by how much they attend from one word to another, averaged over the pairs of words.
+    """Rank the heads by their attention from one word to another, averaged over the word pairs.
 
     WORD:2 is the second occurrence of a word. The first --query forms a pair with the first --key, and so on.
     """
     if len(queries) != len(keys):
         raise SelectionError(
-            f"--query was passed {len(queries)} times and --key {len(keys)} times. Pass both the same number "
-            "of times."
+            f"--query was passed {len(queries)} times and --key {len(keys)} times. Pass both options the "
+            "same number of times."
         )
     return FindHeads(tuple(zip(queries, keys, strict=True))).of(trace)
 
@@ -198,8 +199,8 @@ _ATTENTION_FIELDS = {field.name for field in fields(Attention)}
     "configs",
     multiple=True,
     metavar="FILE|NAME",
-    help=f"Print the size of a model from its config. Pass {', '.join(PUBLISHED)}, a config.json, a folder, "
-    "or a Hub ID, with @REV for a revision; can be repeated.",
+    help=f"Print the size of a model, computed from its config. Pass {', '.join(PUBLISHED)}, a "
+    "config.json, a folder, or a Hub ID, with @REV for a revision; can be repeated.",
 )
 def parameters(
     model: str | None,
@@ -209,7 +210,7 @@ def parameters(
     configs: tuple[str, ...],
     truncate: bool,  # noqa: ARG001 - all commands have this option
 ) -> Result:
-    """The parameters of a model: name, group, shape, count, data type and bytes.
+    """List the parameters of a model: name, group, shape, count, data type and bytes.
 
     With --config, prints one row for each model instead: layers, heads, dimensions, parameters by part, and
     memory of the weights. No weights are read. --model adds a row for an opened model.

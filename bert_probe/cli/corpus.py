@@ -21,6 +21,7 @@ from bert_probe.cli.options import (
     open_log,
     output_options,
     print_bytes,
+    print_message,
     question_options,
     suggest_truncate_option,
 )
@@ -77,7 +78,7 @@ def query(store: Store, sql: str, seconds: float) -> Result:
 @store_options
 @question_options(AttentionSearch)
 def find(store: Store, arguments: dict[str, Any]) -> Result:
-    """Word pairs in STORE with the selected tags, such as DET and NOUN, ordered by the attention of a head.
+    """Find word pairs in STORE with the selected tags, such as DET and NOUN, sorted by a head's attention.
 
     A pair counts if the head's largest weight goes from one word to the other. The store must have been
     made with --keep neighbors.
@@ -91,12 +92,12 @@ def find(store: Store, arguments: dict[str, Any]) -> Result:
 @click.option(
     "--which",
     type=click.Choice(RANKINGS),
-    help="Print the rows where one measure of one head is nearest to its median, farthest from it, lowest or "
-    "highest.",
+    help="Print the rows in which one measure of one head is nearest to its median, farthest from its "
+    "median, lowest or highest.",
 )
 @question_options(HeadExamples, "head", "measure", "which")
 def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
-    """Statistics of each head over all rows of STORE, or example rows of one head.
+    """Print statistics of each head over all rows of STORE, or example rows of one head.
 
     The statistics are means with confidence intervals, quantiles, minimum and maximum. With --which, prints
     the rows that are most typical of a head, least typical, or extreme.
@@ -118,24 +119,46 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
 
 @click.command()
 @click.argument("file", metavar="VECTORS", type=click.Path(path_type=Path))
+@click.option(
+    "--model",
+    metavar="ID_OR_FOLDER",
+    help="Model that computed the vectors and calibrates the duplicate threshold.  [default: none; for a "
+    "store built with the built-in model, that model]",
+)
+@click.option("--revision", metavar="REV", help=REVISION_HELP)
 @output_options
 @question_options(CorpusHealth)
-def health(file: Path, arguments: dict[str, Any]) -> Result:
+def health(file: Path, model: str | None, revision: str | None, arguments: dict[str, Any]) -> Result:
     """Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.
 
-    VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; or an .npz
-    file with the array vectors, and possibly ids, texts and tokens_dropped. No model is needed.
+    VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; an .npz
+    file with the array vectors, and possibly ids, texts and tokens_dropped; or a corpus store, whose sentence
+    vectors (or the means of its token vectors) are used. No model is needed.
     """
-    vectors = read_vectors(file)
+    if revision is not None and model is None:
+        raise SelectionError("--revision applies to --model. Add --model, or omit --revision.")
+    with terminal_bar("Reading", "B") as progress:
+        vectors = read_vectors(file, progress)
+    if vectors.note:
+        print_message(vectors.note)
+    question = CorpusHealth(**arguments)
+    checkpoint = None
+    if question.threshold is None and file.is_dir():
+        store = open_corpus(file)
+        # A model that the store names is opened only with consent, which --model expresses.
+        if model is not None or (vectors.pooling is not None and store.named_model is None):
+            checkpoint = store.checkpoint(model, revision)
+    elif question.threshold is None and model is not None:
+        checkpoint = open_checkpoint(model, revision, "float32")
     with terminal_bar("Comparing", "blocks") as progress:
-        return CorpusHealth(**arguments).of(vectors, progress)
+        return question.of(vectors, checkpoint, progress)
 
 
 @click.command()
 @store_options
 @question_options(HeadHistograms)
 def histograms(store: Store, arguments: dict[str, Any]) -> Result:
-    """The histogram of a measure over all rows of STORE, for each head."""
+    """Print the histogram of a measure over all rows of STORE, for each head."""
     return HeadHistograms(**arguments).of(store)
 
 
@@ -157,10 +180,10 @@ def verify(context: click.Context, folder: Path) -> None:
 
 
 @click.command()
-@click.option("--text", required=True, metavar="TEXT", help="Text that contains the word.")
+@click.option("--text", required=True, metavar="TEXT", help="Text that contains the query word.")
 @click.option("--truncate", is_flag=True, help="Truncate a text that is too long for the model.")
 @click.option(
-    "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the one that the store names."
+    "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the model that the store names."
 )
 @click.option("--revision", metavar="REV", help="Branch, tag or commit of --model on the Hub.")
 @click.option(
@@ -177,7 +200,7 @@ def near(
     revision: str | None,
     yes: bool,
 ) -> NearestContextsResult:
-    """The contexts in STORE whose vectors are nearest to that of a word in TEXT.
+    """Find the contexts in STORE whose vectors are nearest to the vector of a word in TEXT.
 
     The search is exact up to a million vectors. For more, the first search of a layer builds an index, which
     takes minutes and is saved in STORE/index; the JSON file next to the output states its recall.
@@ -228,7 +251,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     default=SHARD_ROWS,
     show_default=True,
     metavar="N",
-    help="Number of sentences per shard; an interrupted run loses at most the shards in progress.",
+    help="Number of sentences per shard; if a run is interrupted, only the shards in progress are lost.",
 )
 @click.option(
     "--workers",
@@ -261,7 +284,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--log",
     type=OutputPath(),
     metavar="FILE",
-    help="Log file, to which a line of JSON is appended for each shard.",
+    help="Log file; a line of JSON is appended to the file for each shard.",
 )
 @as_named_option
 @_checkpoint_options

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from bert_probe.runtime.imports import long_lived_imports
+from bert_probe.core.extras import long_lived_imports
 
 if TYPE_CHECKING:
     from bert_probe.core.inputs import FileInput, Inputs, Text
@@ -106,7 +106,7 @@ class DerivedCommand(NamedTuple):
 
 @cache
 def derived_commands() -> Mapping[str, DerivedCommand]:
-    """Return command name → question for all public questions.
+    """Return the questions from which commands are derived, by command name.
 
     The modules are parsed instead of imported, because most analyses import torch.
     """
@@ -115,8 +115,9 @@ def derived_commands() -> Mapping[str, DerivedCommand]:
     for module in sorted(
         {node.module for node in stub.body if isinstance(node, ast.ImportFrom) and node.module}
     ):
-        source = (_PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-        for definition in _DEFINITION.findall(source):
+        path = _PACKAGE / module.replace(".", "/")
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        for definition in _DEFINITION.findall(file.read_text(encoding="utf-8")):
             (node,) = ast.parse(f"{definition}\n    pass").body
             name = _command_name(node)
             if name is not None and isinstance(node, ast.ClassDef):
@@ -198,7 +199,7 @@ def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]
                 multiple=True,
                 required=True,
                 metavar="TEXT",
-                help="A text; pass the option two or more times.",
+                help="One of the texts; pass this option two or more times.",
             )
         ]
     if max_texts == 1:
@@ -222,7 +223,7 @@ def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]
     if inputs.has_sentences or inputs.files:
         parameters.append(as_named_option)
     if inputs.can_skip or inputs.has_folder:
-        help_line = "Skip rows that cannot be read, and list them, instead of rejecting the file."
+        help_line = "Skip and list the rows that cannot be read, instead of rejecting the file."
         parameters.append(click.option("--skip-broken", is_flag=True, help=help_line))
     return parameters
 
@@ -245,7 +246,7 @@ def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Comm
         click.argument("file", type=path, required=not getattr(inputs, "labeled_option", ""))
     ]
     if not isinstance(inputs, Documents):
-        help_line = "Column of a .csv or .tsv file that has the sentences.  [default: sentence or text]"
+        help_line = "Column of a .csv or .tsv file that contains the sentences.  [default: sentence or text]"
         parameters.append(click.option("--column", metavar="NAME", help=help_line))
     return parameters
 
@@ -283,10 +284,12 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
 def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
     """Convert a `Search` to a vector search if its documents are vectors; otherwise return it unchanged.
 
+    A store with sentence vectors is searched by its texts if other scorers than the bi-encoder are selected.
+
     Raises:
         SelectionError: a scorer needs the texts of the documents.
     """
-    if question.analysis != "search" or not values["file"].is_file():
+    if question.analysis != "search":
         return question
     from bert_probe.analyses.retrieval.search import BI_ENCODER
     from bert_probe.corpus.vector_files import has_vectors
@@ -294,6 +297,12 @@ def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
     from bert_probe.errors import SelectionError, TextError
 
     file: Path = values["file"]
+    names = ("query", "count", "prompt", "document_prompt", "dimensions")
+    vector_search = VectorSearch(**{name: getattr(question, name) for name in names})
+    if _is_store(file):
+        return vector_search if question.scorers == (BI_ENCODER,) and _has_vectors(file) else question
+    if not file.is_file():
+        return question
     try:
         with file.open("rb") as stream:
             if not has_vectors(file.name, stream):
@@ -302,11 +311,29 @@ def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
         raise TextError(f"{file} cannot be opened: {error.strerror}. Check the path.") from None
     if question.scorers != (BI_ENCODER,):
         raise SelectionError(
-            f"{file.name} contains vectors, with which only the scorer {BI_ENCODER} works. Leave out "
-            "--scorers, or give a file without vectors."
+            f"{file.name} contains vectors, which only the scorer {BI_ENCODER} supports. Omit --scorers, "
+            "or pass a file without vectors."
         )
-    names = ("query", "count", "prompt", "document_prompt", "dimensions")
-    return VectorSearch(**{name: getattr(question, name) for name in names})
+    return vector_search
+
+
+def _is_store(file: Path) -> bool:
+    return file.is_dir() and (file / "manifest.json").is_file()
+
+
+def _has_vectors(folder: Path) -> bool:
+    """Return whether a store has sentence vectors; print a message if its texts are encoded instead."""
+    from bert_probe.cli.options import print_message
+    from bert_probe.corpus.inputs import SENTENCE_VECTORS
+    from bert_probe.corpus.store import read_store
+
+    store = read_store(folder)
+    if not store.has(SENTENCE_VECTORS):
+        print_message(
+            f"{folder.name} has no sentence vectors, so its {store.rows:,} texts are encoded for this "
+            f"search. Build it with --keep {SENTENCE_VECTORS} to encode them once."
+        )
+    return store.has(SENTENCE_VECTORS)
 
 
 def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
@@ -331,6 +358,7 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
     """Return the sentences in FILE; () if a file option is passed instead."""
     from bert_probe.errors import SelectionError
+    from bert_probe.runtime.progress import terminal_bar
 
     options = [file.option for file in inputs.files.values()]
     passed = [file.option for name, file in inputs.files.items() if values[name] is not None]
@@ -345,20 +373,23 @@ def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
         return ()
     if inputs.can_skip:
         return _documents(values)
-    return inputs.read_list(values["file"], column, values["as_named"])
+    with terminal_bar("Reading", "B") as progress:
+        return inputs.read_list(values["file"], column, values["as_named"], progress)
 
 
 def _documents(values: Mapping[str, Any]) -> DocumentList:
     """Return the documents in a file, a folder or a corpus store, and print which rows were skipped."""
     from bert_probe.cli.options import print_message
+    from bert_probe.runtime.progress import terminal_bar
     from bert_probe.text.documents import read_documents
 
     file: Path = values["file"]
-    if file.is_dir() and (file / "manifest.json").is_file():
+    if _is_store(file):
         from bert_probe.corpus.store import open_corpus
 
         return open_corpus(file).documents
-    documents = read_documents(file, values["as_named"], values["skip_broken"])
+    with terminal_bar("Reading", "B") as progress:
+        documents = read_documents(file, values["as_named"], values["skip_broken"], progress)
     if documents.skipped_sentence:
         print_message(documents.skipped_sentence)
     return documents

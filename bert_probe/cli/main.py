@@ -24,28 +24,28 @@ INTERRUPTED = 130
 COMMANDS = {
     "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
     "ask": ("reports", "Recompute the view that a view file describes, and print its table."),
-    "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
-    "check": ("checkpoints", "Features that work with a MODEL, and those that do not, with the reason."),
+    "attention": ("attention", "Print the attention weights of a head, or their mean over a layer's heads."),
+    "check": ("checkpoints", "List which features work with a MODEL, and why the other features do not."),
     "convert": (
         "checkpoints",
         "Convert the pickled weights of a MODEL (pytorch_model.bin) to safetensors, in a new folder.",
     ),
-    "evaluate": ("predict", "How well the trained output head of a model predicts the labels of DATA."),
+    "evaluate": ("predict", "Measure how well the trained task head of a model predicts the labels of DATA."),
     "faithfulness": (
         "predict",
-        "How well each attribution method predicts how removing words of TEXT changes the prediction.",
+        "Measure how well each attribution method predicts the effect of removing words of TEXT.",
     ),
     "find": (
         "attention",
-        "Heads ranked by how much they attend from one word to another, averaged over the pairs of words.",
+        "Rank the heads by their attention from one word to another, averaged over the word pairs.",
     ),
     "head-attribution": (
         "predict",
-        "How one output value for TEXT changes when individual heads or all heads of a layer are ablated.",
+        "Measure how one output value for TEXT changes when one head or all heads of a layer are ablated.",
     ),
     "lens": (
         "predict",
-        "What the trained output head predicts from each layer's vectors, at masks or at all tokens of TEXT.",
+        "Print what the task head predicts from each layer's vectors, at masks or at all tokens of TEXT.",
     ),
     "mcp": (
         "app",
@@ -53,24 +53,24 @@ COMMANDS = {
     ),
     "parameters": (
         "attention",
-        "The parameters of a model: name, group, shape, count, data type and bytes.",
+        "List the parameters of a model: name, group, shape, count, data type and bytes.",
     ),
-    "predict": ("predict", "What the model's trained output head predicts for TEXT."),
+    "predict": ("predict", "Print what the model's trained task head predicts for TEXT."),
     "report": (
         "reports",
         "Make a report of VIEWs with figures, tables, notes and code: an HTML page or a ZIP.",
     ),
     "rollout": (
         "attention",
-        "Attention rollout: how much of each token reaches every other token through all layers.",
+        "Print the attention rollout: how much of each token reaches every other token through all layers.",
     ),
-    "tokens": ("tokens", "The tokens of TEXT with their ID, segment, word and character offsets."),
-    "train": ("train", "Fine-tune a model on DATA, and save it in a folder."),
+    "tokens": ("tokens", "List the tokens of TEXT with their ID, segment, word and character offsets."),
+    "train": ("checkpoints", "Fine-tune a model on DATA, and save it in a folder."),
     "tune-lens": ("predict", "Train a tuned lens on the lines of FILE (UTF-8) and print its losses."),
     "verify": ("reports", "Recompute every number of a REPORT, and list the differences."),
     "why": (
         "predict",
-        "How much one output value for TEXT depends on each token or word.",
+        "Measure how much one output value for TEXT depends on each token or word.",
     ),
 }
 """Name of a hand-written command → its module and the first sentence of its help. All other commands are
@@ -83,20 +83,20 @@ CORPUS_COMMANDS = {
     "run": ("corpus", "Read the sentences of INPUTs into a store of tokens, head measures and vectors."),
     "near": (
         "corpus",
-        "The contexts in STORE whose vectors are nearest to that of a word in TEXT.",
+        "Find the contexts in STORE whose vectors are nearest to the vector of a word in TEXT.",
     ),
     "query": ("corpus", "Run a SQL query over the tables of STORE with DuckDB."),
-    "heads": ("corpus", "Statistics of each head over all rows of STORE, or example rows of one head."),
+    "heads": ("corpus", "Print statistics of each head over all rows of STORE, or example rows of one head."),
     "health": (
         "corpus",
         "Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.",
     ),
-    "histograms": ("corpus", "The histogram of a measure over all rows of STORE, for each head."),
+    "histograms": ("corpus", "Print the histogram of a measure over all rows of STORE, for each head."),
     "verify": ("corpus", "Compare each file of STORE with its SHA-256 digest."),
     "find": (
         "corpus",
-        "Word pairs in STORE with the selected tags, such as DET and NOUN, ordered by the attention of "
-        "a head.",
+        "Find word pairs in STORE with the selected tags, such as DET and NOUN, sorted by a head's "
+        "attention.",
     ),
 }
 """Name of a subcommand of `corpus` → its module and the first sentence of its help."""
@@ -104,7 +104,7 @@ CORPUS_COMMANDS = {
 _CORPUS = CommandGroup(
     "corpus",
     commands=[LazyCommand(name, *source) for name, source in CORPUS_COMMANDS.items()],
-    help="Read many sentences once into a store of tables, and query it.",
+    help="Read many sentences once into a store of tables, and query the store.",
 )
 _DIFF = CommandGroup(
     "diff",
@@ -154,7 +154,7 @@ def _run(arguments: list[str] | None) -> int:
     except NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
-    return status if isinstance(status, int) else 0  # a command may set its own exit status
+    return status if isinstance(status, int) else 0  # a command returns an integer to set its exit status
 
 
 def _no_such_option(error: click.NoSuchOption) -> str:
@@ -168,7 +168,8 @@ def _no_such_option(error: click.NoSuchOption) -> str:
 
 
 def _sentence(error: click.ClickException) -> str:
-    message = error.format_message().replace("\n\t", " ")  # click prints each choice on its own line
+    # join the choices, each of which click prints on its own line
+    message = error.format_message().replace("\n\t", " ")
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 

@@ -58,7 +58,7 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
         value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
         for argument in value if isinstance(value, tuple) else (value,):
             for output in outputs if isinstance(argument, str | Path) else ():
-                with suppress(OSError, ValueError):  # the argument is not an existing file
+                with suppress(OSError, ValueError):  # the argument is not the name of an existing file
                     if output.is_file() and (
                         output.samefile(argument) or _belongs_to(output, Path(argument))
                     ):
@@ -197,8 +197,8 @@ def output_options(command: Command) -> Command:
         "--out",
         type=OutputPath(),
         metavar="FILE",
-        help="Write the table to a .csv, .json, .npz or .parquet file, or the figure to a .html, .svg or "
-        ".png file.",
+        help="Write the table to a .csv, .json, .npz or .parquet file, or the figure to an .html, .svg "
+        "or .png file.",
     )
     @click.option("--force", is_flag=True, help="Overwrite existing files.")
     @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE_HELP)
@@ -206,8 +206,8 @@ def output_options(command: Command) -> Command:
         "--save-view",
         type=OutputPath(),
         metavar="FILE",
-        help="Also write the question, the model and the texts to a view file, which can be opened with ask, "
-        "report and app --view.",
+        help="Also write the question, the model and the texts to a view file, which the commands ask, "
+        "report and app --view can open.",
     )
     @functools.wraps(command)
     def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **values: Any) -> None:
@@ -219,7 +219,7 @@ def output_options(command: Command) -> Command:
                 _save_view(result, save_view, force)
             if out is not None and has_own_format:
                 result.save(out, overwrite=force)
-                out = None  # so that the table is also printed
+                out = None  # print the table, too
             if out is not None and is_view_file(out):
                 _to_page(result).save(out, overwrite=force)
                 return
@@ -271,7 +271,7 @@ def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None
         return [out, *views]
     try:
         return [*files.output_paths(out), *views]
-    except ExportError as error:  # figures allow further file extensions
+    except ExportError as error:  # The suffix may be that of a figure, which `output_paths` does not accept.
         raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 
 
@@ -296,7 +296,9 @@ def _to_page(result: Any) -> Page:
 
 
 def question_options(cls: type[Question], *excluded: str) -> Callable[[Command], Command]:
-    """Add an option for each field of a question. Apply it between the decorators for models and for texts.
+    """Add an option for each field of a question.
+
+    Apply this decorator between the decorators for models and for texts.
 
     Options that the user passes are collected in the dict ``arguments`` by field name. Layers and heads are
     checked against the command's checkpoint or store. Several of these decorators fill the same dict.
@@ -413,7 +415,7 @@ def print_bytes(content: bytes) -> None:
     """Write bytes to standard output, because its text encoding may lack characters of tokens."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Pass a file with --out.")
-    assert isinstance(sys.stdout, SafeStream)  # `main` has replaced standard output
+    assert isinstance(sys.stdout, SafeStream)  # always true, because `main` has replaced standard output
     sys.stdout.write_bytes(content)
 
 
@@ -452,7 +454,7 @@ def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, An
         return
     try:
         check_log(file)
-        if file.exists() and not file.is_file():  # for example a pipe
+        if file.exists() and not file.is_file():  # a pipe cannot be created or replaced, only written
             mode = "w"
         with file.open(mode, encoding="utf-8") as stream:
 
@@ -462,7 +464,7 @@ def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, An
 
             yield write
     except OSError as error:
-        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another place.") from None
+        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another path.") from None
 
 
 def check_log(file: Path) -> None:
@@ -471,7 +473,7 @@ def check_log(file: Path) -> None:
     Raises:
         ExportError: the file is not a log, or cannot be read.
     """
-    if not file.is_file():  # missing, or a pipe or a device
+    if not file.is_file():  # the file is missing, a pipe or a device
         return
     try:
         with file.open("rb") as stream:
@@ -479,7 +481,7 @@ def check_log(file: Path) -> None:
     except OSError as error:
         raise ExportError(f"{file} cannot be read: {error.strerror}. Choose another file.") from None
     if start and not start.startswith(_LOG_STARTS):
-        raise ExportError(f"{file} exists and is not a log. Choose another name for the log.")
+        raise ExportError(f"{file} exists and is not a log of BERT Probe. Choose another path for the log.")
 
 
 YES = click.option(

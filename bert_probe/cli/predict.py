@@ -12,10 +12,9 @@ import click
 from bert_probe.analyses.attribution.attribution import Attribution
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution
-from bert_probe.analyses.outputs import evaluate_masks
+from bert_probe.analyses.outputs import fill_mask
 from bert_probe.analyses.outputs.evaluate import TABLES, Evaluate, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks, EvaluateMasksResult
-from bert_probe.analyses.outputs.fill_mask import FillMask
+from bert_probe.analyses.outputs.fill_mask import EvaluateMasks, EvaluateMasksResult, FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.head_predictions import TAGS, label_type
 from bert_probe.analyses.outputs.lens import Lens, LensResult
@@ -66,7 +65,7 @@ _QUESTIONS: dict[str, Any] = {
 @click.option(
     "--task",
     type=click.Choice(TASKS),
-    help="Task of the output head.  [default: the model's first task]",
+    help="The task to predict.  [default: the model's first task]",
 )
 @click.argument("text")
 @pair_option
@@ -78,7 +77,7 @@ def predict(
     pair: str | None,
     truncate: bool,
 ) -> PredictionResult:
-    """What the model's trained output head predicts for TEXT.
+    """Print what the model's trained task head predicts for TEXT.
 
     Depending on the task: words for each mask, classes, a label for each token, the span of --pair that
     answers TEXT, whether --pair follows TEXT, or the cosine similarity of both.
@@ -108,7 +107,7 @@ def first_task(checkpoint: Checkpoint) -> str:
     """
     if not checkpoint.tasks:
         raise UnavailableError(
-            f"{checkpoint.description.name} has no trained output head. Use a model that was fine-tuned "
+            f"{checkpoint.description.name} has no trained task head. Use a model that was fine-tuned "
             f"for a task."
         )
     return checkpoint.tasks[0]
@@ -136,7 +135,7 @@ def traces_for(
 @question_options(Lens)
 @text_options
 def lens(trace: Trace, arguments: dict[str, Any]) -> LensResult:
-    """What the trained output head predicts from each layer's vectors, at masks or at all tokens of TEXT.
+    """Print what the task head predicts from each layer's vectors, at masks or at all tokens of TEXT.
 
     Layer 0 is the output of the embeddings; the last layer gives the model's prediction. The head was trained
     on the last layer only. A tuned lens first maps the vectors of each other layer to those of the last
@@ -166,7 +165,7 @@ def tune_lens(
             checkpoint, read_sentences(file, as_named=as_named), truncate, progress
         )
     if click.get_current_context().params["out"] is None:
-        print_message(f"Saved in {save_lens(result, checkpoint)}.")
+        print_message(f"The tuned lens was saved in {save_lens(result, checkpoint)}.")
     print_message(result.verdict)
     return result
 
@@ -179,7 +178,7 @@ def tune_lens(
 def why(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How much one output value for TEXT depends on each token or word.
+    """Measure how much one output value for TEXT depends on each token or word.
 
     By default each token is left out in turn. For the similarity of two texts, the default is the
     contribution of each pair of tokens.
@@ -198,7 +197,7 @@ def why(
 def faithfulness(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How well each attribution method predicts how removing words of TEXT changes the prediction."""
+    """Measure how well each attribution method predicts the effect of removing words of TEXT."""
     return _attribute(AttributionFaithfulness, checkpoint, arguments, text, pair, truncate)
 
 
@@ -210,7 +209,7 @@ def faithfulness(
 def head_attribution(
     checkpoint: Checkpoint, arguments: dict[str, Any], text: str, pair: str | None, truncate: bool
 ) -> Result:
-    """How one output value for TEXT changes when individual heads or all heads of a layer are ablated."""
+    """Measure how one output value for TEXT changes when one head or all heads of a layer are ablated."""
     return _attribute(HeadAttribution, checkpoint, arguments, text, pair, truncate)
 
 
@@ -242,13 +241,13 @@ def _attribute(
     "--training",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Training data for the two baselines: most frequent label, and bag of words.",
+    help="Training data for the two baselines: the most frequent label, and a bag-of-words classifier.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0),
     metavar="N",
-    help="Seed for the choice of the masked tokens.  [default: 0]",
+    help="Seed of the selection of the masked tokens.  [default: 0]",
 )
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER] DATA")
 @as_named_option
@@ -263,12 +262,12 @@ def evaluate(
     as_named: bool,
     truncate: bool,
 ) -> EvaluateResult | EvaluateMasksResult:
-    """How well the trained output head of a model predicts the labels of DATA.
+    """Measure how well the trained task head of a model predicts the labels of DATA.
 
     FOLDER is the folder of a model or a Hub ID, and can also be passed with --model. The format of DATA
-    depends on the head: for text classification a .csv, .tsv or .jsonl table with the columns text and label,
-    or text_a, text_b and label; for token classification a CoNLL or CoNLL-U file; for masked words a file
-    with one text per line, in which 15% of the tokens are masked.
+    depends on the head. Text classification needs a .csv, .tsv or .jsonl table with the columns text and
+    label, or text_a, text_b and label. Token classification needs a CoNLL or CoNLL-U file. Masked-language
+    modeling needs a file with one text per line, in which 15% of the tokens are masked.
     """
     *folder, data = paths or (None,)
     if data is None or len(folder) > 1:
@@ -282,8 +281,8 @@ def evaluate(
         return _evaluate_masks(checkpoint, table, training, seed or 0, data, as_named, truncate)
     if table == "masks" or seed is not None:
         raise SelectionError(
-            f"{checkpoint.description.name} has a classification head. Omit --seed and --show masks, which "
-            "apply only to masked-language models."
+            f"{checkpoint.description.name} has a classification head, but --seed and --show masks apply "
+            "only to masked-language models. Omit these options."
         )
     kind = label_type(checkpoint)
     read = partial(
@@ -303,10 +302,10 @@ def _evaluate_masks(
     as_named: bool,
     truncate: bool,
 ) -> EvaluateMasksResult:
-    if table not in evaluate_masks.TABLES or training is not None:
+    if table not in fill_mask.TABLES or training is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a masked-language-modeling head. Choose "
-            f"--show {' or '.join(evaluate_masks.TABLES)}, and omit --training."
+            f"--show {' or '.join(fill_mask.TABLES)}, and omit --training."
         )
     sentences = read_sentences(data, as_named=as_named)
     with terminal_bar("Evaluating", "texts") as progress:

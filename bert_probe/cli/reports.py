@@ -34,7 +34,7 @@ from bert_probe.runtime.progress import terminal_bar
 
 _FILE = click.Path(path_type=Path)
 _MODEL = click.option(
-    "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the one that the file names."
+    "--model", metavar="ID_OR_FOLDER", help="Model to open instead of the model that the file names."
 )
 
 
@@ -46,8 +46,9 @@ _MODEL = click.option(
 def ask(view: Path, model: str | None, yes: bool) -> Result:
     """Recompute the view that a view file describes, and print its table.
 
-    The app and most commands (--save-view) write view files. They contain the question, the texts and the
-    name of the model, but no results. Models other than the built-in model are opened only after you agree.
+    The app and most commands (--save-view) write view files. View files contain the question, the texts and
+    the name of the model, but no results. Models other than the built-in model are opened only after you
+    agree.
     """
     view_file = read_view_file(view)
     checkpoints = NamedModels(_opener(model, yes)).of(view_file)
@@ -68,7 +69,7 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     required=True,
     type=OutputPath(),
     metavar="FILE",
-    help="The report: a .html page, or a .zip of files.",
+    help="Output file of the report: an .html page, or a .zip archive.",
 )
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option(
@@ -119,7 +120,7 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
         print_message(remark)
     differences = len(verification.differences)
     print_message(
-        f"Computed {_count(len(report.views), 'view')} and {_count(verification.numbers, 'number')} again: "
+        f"Recomputed {_count(len(report.views), 'view')} and {_count(verification.numbers, 'number')}: "
         f"{_count(differences, 'difference') if differences else 'no differences'}."
     )
     if differences:
@@ -158,7 +159,7 @@ def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Ch
     The file may be untrusted, so models other than the built-in model are opened only after confirmation.
 
     Args:
-        replacement: the model of --model, which replaces the model that the file names; None without --model.
+        replacement: the model that --model names, used in place of the file's model; None without --model.
         yes: whether to open models without confirmation.
     """
 

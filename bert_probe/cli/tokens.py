@@ -1,4 +1,4 @@
-"""The command that lists tokens, usually with only the tokenizer, without loading the model."""
+"""The command that lists tokens, which usually loads only the tokenizer and not the model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tokens(
     pair: str | None,
     truncate: bool,
 ) -> TokensResult | pd.DataFrame:
-    """The tokens of TEXT with their ID, segment, word and character offsets."""
+    """List the tokens of TEXT with their ID, segment, word and character offsets."""
     # Output files contain provenance, which requires the loaded model.
     if not (context.params["out"] or context.params["save_view"]):
         with terminal_bar("Downloading", "B") as progress:

@@ -67,7 +67,7 @@ _ZIP, _BLOCK = b"PK\x03\x04", 1 << 24
 
 
 class FileSetup(TypedDict):
-    """A file to convert: absolute paths, and the model's tied weights (name → name of the stored tensor)."""
+    """A file to convert: absolute paths, and for each tied weight the name of its stored tensor."""
 
     source: str
     target: str
@@ -85,8 +85,8 @@ class Setup(TypedDict):
 class Conversion(TypedDict):
     """The result for one file.
 
-    `tensors` is the number of written tensors. `shared` maps names of tied tensors, which are not written, to
-    the names of the tensors to which they are tied.
+    `tensors` is the number of written tensors. `shared` maps the name of each tied tensor, which is not
+    written, to the name of the stored tensor.
     """
 
     tensors: int
@@ -102,7 +102,7 @@ class _PickleFile:
         with path.open("rb") as stream:
             self.is_zip = stream.read(len(_ZIP)) == _ZIP
 
-    def error(self, problem: str, remedy: str = "Download or copy it again.") -> WeightsError:
+    def error(self, problem: str, remedy: str = "Download or copy the file again.") -> WeightsError:
         return WeightsError(f"{self.name} {problem}. {remedy}")
 
 
@@ -123,7 +123,9 @@ def convert_file(
         OutOfMemoryError: the file needs more memory than this process may use.
     """
     source = _PickleFile(source_path)
-    with memory_errors(f"{source.name} needs more memory than is allowed for its size. It is not converted."):
+    with memory_errors(
+        f"{source.name} needs more memory than is allowed for its size, so it was not converted."
+    ):
         check_pickles(source)
         tensors = _check_tensors(source, _load(source))
         shared = find_shared(tensors, tied)
@@ -147,7 +149,8 @@ def check_pickles(source: _PickleFile) -> None:
         return
     if tarfile.is_tarfile(source.path):
         raise source.error(
-            "is a tar file of torch before 0.2, which cannot be read safely", "Use other weights."
+            "is a tar file from a PyTorch version before 0.2, which cannot be read safely",
+            "Use other weights.",
         )
     with source.path.open("rb") as stream:
         _scan(source, stream, _LEGACY_PICKLES)
@@ -167,17 +170,19 @@ def _pickle_in_zip(source: _PickleFile, stream: BinaryIO) -> IO[bytes]:
     if is_script:
         raise source.error("is a TorchScript program, not weights", "Use the model's own weights.")
     if len(pickles) != 1:
-        raise source.error(f"contains {len(pickles)} files data.pkl instead of one")
+        raise source.error(f"contains {len(pickles)} files named data.pkl instead of one")
     if is_packed:
         raise source.error("is compressed, which torch.save never does", "Use other weights.")
     if pickles[0].file_size > MAX_PICKLE_BYTES:
         raise source.error(
-            f"has a pickle of {pickles[0].file_size:,} bytes; at most {MAX_PICKLE_BYTES:,} are read",
+            f"has a pickle of {pickles[0].file_size:,} bytes, but at most {MAX_PICKLE_BYTES:,} bytes are "
+            "allowed",
             "Use other weights.",
         )
     try:
         return archive.open(pickles[0])
-    except (zipfile.BadZipFile, RuntimeError, OSError) as error:  # RuntimeError if the ZIP is encrypted
+    except (zipfile.BadZipFile, RuntimeError, OSError) as error:
+        # zipfile raises RuntimeError for an encrypted ZIP.
         raise source.error(f"is broken or truncated ({_reason(error)})") from None
 
 
@@ -185,7 +190,7 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
     """Raise an error if the next pickles in a stream are invalid or use other globals."""
     instructions = 0
     for position in range(count):
-        names: list[str] = []  # the last two strings, which form the name of a global in protocol 4
+        names: list[str] = []  # in pickle protocol 4, the last two strings form the name of a global
         try:
             for operation, argument, _ in pickletools.genops(stream):
                 instructions += 1
@@ -197,19 +202,19 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
                     name = str(argument).replace(" ", ".", 1)
                     if not _ALLOWED.fullmatch(name):
                         raise _asks_for(source, name)
-                elif operation.name in _UNSUPPORTED:  # torch does not support these instructions either
+                elif operation.name in _UNSUPPORTED:  # instructions that torch does not support either
                     raise _asks_for(source, ".".join(names) or f"the extension {argument}")
                 elif isinstance(argument, str):
                     names = [*names[-1:], argument]
         except (ValueError, EOFError, OSError, OverflowError, zipfile.BadZipFile) as error:
             if source.is_zip or position:
                 raise source.error(f"is broken or truncated ({_reason(error)})") from None
-            raise source.error("is not a file of torch.save") from None
+            raise source.error("was not written by torch.save") from None
 
 
 def _asks_for(source: _PickleFile, name: str) -> WeightsError:
     return source.error(
-        f"refers to {_printable(name)}, which a file of weights does not need and which may run code",
+        f"refers to {_printable(name)}, which is not needed to store weights and may run code",
         "No code from the file was executed. Use other weights, and report the file to its publisher.",
     )
 
@@ -221,14 +226,14 @@ def _load(source: _PickleFile) -> Any:
     """Unpickle a file with torch's restricted unpickler. No other function unpickles files."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the parent process reads only JSON
+            warnings.simplefilter("ignore")  # suppress warnings, because the parent process reads only JSON
             # Memory-map the file: storages then cannot extend beyond the file, and need no memory.
             return torch.load(
                 source.path, map_location="cpu", weights_only=True, mmap=True if source.is_zip else None
             )
     except MemoryError:
         raise
-    except Exception as error:  # the pickle may fail in any function that it calls
+    except Exception as error:  # the functions that the pickle calls may raise any exception
         text = str(error)
         if refused := re.search(r"GLOBAL (\S+)", text):
             raise _asks_for(source, refused[1]) from None
@@ -236,7 +241,7 @@ def _load(source: _PickleFile) -> Any:
             if isinstance(error, RuntimeError):
                 raise_if_out_of_memory(error)
         detail = text.rpartition("WeightsUnpickler error:")[2] or type(error).__name__
-        raise source.error(f"is broken or is not a file of weights ({_reason(detail)})") from None
+        raise source.error(f"is broken or does not contain weights ({_reason(detail)})") from None
 
 
 def raise_if_out_of_memory(error: RuntimeError) -> None:
@@ -252,9 +257,9 @@ def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
     if type(state) not in (dict, OrderedDict):
         raise source.error("does not contain a dict of tensors", "Save the model's state dict.")
     if not 0 < len(state) <= MAX_TENSORS:
-        raise source.error(f"contains {len(state):,} tensors; 1 to {MAX_TENSORS:,} are allowed")
+        raise source.error(f"contains {len(state):,} tensors, but must contain 1 to {MAX_TENSORS:,}")
     tensors: dict[str, torch.Tensor] = {}
-    storages: dict[int, int] = {}  # address → size in bytes
+    storages: dict[int, int] = {}  # size in bytes, by address
     written = 0
     for name, value in state.items():
         if type(name) is not str or not _is_valid_name(name):
@@ -292,9 +297,10 @@ def _last_byte(tensor: torch.Tensor) -> int:
 
 
 def find_shared(tensors: Mapping[str, torch.Tensor], tied: Mapping[str, str]) -> dict[str, str]:
-    """Return name → other name for tensors that transformers ties to an identical tensor in the file.
+    """Return a dict from the names of tied tensors to the names of the identical tensors in the file.
 
-    Other tensors with shared memory are written separately, because loading the file would not tie them.
+    Only tensors that transformers ties are included. Other tensors with shared memory are written
+    separately, because loading the file would not tie them.
     """
     return {
         name: other
@@ -327,7 +333,7 @@ def write_safetensors(
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # aligned
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # keeps alignment
     for name, tensor in ordered:
         end = start + tensor.numel() * tensor.element_size()
         header[name] = {
@@ -413,9 +419,9 @@ def main() -> NoReturn:
         send({"error": str(error), "is_memory": isinstance(error, OutOfMemoryError)})
     except MemoryError:
         send({"error": "The weights need more memory than is allowed for their size.", "is_memory": True})
-    except OSError as error:  # for example a full disk
+    except OSError as error:  # For example, the disk may be full.
         send({"error": f"The weights cannot be converted: {_reason(error)}.", "is_memory": False})
-    os._exit(0)  # skip destructors, because objects may be nested deeply
+    os._exit(0)  # skip destructors, because deeply nested objects could overflow the stack
 
 
 if __name__ == "__main__":

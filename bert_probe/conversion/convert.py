@@ -38,7 +38,7 @@ from bert_probe.model.config import load_config, read_head_settings
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.preflight import described, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import MAX_JSON_BYTES, MAX_TOKENIZER_BYTES, Source, digest, locate, read_json
+from bert_probe.model.sources import MAX_CONFIG_BYTES, MAX_TOKENIZER_BYTES, Source, digest, locate, read_json
 from bert_probe.training.saving import check_space, write_folder
 
 HUB_PATTERNS = (
@@ -67,9 +67,9 @@ class CheckpointFiles:
     """The files of a checkpoint, as paths relative to its folder.
 
     Attributes:
-        pickles: pickled file → safetensors file to write.
+        pickles: for each pickled file, the safetensors file to write.
         copies: files to copy.
-        indices: index file to write → safetensors files in the index.
+        indices: for each index file to write, the safetensors files that the index lists.
     """
 
     pickles: dict[str, str]
@@ -114,9 +114,12 @@ def find_files(source: Source) -> CheckpointFiles:
 
 def _nothing_to_convert(source: Source, copies: list[str]) -> str:
     if any(name.endswith(".safetensors") for name in copies):
-        return f"The weights of {source.name} are safetensors already. Open the model as it is."
+        return (
+            f"The weights of {source.name} are already in safetensors format. Open the model without "
+            "converting it."
+        )
     return (
-        f"{source.name} has no {_PICKLE}; no other format of weights can be converted. Check the files "
+        f"{source.name} has no {_PICKLE}, the only weight format that can be converted. Check the files "
         "of the model."
     )
 
@@ -184,10 +187,11 @@ def _target_names(pickled: list[str]) -> dict[str, str]:
 def _check_size(file: Path) -> None:
     if file.suffix == ".safetensors":
         return
-    limit = MAX_TOKENIZER_BYTES if file.name != "config.json" else MAX_JSON_BYTES
+    limit = MAX_TOKENIZER_BYTES if file.name != "config.json" else MAX_CONFIG_BYTES
     if file.stat().st_size > limit:
         raise CheckpointError(
-            f"{file.name} has {file.stat().st_size:,} bytes; at most {limit:,} are read. Check the model."
+            f"{file.name} has {file.stat().st_size:,} bytes, but at most {limit:,} are allowed. Check "
+            "the model."
         )
 
 
@@ -315,7 +319,7 @@ def check_torch_version(version: str) -> None:
 
 
 def find_tied_weights(folder: Path) -> dict[str, str]:
-    """Return the weights that transformers ties in a checkpoint's model: name → name of the stored tensor.
+    """Return the stored tensor's name for each weight that transformers ties in a checkpoint's model.
 
     Return {} for a model that BERT Probe cannot open. Its tied weights are then written separately.
     """
@@ -349,12 +353,12 @@ def _run(
     limit = CONSTANT_SECONDS + sum(sizes) / BYTES_PER_SECOND if seconds is None else seconds
     setup = Setup(files=list(setups), memory=2 * max(sizes) + SPARE_MEMORY, seconds=math.ceil(limit))
     with _Process(setup) as process:
-        digests = [digest([path]) for path in paths]  # hash files while the process starts
+        digests = [digest([path]) for path in paths]  # hash the files while the process starts
         answer = process.wait(limit, sum(sizes), progress)
     if "error" in answer:
         raise (OutOfMemoryError if answer.get("is_memory") else WeightsError)(str(answer["error"]))
     if [_stamp(path) for path in paths] != stamps:
-        raise WeightsError("The weights were changed while they were being converted. Convert them again.")
+        raise WeightsError("The weights changed during the conversion. Convert the model again.")
     return digests, answer["files"]
 
 
@@ -384,10 +388,11 @@ class _Process:
                 **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
                 "MALLOC_ARENA_MAX": "2",
             },
-            process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only the parent
+            # A separate process group lets Ctrl+C reach only the parent process.
+            process_group=0 if os.name == "posix" else None,
         )
         assert self._child.stdin is not None
-        with suppress(OSError):  # `wait` reports a process that has ended
+        with suppress(OSError):  # ignored, because `wait` reports the error if the process has ended
             self._child.stdin.write(json.dumps(setup).encode() + b"\n")
             self._child.stdin.flush()
         threading.Thread(target=self._read, daemon=True).start()
@@ -420,9 +425,9 @@ class _Process:
             progress(max(0, done), total)
             if time.monotonic() > end:
                 raise WeightsError(
-                    f"Reading the weights took longer than {seconds:g} seconds, so it was ended. The file "
-                    f"may "
-                    "be crafted to exhaust the machine. Use other weights, or allow more time."
+                    f"Reading the weights took longer than {seconds:g} seconds, so the process was "
+                    "stopped. The file may be crafted to exhaust the machine. Use other weights, or "
+                    "allow more time."
                 )
             try:
                 line = self._lines.get(timeout=_POLL_SECONDS)
@@ -431,7 +436,7 @@ class _Process:
             answer = self._parse(line)
             if "progress" not in answer:
                 return answer
-            if done < 0:  # the first report: reading begins
+            if done < 0:  # the first report; the time limit starts when reading begins
                 end = time.monotonic() + seconds
             done = min(int(answer["progress"]), total)
 
@@ -443,8 +448,8 @@ class _Process:
         if isinstance(answer, dict):
             return answer
         raise WeightsError(
-            "The process that read the weights ended unexpectedly: they need more memory or time than is "
-            "allowed for their size, or are broken. Use other weights."
+            "The process that read the weights ended unexpectedly: the weights are broken, or need more "
+            "memory or time than is allowed for their size. Use other weights."
         )
 
 
@@ -458,7 +463,7 @@ def _check_results(
     ):
         path = part / written_name
         if len(_tensor_names(path)) != conversion["tensors"]:
-            raise CheckpointError(f"{name} was not converted completely. Convert it again.")
+            raise CheckpointError(f"{name} was not converted completely. Convert the model again.")
         with path.open("rb") as stream:
             written_sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         records.append(
@@ -479,7 +484,9 @@ def _tensor_names(path: Path) -> list[str]:
         with safe_open(path, framework="np") as weights:
             return list(weights.keys())
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path.name} was not written correctly ({error}). Convert it again.") from None
+        raise CheckpointError(
+            f"{path.name} was not written correctly ({error}). Convert the model again."
+        ) from None
 
 
 def _write_indices(part: Path, files: CheckpointFiles) -> None:

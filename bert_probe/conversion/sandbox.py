@@ -38,14 +38,14 @@ def limit_resources(memory: int, seconds: int, file_bytes: int) -> None:
     """
     try:
         import resource
-    except ImportError:  # Windows; the parent process still limits the time
+    except ImportError:  # not available on Windows, where only the parent process limits the time
         return
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_CPU, seconds, seconds + _RESERVE_SECONDS)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    except OSError:  # only Linux has this file
+    except OSError:  # this file exists only on Linux
         return
     _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory)
 
@@ -89,7 +89,7 @@ def _reject_writing(file: Any, mode: Any, flags: Any) -> None:
 # ---------------------------------------------------------------- seccomp, see seccomp(2) of Linux
 
 _BLOCKED_CALLS: Final = {
-    # networking
+    # system calls for networking
     "socket": (41, 198),
     "socketpair": (53, 199),
     "connect": (42, 203),
@@ -103,7 +103,7 @@ _BLOCKED_CALLS: Final = {
     "recvfrom": (45, 207),
     "recvmsg": (47, 212),
     "recvmmsg": (299, 243),
-    # processes
+    # system calls that start or control processes
     "fork": (57, None),
     "vfork": (58, None),
     "execve": (59, 221),
@@ -121,7 +121,7 @@ _BLOCKED_CALLS: Final = {
     "pidfd_send_signal": (424, 424),
     "unshare": (272, 97),
     "setns": (308, 268),
-    # files; the flags of openat2 cannot be checked by a filter
+    # system calls that change files; a filter cannot check the flags of openat2
     "creat": (85, None),
     "openat2": (437, 437),
     "open_by_handle_at": (304, None),
@@ -158,7 +158,7 @@ _BLOCKED_CALLS: Final = {
     "utimes": (235, None),
     "futimesat": (261, None),
     "utimensat": (280, 88),
-    # file systems
+    # system calls that change file systems
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
@@ -170,7 +170,7 @@ _BLOCKED_CALLS: Final = {
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
-    # the kernel
+    # system calls that change the kernel
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "io_uring_setup": (425, 425),
@@ -228,7 +228,7 @@ def _install_filter() -> bool:
 
 def _filter_program(machine: str) -> list[bytes]:
     """Return the filter instructions (classic BPF); each block returns an error or falls through."""
-    number, argument = 0, 16  # offsets in struct seccomp_data; the architecture is at 4
+    number, argument = 0, 16  # offsets in struct seccomp_data, in which the architecture has the offset 4
     eperm, enosys = _ERROR | errno.EPERM, _ERROR | errno.ENOSYS
     writing_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
     program = [
@@ -255,7 +255,7 @@ def _filter_program(machine: str) -> list[bytes]:
     program += [
         _instruction(_EQUAL, _CLONE[machine], 0, 4),
         _instruction(_LOAD, argument),
-        _instruction(_ANY_BIT, _CLONE_THREAD, 1, 0),  # a thread, not a process
+        _instruction(_ANY_BIT, _CLONE_THREAD, 1, 0),  # threads are allowed, processes are not
         _instruction(_RETURN, eperm),
         _instruction(_RETURN, _ALLOW),
         _instruction(_RETURN, _ALLOW),

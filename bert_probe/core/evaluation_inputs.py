@@ -34,10 +34,15 @@ class EvaluationFiles(Files):
 
 
 _JUDGED_FILES = {
-    "documents": FileInput("--documents", True, (DOCUMENTS,), "The documents; by default corpus.jsonl."),
-    "queries": FileInput("--queries", True, (DOCUMENTS,), "The queries; by default queries.jsonl."),
+    "documents": FileInput(
+        "--documents", True, (DOCUMENTS,), "File of the documents; by default corpus.jsonl."
+    ),
+    "queries": FileInput("--queries", True, (DOCUMENTS,), "File of the queries; by default queries.jsonl."),
     "judgments": FileInput(
-        "--judgments", True, (JUDGMENTS,), "The relevant documents; by default qrels.tsv or qrels/test.tsv."
+        "--judgments",
+        True,
+        (JUDGMENTS,),
+        "File of the relevance judgments; by default qrels.tsv or qrels/test.tsv.",
     ),
 }
 

@@ -1,7 +1,8 @@
-"""Check for optional packages, and name the extras of BERT Probe that install them."""
+"""Imports of packages: optional packages with the extras that install them, and large packages."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -75,3 +76,21 @@ def missing_message(module: str, alternative: str = "") -> str:
     """Return the error message for a missing module; the message names the command to install the module."""
     instead = f", or {alternative}" if alternative else ""
     return f'{module} is not installed. Install it with pip install "bert-probe[{EXTRAS[module]}]"{instead}.'
+
+
+@contextmanager
+def long_lived_imports() -> Iterator[None]:
+    """Disable garbage collection during imports, and exempt the imported objects from collection permanently.
+
+    torch and transformers create a million objects that live as long as the process. By default, the garbage
+    collector would traverse these objects repeatedly during the import, in every later full collection, and
+    at exit.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()

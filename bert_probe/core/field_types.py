@@ -296,7 +296,7 @@ class Text(FieldType):
             TextError, TooLongError: see `check_text`.
         """
         if not isinstance(value, str) or not value.strip():
-            raise SelectionError(f"{name} must be a string that is not blank, not {str(value)[:100]!r}.")
+            raise SelectionError(f"{name} must be a non-blank string, not {str(value)[:100]!r}.")
         check_text(value)
         return value
 
@@ -391,7 +391,7 @@ def check_item_count(name: str, value: Sequence[Any]) -> None:
         SelectionError: the list is too long.
     """
     if len(value) > MAX_ITEMS:
-        raise SelectionError(f"{name} has {len(value):,} entries, but may have at most {MAX_ITEMS:,}.")
+        raise SelectionError(f"{name} has {len(value):,} entries, but at most {MAX_ITEMS:,} are allowed.")
 
 
 POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
@@ -412,7 +412,7 @@ class WordList(FieldType):
         check_item_count(name, value)
         for word in value:
             if not isinstance(word, str) or not word:
-                raise SelectionError(f"{name} must be a list of words, not of {word!r}.")
+                raise SelectionError(f"{name} must be a list of words, but contains {word!r}.")
         return tuple(dict.fromkeys(value))
 
     def to_json(self, value: Any) -> Any:
@@ -458,7 +458,7 @@ class Choices(WordList):
             raise SelectionError(f"{name} must be one or more of {', '.join(self.words)}, but is {problem}.")
         if len(words) < len(value):
             duplicate = next(word for word in words if list(value).count(word) > 1)
-            raise SelectionError(f"{name} has {duplicate!r} more than once. Give each word once.")
+            raise SelectionError(f"{name} has {duplicate!r} more than once. Pass each word once.")
         return words
 
     @property
@@ -502,7 +502,7 @@ class WordSelector(TokenSelector):
     """A word: the position of any of its tokens, or the word itself; see `find_word`."""
 
     def resolve(self, name: str, value: Any, trace: Trace) -> int:
-        """Return the position of the first token of a word, or the given position."""
+        """Return the position of a word's first token; return a position unchanged."""
         return (
             find_word(trace, value).position
             if isinstance(value, str)

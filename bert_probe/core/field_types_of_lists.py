@@ -83,7 +83,9 @@ class ChoiceList(FieldType):
     def check(self, name: str, value: Any) -> tuple[str, ...]:
         """Return the words as a tuple without duplicates."""
         if isinstance(value, str) or not isinstance(value, Sequence) or not value:
-            raise SelectionError(f"{name} must be a list of {', '.join(self.choice.words)}, not {value!r}.")
+            raise SelectionError(
+                f"{name} must be a list of words from {', '.join(self.choice.words)}, not {value!r}."
+            )
         return tuple(dict.fromkeys(self.choice.check(name, word) for word in value))
 
     def to_json(self, value: Any) -> Any:
@@ -172,13 +174,13 @@ class HeadSet(FieldType):
     def check(self, name: str, value: Any) -> tuple[tuple[int, int], ...]:
         """Return the heads as (layer, head) pairs, without duplicates."""
         if isinstance(value, str) or not isinstance(value, Sequence):
-            raise SelectionError(f"{name} must be a list of (layer, head), not {value!r}.")
+            raise SelectionError(f"{name} must be a list of (layer, head) pairs, not {value!r}.")
         if not len(value):
             raise SelectionError("The list of heads is empty. Pass at least one head.")
         pairs = []
         for pair in value:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
-                raise SelectionError(f"{name} must be a list of (layer, head), not of {pair!r}.")
+                raise SelectionError(f"{name} must be a list of (layer, head) pairs, but contains {pair!r}.")
             pairs.append((self.layer.check("layer", pair[0]), self.head.check("head", pair[1])))
         return tuple(dict.fromkeys(pairs))
 
@@ -245,7 +247,7 @@ class OneHead(FieldType):
     def check(self, name: str, value: Any) -> tuple[int, int]:
         """Return the head as a (layer, head) pair."""
         if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-            raise SelectionError(f"{name} must be (layer, head), not {value!r}.")
+            raise SelectionError(f"{name} must be a (layer, head) pair, not {value!r}.")
         return self.layer.check("layer", value[0]), self.head.check("head", value[1])
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[int, int]:  # noqa: ARG002

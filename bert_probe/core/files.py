@@ -28,8 +28,8 @@ from bert_probe.errors import ExportError
 FORMATS = ("csv", "json", "parquet", "npz")
 PROVENANCE_KEY = "bert_probe"
 CSV_SAFE_HELP = (
-    "In CSV, a ' is added before text that begins with = + - @ ' (in a cell, or after a semicolon, tab or "
-    "line end), so that spreadsheets do not run it as a formula."
+    "In CSV files, add a ' before text that begins with = + - @ ' (in a cell, or after a semicolon, tab "
+    "or line end), so that spreadsheets do not run the text as a formula."
 )
 """Help text of the option ``csv_safe``."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
@@ -206,7 +206,9 @@ def _json_column(cells: Any) -> bytes:
     if cells.dtype.kind not in "biuf" or cells.dtype == np.float16:
         return _dumps([_json_value(cell) for cell in cells], indent=None)
     if cells.dtype.kind == "f" and np.isinf(cells).any():
-        raise ExportError("There are infinite values, which JSON cannot represent. Choose another format.")
+        raise ExportError(
+            "The table contains infinite values, which JSON cannot represent. Choose another format."
+        )
     # orjson writes the fewest digits that parse to the same number of this dtype.
     return orjson.dumps(np.ascontiguousarray(cells), option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -274,7 +276,7 @@ def _npz_column(series: pd.Series) -> Any:
 
 def flatten_index(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the index as a column and unique column names; see `_column_names`."""
-    table = pd.DataFrame(frame)  # drops attrs, which pandas would copy for every column
+    table = pd.DataFrame(frame)  # a copy without attrs, which pandas would copy for every column
     if frame.index.name is None:
         return table
     table.columns = pd.Index(_column_names(frame))
@@ -298,7 +300,7 @@ def _json_value(cell: Any) -> Any:
             return None
         if np.isinf(cell):
             raise ExportError(
-                "There are infinite values, which JSON cannot represent. Choose another format."
+                "The table contains infinite values, which JSON cannot represent. Choose another format."
             )
     if isinstance(cell, np.float32):
         return float(str(cell))

@@ -33,7 +33,7 @@ def by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]] | None
     """Return a table with one row per attention head.
 
     Args:
-        columns: column name → values of shape [layer, head].
+        columns: values of each column, shape [layer, head], by column name.
         labels: label of each head, [layer][head], for the column `label`; if None, the column is omitted.
     """
     layers, heads = np.indices(next(iter(columns.values())).shape) + 1

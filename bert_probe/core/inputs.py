@@ -25,6 +25,7 @@ from bert_probe.core.provenance import (
 )
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.text.documents import Document, DocumentList, document_of_line, parse_documents
 from bert_probe.text.labeled_texts import parse_labeled_texts
@@ -37,7 +38,7 @@ SENTENCES_FILE = "sentences.txt"
 DOCUMENTS_FILE = "documents.jsonl"
 """File name in code snippets that read documents from a file."""
 
-HELD_OUT_HELP = "Data for evaluation; default: a fifth of DATA."
+HELD_OUT_HELP = "File of the evaluation data; by default, a fifth of DATA is held out."
 LABELED_HELP = "A table of labeled texts instead of FILE."
 
 Texts = tuple[int, int | None]
@@ -56,7 +57,7 @@ class InputValues:
         checkpoints: one checkpoint per model.
         traces: one trace per text; for two models, one trace per text and model.
         sentences: many sentences, or labeled texts if the question accepts them.
-        files: name → rows for each `FileInput`; an optional file may be missing.
+        files: rows of each `FileInput`, by name; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -130,8 +131,11 @@ class Inputs:
     has_folder: ClassVar[bool] = False
     types: ClassVar[tuple[type, ...]] = ()
 
-    def read_list(self, file: Path, column: str | None, as_named: bool) -> tuple[str, ...]:
+    def read_list(
+        self, file: Path, column: str | None, as_named: bool, progress: Progress
+    ) -> tuple[str, ...]:
         """Read the sentences of a file. For documents, use `read_documents`."""
+        del progress  # only vectors take long to read
         return read_sentences(file, column, as_named)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> tuple[str, ...]:  # noqa: ARG002
@@ -144,7 +148,7 @@ class Inputs:
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → `FileInput` that provides its value."""
+        """The `FileInput` of each argument of `Question.of` that is read from a file, by argument name."""
         return {}
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
@@ -356,6 +360,10 @@ class Documents(SentenceList):
     list_file = DOCUMENTS_FILE
     list_option = "--documents"
     can_skip = True
+    variable: ClassVar[str] = "documents"
+    """Name of the documents in code."""
+    reader: ClassVar[str] = "read_documents"
+    """Function that reads them from a file."""
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> DocumentList:
         """Parse documents from the contents of a file."""
@@ -379,13 +387,17 @@ class Documents(SentenceList):
         """Return statements that load the model and read the documents, and the arguments as code."""
         lines = [
             f"checkpoint = {load_expression(record.model)}",
-            f"documents = bert_probe.read_documents({DOCUMENTS_FILE!r})",
+            f"{self.variable} = bert_probe.{self.reader}({self.file(record)!r})",
         ]
-        return lines, ", ".join(["checkpoint", "documents", *truncate_argument(record)])
+        return lines, ", ".join(["checkpoint", self.variable, *truncate_argument(record)])
 
-    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
         """Return the option and the file of the documents, and the question's own arguments."""
-        return [self.list_option, DOCUMENTS_FILE, *end_of_options(leading)]
+        return [self.list_option, self.file(record), *end_of_options(leading)]
+
+    def file(self, record: InputRecord) -> str:  # noqa: ARG002
+        """Return the name of the file of the documents in code."""
+        return self.list_file
 
 
 @dataclass(frozen=True)
@@ -400,7 +412,7 @@ class DocumentFile(Documents):
         return [*values.checkpoints, values.sentences]
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return the file of the documents after the arguments of the question itself."""
+        """Return the question's own arguments, followed by the file of the documents."""
         return end_of_options([*leading, DOCUMENTS_FILE])
 
 
@@ -409,7 +421,8 @@ class Files(Inputs):
     """Files of labeled texts or tagged sentences.
 
     Attributes:
-        files_by_name: argument of `Question.of` → `FileInput` that provides its value.
+        files_by_name: the `FileInput` of each argument of `Question.of` that is read from a file, by argument
+            name.
     """
 
     files_by_name: Mapping[str, FileInput]
@@ -418,7 +431,7 @@ class Files(Inputs):
 
     @property
     def files(self) -> Mapping[str, FileInput]:
-        """Argument of `Question.of` → `FileInput` that provides its value."""
+        """The `FileInput` of each argument of `Question.of` that is read from a file, by argument name."""
         return self.files_by_name
 
     def __hash__(self) -> int:
@@ -549,7 +562,7 @@ class OneStore(Inputs):
         return [f"store = bert_probe.open_corpus({record.store['store']!r})"], "store"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the folder of the store, followed by the command-line arguments of the question itself."""
+        """Return the folder of the store, followed by the question's own command-line arguments."""
         return end_of_options([record.store["store"], *leading])
 
 

@@ -58,9 +58,11 @@ class InputRecord:
             if any(trace.provenance.get("origin") == "given" for trace in traces):
                 raise SelectionError(
                     "External attention does not identify its model, so two texts cannot be compared. "
-                    "Trace both with one checkpoint."
+                    "Trace both texts with one checkpoint."
                 )
-            raise SelectionError("The texts were not read by the same model. Trace them with one checkpoint.")
+            raise SelectionError(
+                "The texts were not read by the same model. Trace all texts with one checkpoint."
+            )
         texts = [{name: trace.provenance.get(name) for name in TEXT_KEYS} for trace in traces]
         return cls(model, tuple(texts))
 
@@ -114,7 +116,7 @@ class InputRecord:
         """Create a record for files of tagged sentences or labeled texts.
 
         Args:
-            files: argument name → content of the file.
+            files: content of each file, by argument name.
             dropped: number of truncated tokens over all sentences.
         """
         file_records = {name: describe_file(name, rows) for name, rows in files.items()}

@@ -118,7 +118,7 @@ def question(
         question_class.analysis, question_class.command = analysis, command or analysis
         question_class.has_progress = "progress" in signature(question_class.of).parameters
         question_class.of = _with_type_checks(question_class.of, question_class.inputs.types)
-        assert analysis not in QUESTIONS, f"two questions are called {analysis}"
+        assert analysis not in QUESTIONS, f"two questions have the name {analysis}"
         if is_analysis:
             QUESTIONS[analysis] = question_class
         return question_class  # type: ignore[no-any-return]
@@ -153,7 +153,7 @@ class Question:
         return [field for field in fields(self) if getattr(self, field.name) != field.default]
 
     def check_limits(self, *inputs: Any) -> None:
-        """Raise UnavailableError if the inputs, which are those of `of`, are too large for a server.
+        """Raise UnavailableError if the inputs, the arguments of `of`, are too large for a server.
 
         The HTTP API and the pages call this. In Python and on the command line there are no such limits.
         """
@@ -198,7 +198,7 @@ class Question:
             )
         if record.get("analysis", cls.analysis) != cls.analysis:
             raise SelectionError(
-                f"analysis must be {cls.analysis!r} or absent, not {str(record['analysis'])[:100]!r}."
+                f"analysis must be {cls.analysis!r} or omitted, not {str(record['analysis'])[:100]!r}."
             )
         values = {
             name: field_type(field).from_json(name, record[name], sizes)
@@ -236,7 +236,7 @@ class Question:
             field.name for field in fields(cls) if field.default is MISSING and field.name not in values
         ]
         if missing:
-            raise SelectionError(f"{', '.join(missing)} must be given for {cls.analysis}.")
+            raise SelectionError(f"{cls.analysis} needs a value for {', '.join(missing)}. Pass this value.")
 
     def options(self) -> list[str]:
         """Return the command-line options for the fields that differ from their defaults."""

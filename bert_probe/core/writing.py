@@ -43,7 +43,7 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
         with _system_errors(file):
             place = _target(file)
         if place in places:
-            raise ExportError(f"{file} is the path of two outputs. Choose different paths.")
+            raise ExportError(f"{file} is the path of two output files. Choose different paths.")
         places[place] = file
     with ExitStack() as stack:
         for place, file in sorted(places.items()):
@@ -71,7 +71,8 @@ def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> 
     """
     reserved_before, requested = _reserved.get(), frozenset(places)
     with ExitStack() as stack:
-        for place in sorted(requested - reserved_before):  # sorted, so that two writers cannot deadlock
+        # Lock in sorted order, so that two writers cannot deadlock.
+        for place in sorted(requested - reserved_before):
             stack.enter_context(_lock(place, wait))
         token = _reserved.set(reserved_before | requested if reserve else reserved_before - requested)
         try:
@@ -95,8 +96,8 @@ def write(contents: Mapping[Path, bytes], overwrite: bool = True) -> None:
 
     A replaced file keeps its permissions. If a path is a symbolic link, the file that it points to is
     written. Pipes and devices are written directly. If there are several files, all but the first are
-    metadata of the first. They are deleted before the first is replaced, so that a table is never next to the
-    metadata of another table.
+    metadata of the first. The metadata files are deleted before the first file is replaced, so that a
+    table is never next to the metadata of another table.
 
     Args:
         overwrite: whether existing files are replaced. If False, files that another program creates during
@@ -146,7 +147,7 @@ def _write_together(contents: Mapping[Path, bytes], overwrite: bool) -> None:
         raise
     finally:
         for part in parts.values():
-            with suppress(OSError):  # the temporary file may not exist
+            with suppress(OSError):  # ignored, because the temporary file may not exist
                 part.unlink()
 
 
@@ -156,10 +157,10 @@ def _publish(part: Path, place: Path, overwrite: bool) -> None:
         part.replace(place)
         return
     try:
-        os.link(part, place)  # unlike a rename, this fails if the file exists
+        os.link(part, place)  # a hard link fails if the file exists, while a rename would replace the file
     except FileExistsError:
         raise _exists(place) from None
-    except OSError:  # the file system has no hard links
+    except OSError:  # The file system does not support hard links.
         try:
             os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         except FileExistsError:
@@ -188,7 +189,8 @@ def _lock(place: Path, wait: float) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ExportError(
-            f"{place} is being written by another command. Wait for it to end, or choose another name."
+            f"{place} is being written by another command. Wait until that command has ended, or choose "
+            "another name."
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -218,14 +220,15 @@ def _target(file: Path) -> Path:
     """
     place = Path(os.path.realpath(file))
     with suppress(FileNotFoundError):
-        os.lstat(place)  # raises if the name is too long or a parent is a file
+        os.lstat(place)  # raises an error if the name is too long or a parent is a file
     if place.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    if not place.parent.is_dir():  # filelock would create the folder
+    if not place.parent.is_dir():  # raise an error here, because filelock would create the folder
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     if place.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if place.exists() and not os.access(place, os.W_OK):  # a rename would not check the permissions
+    # Check the permissions of the file, because a rename ignores them.
+    if place.exists() and not os.access(place, os.W_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
     return place
 
@@ -243,6 +246,6 @@ def _system_errors(file: Path) -> Iterator[None]:
     """Convert an error of the operating system to an ExportError that names the file."""
     try:
         yield
-    except (OSError, ValueError) as error:  # ValueError if the name contains a NUL
+    except (OSError, ValueError) as error:  # ValueError is raised if the name contains a NUL.
         reason = getattr(error, "strerror", None) or error
-        raise ExportError(f"{file} cannot be written: {reason}. Choose another place.") from None
+        raise ExportError(f"{file} cannot be written: {reason}. Choose another path.") from None

@@ -1,4 +1,4 @@
-"""Search a store for word pairs with given tags or a given relation, ranked by the attention of one head."""
+"""Search a store for word pairs with certain tags or a relation, ranked by the attention of one head."""
 
 from __future__ import annotations
 
@@ -49,14 +49,18 @@ class AttentionSearch(Question):
     head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
     query_pos: str | None = param(Optional(FieldType()), default=None, about="Tag of the word that attends.")
     key_pos: str | None = param(
-        Optional(FieldType()), default=None, about="Tag of the word that it attends to."
+        Optional(FieldType()), default=None, about="Tag of the word that is attended to."
     )
     relation: str | None = param(
         Optional(FieldType()),
         default=None,
         about="Relation between the two words, such as obj, in either direction.",
     )
-    top: int = param(Number(1, MAX_ROWS), default=20, about="Maximum number of pairs, by weight.")
+    top: int = param(
+        Number(1, MAX_ROWS),
+        default=20,
+        about="Maximum number of pairs; those with the largest weights are listed.",
+    )
     min_weight: float = param(Number(0, 1, integer=False), default=0.0, about="Minimum weight, 0 to 1.")
 
     def of(self, store: Store, progress: Progress = no_progress) -> AttentionSearchResult:
@@ -119,7 +123,8 @@ class AttentionSearch(Question):
         )
         if not tags:
             raise UnavailableError(
-                f"The words of {name} have no tags. Run the corpus on CoNLL-U files and keep {NEIGHBORS}."
+                f"The words of {name} have no tags. Run the corpus on CoNLL-U files, with the table "
+                f"{NEIGHBORS}."
             )
         for tag in (self.query_pos, self.key_pos):
             if tag is not None and tag not in tags:
@@ -211,7 +216,9 @@ class AttentionSearchResult(Result):
         columns = (self.queries, self.keys, self.weights, self.query_words, self.key_words, self.links)
         lengths = [len(column) for column in columns]
         if {*lengths} != {len(self.sentences)}:
-            raise ShapeError(f"Columns of lengths {lengths} do not fit {len(self.sentences)} pairs.")
+            raise ShapeError(
+                f"All columns must have {len(self.sentences)} entries, one per pair, not {lengths}."
+            )
         for array in (self.queries, self.keys, self.weights):
             read_only(array)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -20,12 +21,15 @@ from bert_probe.corpus import vector_index
 from bert_probe.corpus.contexts import FOLDER as INDEXES
 from bert_probe.corpus.heads import SUMMARY, belongs_to, sum_statistics, write_summary
 from bert_probe.corpus.inputs import (
+    SENTENCE_VECTORS,
     IngestConfig,
     InputFile,
     check_unchanged,
     count_records,
     describe_files,
     find_inputs,
+    sentence_pooling,
+    sentence_vector_size,
 )
 from bert_probe.corpus.schema import FORMAT, MANIFEST, STATISTICS, VERSION
 from bert_probe.corpus.store import (
@@ -86,7 +90,7 @@ def build_corpus(
         on: runner that processes the chunks, see `ShardRunner`. By default, they are processed in threads.
         progress: called with the number of processed records and their total, or with (0, 0) while the
             records are counted.
-        watch: opens a progress bar for each phase: hashing the inputs, counting, reading.
+        watch: opens a progress bar for each phase: hashing, counting and reading the inputs.
         on_shard: called with a log entry for each completed shard.
 
     Raises:
@@ -166,7 +170,7 @@ class _ShardProgress:
     @property
     def done(self) -> int:
         """Number of records processed so far, in all shards."""
-        return sum(list(self._done_by_shard.values()))  # a copy, as other threads add shards
+        return sum(list(self._done_by_shard.values()))  # copy the list, because other threads add shards
 
     def of(self, number: int) -> Progress:
         """Return a progress callback for one shard."""
@@ -207,6 +211,17 @@ def _manifest(
         "column": column,
         "inputs": [{"name": file.name, "bytes": file.size, "sha256": file.sha256} for file in inputs],
         "records": count,
+        "sentence_vectors": _sentence_vectors(checkpoint, question),
+    }
+
+
+def _sentence_vectors(checkpoint: Checkpoint, question: IngestConfig) -> dict[str, Any] | None:
+    """Return the size and the pooling of the sentence vectors; None if the store has none."""
+    if SENTENCE_VECTORS not in question.keep:
+        return None
+    return {
+        "size": sentence_vector_size(checkpoint),
+        "recipe": json.loads(json.dumps(sentence_pooling(checkpoint).about)),
     }
 
 
@@ -220,26 +235,27 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
         write_json(folder / MANIFEST, manifest)
         return {}
     store = open_corpus(folder)
-    if not store.shards:  # a store without shards may be replaced by any run
+    if not store.shards:  # any run may replace a store without shards
         write_json(folder / MANIFEST, manifest)
         return {}
     for name, difference in _DIFFERENCES.items():
         if store.manifest[name] != manifest[name]:
             raise SelectionError(
                 f"{folder} was started with {difference}. Continue with the original settings, or choose "
-                "another --out."
+                "another path for --out."
             )
     remove_partial_files(folder)
     return {shard.number: shard for shard in store.shards}
 
 
 _DIFFERENCES = {
-    "model": "another model, or other versions of the libraries that run it",
-    "question": "other layers, or other tables to keep",
-    "inputs": "other inputs, or inputs that have changed since",
+    "model": "a different model, or different versions of its libraries",
+    "question": "different layers or tables",
+    "sentence_vectors": "a different pooling of the sentence vectors",
+    "inputs": "different inputs, or inputs that have changed since",
     "column": "another column",
-    "shard_rows": "another number of rows per shard",
-    "shard_bytes": "another shard size, by another version of this program",
+    "shard_rows": "a different number of rows per shard",
+    "shard_bytes": "a different shard size, by a different version of BERT Probe",
 }
 """Manifest entries that must not change when a store is continued, with the words for a change in the error
 message."""
@@ -269,7 +285,7 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             is_store = (path / MANIFEST).exists()
             if path.exists() and not is_store and not all(map(is_lock_file, path.iterdir())):
                 raise StoreError(
-                    f"{folder} contains files that do not belong to a store. Choose another --out."
+                    f"{folder} contains files that do not belong to a store. Choose another path for --out."
                 )
             if not path.exists():
                 path.mkdir()
@@ -277,12 +293,12 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             if not os.access(path, os.W_OK | os.X_OK):
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         except UnicodeEncodeError:
-            raise StoreError(f"{folder} is not UTF-8. Choose another --out.") from None
+            raise StoreError(f"The path {folder} is not UTF-8. Choose another path for --out.") from None
         except ExportError as error:
             raise StoreError(str(error)) from None
-        except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+        except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
             reason = getattr(error, "strerror", None) or error
-            raise StoreError(f"{folder} cannot be written: {reason}. Choose another place.") from None
+            raise StoreError(f"{folder} cannot be written: {reason}. Choose another path.") from None
         yield
 
 
@@ -293,7 +309,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class FileDifference:
-    """A file of a store that does not match its description.
+    """A file of a store that does not match the description in its metadata.
 
     Attributes:
         file: path of the file within the store.
@@ -332,7 +348,7 @@ class Verification:
         """Return a sentence that states how many files were compared, and how many of them differ."""
         count = len(self.differences)
         outcome = f"{count:,} {'differs' if count == 1 else 'differ'}" if count else "nothing differs"
-        return f"{self.store}: {self.files:,} files with {self.bytes:,} bytes compared, {outcome}."
+        return f"{self.store}: compared {self.files:,} files with {self.bytes:,} bytes; {outcome}."
 
 
 def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progress) -> Verification:
@@ -389,8 +405,8 @@ def _check_summary(store: Store) -> list[FileDifference]:
     try:
         table = pq.read_table(path, partitioning=None)
         if not belongs_to(table, store):
-            return [FileDifference(SUMMARY, "belongs to another version of this store and is not used")]
+            return [FileDifference(SUMMARY, "belongs to a different version of this store and is not used")]
         is_equal = table.equals(sum_statistics(store))
     except (OSError, pa.ArrowException, StoreError):
         return [FileDifference(SUMMARY, "cannot be read")]
-    return [] if is_equal else [FileDifference(SUMMARY, "is not the sum of the statistics of the shards")]
+    return [] if is_equal else [FileDifference(SUMMARY, "differs from the summed statistics of the shards")]

@@ -1,5 +1,6 @@
-"""Find the contexts in a store that are nearest to a word in context, and compare contexts with each other:
-project them to a plane, cluster them, and estimate the cosine similarity of unrelated words.
+"""Find the contexts in a store that are nearest to a word, and cluster them.
+
+For comparison, this module also estimates the cosine similarity of unrelated words.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from bert_probe.text.words import Unit, find_word, word_name
 
 MAX_CONTEXTS = 1000
 
-_UNITS = {False: "tokens, which may be parts of words", True: "words, by the mean of their tokens"}
+_UNITS = {
+    False: "tokens, including subword tokens",
+    True: "words, represented by the mean of their token vectors",
+}
 """Descriptions of what the vectors of a store represent, by the value of `IngestConfig.words`."""
 
 
@@ -49,25 +53,29 @@ class NearestContexts(Question):
         word: a word of the text, see `find_word`; WORD:2 is its second occurrence.
         layer: layer of the vectors; 0 is the output of the embeddings. If None, the last layer of the store.
         top: number of contexts.
-        every: list all near words of a row. By default, each row is listed only once, with its nearest word.
+        every: list every near word of a row. By default, each row is listed only once, with its nearest word.
         others: leave out rows whose text equals the text of the query word.
         exact: compare with every vector. By default, large stores are searched with an approximate index.
     """
 
     inputs = StoreAndTrace()
 
-    word: str = param(FieldType(), about="A word of the text; WORD:2 is its second occurrence.")
+    word: str = param(FieldType(), about="A word of the text; WORD:2 selects the second occurrence of WORD.")
     layer: int | None = param(
         Optional(VECTOR_LAYER),
         default=None,
         key="vector_layer",
-        about=f"{VECTOR_LAYER_HELP} Default: the store's last.",
+        about=f"{VECTOR_LAYER_HELP} Default: the last layer in the store.",
     )
     top: int = param(Number(1, MAX_CONTEXTS), default=10, about="Number of contexts.  [default: 10]")
-    every: bool = param(Flag(), default=False, about="List all contexts of a row, not only the nearest.")
+    every: bool = param(
+        Flag(), default=False, about="List all contexts of each row, not only the nearest context."
+    )
     others: bool = param(Flag(), default=False, about="Exclude rows that have the same text as the query.")
     exact: bool = param(
-        Flag(), default=False, about="Exact search: compare with every vector, without an approximate index."
+        Flag(),
+        default=False,
+        about="Search exactly: compare the query with every vector, without an approximate index.",
     )
 
     def of(self, store: Store, trace: Trace, progress: Progress = no_progress) -> NearestContextsResult:
@@ -88,7 +96,7 @@ class NearestContexts(Question):
             StoreError: files of the store cannot be read.
         """
         if trace.encoding.pair is not None:
-            raise TextError("A store contains single texts, not pairs. Trace the text without its pair.")
+            raise TextError("A store contains single texts, not text pairs. Trace the text without a pair.")
         _check_model(store, trace)
         layer = self._resolve_layer(store)
         unit = find_word(trace, self.word)
@@ -114,7 +122,7 @@ class NearestContexts(Question):
             layers = ", ".join(map(str, store.layers))
             raise SelectionError(
                 f"{store.folder.name} has no vectors of layer {layer}, only of {layers}. Choose one of "
-                "these, or run the corpus with --layers."
+                "these layers, or run the corpus with --layers."
             )
         return layer
 
@@ -151,8 +159,8 @@ def _check_model(store: Store, trace: Trace) -> None:
     actual, expected = trace.provenance["dtype"], store.manifest["model"]["dtype"]
     if actual != expected:
         raise CheckpointError(
-            f"{store.folder.name} was built in {expected}, but the text was traced in {actual}. Trace it "
-            "with store.checkpoint()."
+            f"{store.folder.name} was built in {expected}, but the text was traced in {actual}. Trace "
+            "the text with store.checkpoint()."
         )
 
 
@@ -237,7 +245,7 @@ class WordLookup:
     """Looks up the words of a store by row and position. The most recently used shards are cached."""
 
     def __init__(self, store: Store) -> None:
-        self._shard_of = store.shard_of  # holds no reference to the store, see `SearchCache`
+        self._shard_of = store.shard_of  # keep no reference to the store, see `SearchCache`
         self._name = store.folder.name
         self._files = [*zip(store.files(ROWS), store.files(TOKENS), strict=True)]
         self._shards: OrderedDict[int, _ShardWords] = OrderedDict()
@@ -256,7 +264,7 @@ class WordLookup:
     def _shard(self, number: int) -> _ShardWords:
         with self._lock:
             shard = self._shards.pop(number, None) or _ShardWords(*map(str, self._files[number]))
-            self._shards[number] = shard  # the most recently used shard is last
+            self._shards[number] = shard  # move the most recently used shard to the end
             if len(self._shards) > _CACHED_SHARDS:
                 self._shards.popitem(last=False)
             return shard
@@ -343,7 +351,8 @@ class LayerSearch:
         if index is not None:
             built = index.metadata
             self.metadata = {
-                "search": f"index, {built.probes} of {built.lists} lists, reranked by exact cosines",
+                "search": f"index with {built.probes} of {built.lists} lists searched, reranked by exact "
+                "cosines",
                 "vectors": len(vectors),
                 f"recall_at_{RECALL_COUNT}": built.recall,
                 "recall_measured_of": built.recall_of,
@@ -382,7 +391,7 @@ class SearchCache:
             vectors = self._vectors.get(layer) or LayerVectors(self._files, layer)
             self._vectors[layer] = vectors
             if not len(vectors):
-                raise UnavailableError(f"{self._name} has no sentences yet. Continue the corpus run.")
+                raise UnavailableError(f"{self._name} contains no sentences yet. Continue the corpus run.")
             key = layer, exact or len(vectors) <= EXACT_UP_TO
             if key not in self._searches:
                 self._searches[key] = self._prepare(vectors, *key, progress)
@@ -458,14 +467,14 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Con
     clusters, silhouette = _cluster(units)
     try:
         plane = pca(units)
-    except UnavailableError:  # one context or equal vectors have no principal components
+    except UnavailableError:  # A single context, or equal vectors, have no principal components.
         points = read_only(np.zeros((len(units), 2), np.float32))
         return ContextClusters(points, (0.0, 0.0), clusters, silhouette)
     return ContextClusters(plane.points, plane.explained or (0.0, 0.0), clusters, silhouette)
 
 
 def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array) -> Array:
-    """Return the index of each context's vector; contexts are (row, position) pairs, both from 1."""
+    """Return the index of the vector of each context, a (row, position) pair with both counted from 1."""
     pairs = np.array(contexts, np.int64).reshape(-1, 2)
     indices = np.empty(len(pairs), np.int64)
     first = 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -9,6 +12,8 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
 
 _BLOCK = 4096
+_MAX_CANDIDATES = 16
+"""Mean number of candidates of a row up to which they are sorted; of more, `topk` of the block is faster."""
 
 
 def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progress) -> tuple[Array, Array]:
@@ -22,27 +27,39 @@ def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progre
         count: number of neighbors.
         progress: called with the number of finished blocks and the total.
     """
-    rows = torch.from_numpy(np.array(vectors))
+    rows = torch.from_numpy(np.require(vectors, requirements="W"))
     number = len(rows)
-    scores = torch.full((number, count), -np.inf, dtype=rows.dtype)
-    neighbors = torch.full((number, count), -1, dtype=torch.int64)
+    scores = np.full((number, count), -np.inf, dtype=vectors.dtype)
+    neighbors = np.full((number, count), -1, dtype=np.int64)
     starts = range(0, number, _BLOCK)
-    total, done = len(starts) * (len(starts) + 1) // 2, 0
-    for first in starts:
-        for second in starts[first // _BLOCK :]:
-            block = rows[first : first + _BLOCK] @ rows[second : second + _BLOCK].T
-            if first == second:
-                block.fill_diagonal_(-np.inf)
-            _update(scores, neighbors, block, first, second, axis=1)
-            if first != second:
-                _update(scores, neighbors, block, second, first, axis=0)
-            done += 1
-            progress(done, total)
-    return neighbors.numpy(), scores.numpy()
+    total, done = block_pairs(number), 0
+    # Allocating memory for each product would take as long as the comparisons.
+    memory = torch.empty(min(number, _BLOCK) ** 2, dtype=rows.dtype)
+    masks = [np.empty(len(memory), dtype=np.bool_) for _ in range(2)]
+    with ThreadPoolExecutor(len(masks)) as pool:
+        for first in starts:
+            for second in starts[first // _BLOCK :]:
+                a, b = rows[first : first + _BLOCK], rows[second : second + _BLOCK]
+                product = torch.mm(a, b.T, out=memory[: len(a) * len(b)].view(len(a), len(b)))
+                if first == second:
+                    product.fill_diagonal_(-np.inf)
+                update = partial(_update, scores, neighbors, product.numpy())
+                # Each of the two updates changes other rows.
+                updates = [(first, second, 1), (second, first, 0)][: 1 + (first != second)]
+                list(pool.map(lambda values, mask, update=update: update(*values, mask), updates, masks))
+                done += 1
+                progress(done, total)
+    return neighbors, scores
+
+
+def block_pairs(count: int) -> int:
+    """Return the number of pairs of blocks, which is the total of the progress, for this many rows."""
+    blocks = -(-count // _BLOCK)
+    return blocks * (blocks + 1) // 2
 
 
 def _update(
-    scores: torch.Tensor, neighbors: torch.Tensor, block: torch.Tensor, start: int, offset: int, axis: int
+    scores: Array, neighbors: Array, block: Array, start: int, offset: int, axis: int, mask: Array
 ) -> None:
     """Update the nearest neighbors of some rows, in place, with the cosines in a block.
 
@@ -52,29 +69,26 @@ def _update(
         start: number of the first row of the block.
         offset: row number of the first candidate.
         axis: axis of the candidates in the block.
+        mask: memory for a Boolean array of the size of the block; its contents are overwritten.
     """
-    count, width = scores.shape[1], block.shape[axis]
-    current = scores[start : start + block.shape[1 - axis], -1]
-    if torch.isinf(current).any():  # These are the first candidates.
-        values, indices = (block if axis == 1 else block.T).topk(min(count, width), dim=1)
-        changed = torch.arange(len(current))
+    length, count = block.shape[1 - axis], scores.shape[1]
+    current = scores[start : start + length, -1]
+    is_higher = mask[: block.size].reshape(block.shape)
+    np.greater(block, np.expand_dims(current, axis), out=is_higher)
+    if np.count_nonzero(is_higher) > _MAX_CANDIDATES * length:
+        lines = torch.from_numpy(block if axis == 1 else block.T).contiguous()
+        best, indices = lines.topk(min(count, block.shape[axis]), dim=1)
+        values, columns = best.numpy().ravel(), indices.numpy().ravel()
+        rows = np.repeat(np.arange(length), best.shape[1])
     else:
-        rows, columns = torch.nonzero(block > current.unsqueeze(axis), as_tuple=True)
-        candidates = block[rows, columns]
-        if axis == 0:
-            order = columns.argsort(stable=True)
-            rows, columns, candidates = columns[order], rows[order], candidates[order]
-        if not len(rows):
-            return
-        changed, counts = torch.unique_consecutive(rows, return_counts=True)
-        places = torch.arange(len(rows)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-        line = torch.arange(len(changed)).repeat_interleave(counts)
-        shape = (len(changed), int(counts.max()))
-        values = torch.full(shape, -np.inf, dtype=scores.dtype)
-        indices = torch.full(shape, -1 - offset, dtype=torch.int64)
-        values[line, places], indices[line, places] = candidates, columns
-    values = torch.cat([scores[start + changed], values], dim=1)
-    indices = torch.cat([neighbors[start + changed], indices + offset], dim=1)
-    best, order = values.topk(count, dim=1)
-    scores[start + changed] = best
-    neighbors[start + changed] = indices.gather(1, order)
+        rows, columns = np.divmod(np.flatnonzero(is_higher), block.shape[1])
+        values = block[rows, columns]
+        rows, columns = (rows, columns) if axis == 1 else (columns, rows)
+    changed = np.flatnonzero(np.bincount(rows, minlength=length))
+    lines = np.r_[np.repeat(changed, count), rows]
+    values = np.r_[scores[start + changed].ravel(), values]
+    indices = np.r_[neighbors[start + changed].ravel(), columns + offset]
+    order = np.lexsort((-values, lines))
+    starts = np.searchsorted(lines[order], changed)
+    best = order[starts[:, None] + np.arange(count)]
+    scores[start + changed], neighbors[start + changed] = values[best], indices[best]

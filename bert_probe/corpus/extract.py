@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,20 @@ import torch
 
 from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.analyses.outputs.prediction import PROBABILITIES, problem_type, softmax
+from bert_probe.analyses.vectors.pooling import pool
+from bert_probe.analyses.vectors.sentences import encode_inputs, pool_inputs
 from bert_probe.corpus.head_batch import HeadBatch, Units, measure_batch
-from bert_probe.corpus.inputs import ANSWERS, NEIGHBORS, PROFILES, VECTORS, IngestConfig, Record
+from bert_probe.corpus.inputs import (
+    ANSWERS,
+    NEIGHBORS,
+    PROFILES,
+    SENTENCE_VECTORS,
+    VECTORS,
+    IngestConfig,
+    Record,
+    sentence_pooling,
+    sentence_vector_size,
+)
 from bert_probe.corpus.schema import (
     REFUSALS,
     ROWS,
@@ -28,7 +41,7 @@ from bert_probe.corpus.schema import (
 )
 from bert_probe.errors import TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
-from bert_probe.model.encoding import Encoding
+from bert_probe.model.encoding import Encoding, ModelInputs
 from bert_probe.model.forward import (
     as_array,
     attention_matrices,
@@ -67,7 +80,7 @@ def extract_tables(
         progress: called with the number of processed records and their total.
     """
     sentences, rejected = tokenize_records(checkpoint, question, records)
-    schemas = layouts(question, checkpoint.description.hidden_size)
+    schemas = table_layouts(checkpoint, question)
     buffers = _Buffers(checkpoint, question, sentences)
     done = len(rejected)
     progress(done, len(records))
@@ -83,6 +96,12 @@ def extract_tables(
         REFUSALS: refusals_table(rejected, schemas[REFUSALS]),
         **buffers.tables(schemas),
     }
+
+
+def table_layouts(checkpoint: Checkpoint, question: IngestConfig) -> dict[str, TableSchema]:
+    """Return the schemas of the tables that a run with this model writes, by table name."""
+    size = sentence_vector_size(checkpoint) if SENTENCE_VECTORS in question.keep else None
+    return layouts(question, checkpoint.description.hidden_size, size)
 
 
 class _Buffers:
@@ -108,13 +127,16 @@ class _Buffers:
         # The key that each query attends to most, and its weight, ordered by sentence, layer, head and query.
         count = units * self._heads if NEIGHBORS in keep else 0
         self.keys, self.weights = np.empty(count, np.int32), np.empty(count, np.float32)
+        self.sentences: _SentenceVectors | None = None
+        if SENTENCE_VECTORS in keep:
+            self.sentences = _SentenceVectors(checkpoint, sentences, np.dtype(question.dtype))
         self.predictions: _Predictions | None = None
-        if ANSWERS in keep:  # `IngestConfig.of` checks that the model has a classification head
+        if ANSWERS in keep:  # the model has a classification head, as `IngestConfig.of` has checked
             outputs = checkpoint.outputs
             self.predictions = _Predictions(outputs.get(TEXT_CLASSIFICATION) or outputs[TOKEN_CLASSIFICATION])
 
     def add_batch(self, group: Sequence[int]) -> None:
-        """Run the model on a batch of sentences, given by their indices, and store the results."""
+        """Run the model on the sentences with these indices, as one batch, and store the results."""
         checkpoint, keep = self._checkpoint, self._question.keep
         members = [self._sentences[index] for index in group]
         inputs = batch(checkpoint, [member.encoding for member in members])
@@ -128,8 +150,12 @@ class _Buffers:
             if VECTORS in keep:
                 layers = self._question.layers or ()
                 self._store_vectors(group, [layer_states(output)[layer] for layer in layers])
+            if self.sentences is not None:
+                self.sentences.add_batch(group, output)
             if self.predictions is not None:
                 self.predictions.add_batch(group, members, inputs, output)
+        if self.sentences is not None:
+            self.sentences.run_second_pass(group)
 
     def _store_heads(self, group: Sequence[int], heads: HeadBatch) -> None:
         if len(self.profiles):
@@ -154,10 +180,12 @@ class _Buffers:
     def tables(self, schemas: Mapping[str, TableSchema]) -> Tables:
         """Return the optional tables that the store keeps, including statistics if it keeps profiles."""
         max_tokens = self._checkpoint.description.max_tokens
+        sentences = self.sentences
         columns: dict[str, Callable[[], Mapping[str, Any]]] = {
             PROFILES: self._profile_columns,
             STATISTICS: lambda: statistics_columns(self.profiles, max_tokens),
             VECTORS: self._vector_columns,
+            SENTENCE_VECTORS: lambda: {} if sentences is None else sentences.columns(self._rows),
             NEIGHBORS: self._neighbor_columns,
             ANSWERS: lambda: {} if self.predictions is None else self.predictions.columns(self._sentences),
         }
@@ -208,8 +236,62 @@ class _Buffers:
         }
 
 
+class _SentenceVectors:
+    """The sentence vectors of a shard.
+
+    The vector of a sentence is pooled from the pass that computes all other tables. A sentence that the
+    pooling reads differently (with a prompt, lowercased, or up to its own maximum length) gets a second pass.
+
+    Args:
+        dtype: data type of the stored vectors.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, sentences: Sequence[ReadRecord], dtype: np.dtype[Any]) -> None:
+        self._checkpoint, self._sentences = checkpoint, sentences
+        self._recipe = sentence_pooling(checkpoint)
+        self._inputs: dict[int, ModelInputs] = {}  # inputs of the second pass, by sentence
+        self._vectors = np.empty((len(sentences), sentence_vector_size(checkpoint)), dtype)
+        self._dropped = np.array([sentence.encoding.dropped for sentence in sentences], np.int32)
+        recipe = self._recipe
+        for index, sentence in enumerate(sentences) if recipe.changes_text else ():
+            text = sentence.record.text or ""
+            inputs = encode_inputs(checkpoint, recipe.text(text), recipe.max_tokens, True, "The sentence")
+            self._dropped[index] = inputs.dropped
+            if inputs.inputs["input_ids"].tolist() != list(sentence.encoding.ids):
+                self._inputs[index] = inputs
+
+    def add_batch(self, group: Sequence[int], output: Any) -> None:
+        """Pool the sentences of a batch, given by their indices, from the output of the encoder."""
+        states = output.last_hidden_state
+        lengths = torch.tensor(
+            [len(self._sentences[index].encoding) for index in group], device=states.device
+        )
+        mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
+        rows = [row for row, index in enumerate(group) if index not in self._inputs]
+        if rows:
+            pooler = getattr(output, "pooler_output", None)
+            selected = SimpleNamespace(
+                last_hidden_state=states[rows], pooler_output=None if pooler is None else pooler[rows]
+            )
+            vectors = pool(selected, mask[rows].long(), self._recipe).cpu().numpy()
+            self._vectors[[group[row] for row in rows]] = vectors
+
+    def run_second_pass(self, group: Sequence[int]) -> None:
+        """Run the model on the sentences of a batch that the pooling reads differently."""
+        indices = [index for index in group if index in self._inputs]
+        if indices:
+            inputs = [self._inputs[index] for index in indices]
+            self._vectors[indices] = pool_inputs(self._checkpoint, inputs, self._recipe, no_progress)
+
+    def columns(self, rows: Array) -> dict[str, Any]:
+        """Return the columns of the table; `rows` are the numbers of the records of the sentences."""
+        components = pa.array(self._vectors.ravel())
+        vectors = pa.FixedSizeListArray.from_arrays(components, self._vectors.shape[1])
+        return {"row": rows, "tokens_dropped": self._dropped, "vector": vectors}
+
+
 class _Predictions:
-    """The predictions of an output head, collected batch by batch.
+    """The predictions of a task head, collected batch by batch.
 
     Args:
         output: a classification head, or a token classification head.
@@ -218,7 +300,7 @@ class _Predictions:
     def __init__(self, output: OutputHead) -> None:
         self._output = output
         self._labels_tokens = output.task == TOKEN_CLASSIFICATION
-        self._logits: dict[int, Array] = {}  # logits by sentence
+        self._logits: dict[int, Array] = {}  # logits of each sentence
 
     def add_batch(
         self,
@@ -246,9 +328,10 @@ class _Predictions:
             if not np.isfinite(logits).all():
                 raise UnavailableError(
                     f"The {self._output.task} head returns logits that are not finite for line "
-                    f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or keep no answers."
+                    f"{sentence.record.line:,} of {sentence.record.file}. Use float32, or omit the table "
+                    "of answers."
                 )
-            self._logits[index] = logits.copy()  # a copy, because a view would keep the whole batch in memory
+            self._logits[index] = logits.copy()  # copy, because a view would keep the whole batch in memory
 
     def columns(self, sentences: Sequence[ReadRecord]) -> dict[str, list[Any]]:
         """Return the columns of the table that contains the predictions."""
@@ -267,7 +350,7 @@ class _Predictions:
         row = sentence.record.row
         probabilities = PROBABILITIES[problem_type(self._output)](logits)
         classes = zip(self._output.labels, logits.tolist(), probabilities.tolist(), strict=True)
-        return [  # regression has no probabilities, so they are null
+        return [  # For a regression, which has no probabilities, the column is null.
             (row, None, label, logit, None if np.isnan(probability) else probability)
             for label, logit, probability in classes
         ]
@@ -450,7 +533,7 @@ def _tagged_words(sentence: ReadRecord) -> dict[int, int]:
     if sentence.words is None:
         return {}
     units = sentence.words.lens.units
-    # In reverse order, so that a token shared by several words is assigned to the first of them.
+    # Iterate in reverse order, so that a token shared by several words is assigned to the first of these.
     return {
         position: word
         for word, unit in reversed(list(enumerate(sentence.words.units.tolist())))
@@ -470,4 +553,4 @@ def _tags(sentence: ReadRecord, word: int | None) -> tuple[object, ...]:
         return None, None, None
     if not tagged.heads:
         return tagged.tags[word], None, None
-    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # a root has the head -1
+    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # the head of a root is -1

@@ -80,7 +80,7 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             with gzip.open(stream) as content:
                 yield cast(BinaryIO, content)
         elif ending == ".zst":
-            # Use Arrow, which raises an error for a truncated file, unlike other Zstandard readers.
+            # Unlike other Zstandard readers, Arrow raises an error for a truncated file.
             with pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd") as content:
                 yield content
         else:
@@ -98,10 +98,12 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     try:
         is_regular = stat.S_ISREG(path.stat().st_mode)
         stream = path.open("rb") if is_regular else None
-    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
         raise TextError(f"{path} cannot be opened: {describe_error(error)}. Check the path.") from None
     if stream is None:
-        raise TextError(f"{path} is not a regular file. Write its content to a file and use this file.")
+        raise TextError(
+            f"{path} is not a regular file. Write the content to a regular file, and pass that file."
+        )
     with stream:
         yield stream
 
@@ -117,8 +119,8 @@ def read_problem(error: Exception) -> str:
     Decompression detects damage late, so lines before the error may be damaged too.
     """
     is_system_error = isinstance(error, OSError) and error.errno is not None
-    warning = "" if is_system_error else ", and earlier lines may be damaged"
-    return f"From here on the file cannot be read{warning}: {describe_error(error)}."
+    warning = "" if is_system_error else ", and earlier lines may also be damaged"
+    return f"The file cannot be read from this line on{warning}: {describe_error(error)}."
 
 
 def _lines(stream: BinaryIO) -> Iterator[InputLine]:
@@ -144,8 +146,8 @@ def _decode(number: int, content: bytes | None) -> InputLine:
 
 def _split_lines(stream: BinaryIO) -> Iterator[bytes | None]:
     r"""Yield the lines of a stream without line breaks (\n, \r or \r\n); None for a line that is too long."""
-    pending: bytes | None = b""  # start of a line that continues in the next chunk
-    after_return = False  # whether the last chunk ended with "\r", maybe the first half of "\r\n"
+    pending: bytes | None = b""  # beginning of a line that continues in the next chunk
+    after_return = False  # whether the last chunk ended with "\r", which may be the first half of "\r\n"
     while chunk := stream.read1(_CHUNK):  # type: ignore[attr-defined]
         content = chunk[1:] if after_return and chunk.startswith(b"\n") else chunk
         after_return = content.endswith(b"\r")
@@ -201,7 +203,7 @@ def _row_of_value(line: int, value: object) -> FileRow:
         if value is None:
             return refused_row(line, "There is no text.")
         types = {dict: "an object", list: "a list", bool: "true or false"}
-        return refused_row(line, f"The text is {types.get(type(value), 'a number')}.")
+        return refused_row(line, f"The text must be a string, not {types.get(type(value), 'a number')}.")
     if len(value) > MAX_LINE:
         return refused_row(line, f"The text is longer than {MAX_LINE:,} characters.")
     text = " ".join(lines(value))
@@ -237,7 +239,7 @@ def _table_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
     """
     first_line = next((line for line in lines if line.problem or _has_cells(line)), None)
     if first_line is None:
-        raise EmptyTextError(f"{name} is empty. Add a header and a sentence in each row.")
+        raise EmptyTextError(f"{name} is empty. Add a header, and write one sentence per row.")
     raw_rows = _RowSplitter(chain([first_line], lines), detect_separator(first_line.text or "")).rows()
     header_row = next(raw_rows)
     if header_row.problem:
@@ -328,7 +330,7 @@ def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Ite
         SelectionError: the first lines do not have the key, or `column` is None and they have several keys.
     """
     first_lines = list(islice(lines, HEADER_LINES))
-    keys: dict[str, None] = {}  # used as an ordered set
+    keys: dict[str, None] = {}  # this dict is used as an ordered set
     for line in first_lines:
         value = None if line.problem else _parse_json(line.text or "")[0]
         if isinstance(value, dict):
@@ -350,7 +352,7 @@ def _json_row(line: InputLine, key: str | None) -> FileRow:
     if not isinstance(value, dict):
         return _row_of_value(line.number, value)
     if key is None:
-        return refused_row(line.number, "The line is an object, but the first lines are texts.")
+        return refused_row(line.number, "The line is a JSON object, but the first lines are strings.")
     if key not in value:
         return refused_row(line.number, f"The object has no key {key[:40]}.")
     return _row_of_value(line.number, value[key])
@@ -362,8 +364,8 @@ def _parse_json(text: str) -> tuple[object, str]:
         return json.loads(text), ""
     except json.JSONDecodeError as error:
         return None, f"The line is not valid JSON: {error.msg}, at character {error.colno:,}."
-    except ValueError:  # a number has more digits than Python can read
-        return None, "The line is JSON with a number that is too long."
+    except ValueError:  # The number has more digits than Python can read.
+        return None, "The line is JSON with a number that has too many digits."
     except RecursionError:
         return None, "The line is JSON that is nested too deeply."
 
@@ -373,7 +375,7 @@ def _parse_json(text: str) -> tuple[object, str]:
 
 def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """Yield the sequences of a FASTA file. A record with an invalid line is rejected as a whole."""
-    unreadable: list[tuple[int, str]] = []  # the first line of the record that cannot be read
+    unreadable: list[tuple[int, str]] = []  # first line of an unreadable record, if any
 
     def numbered_lines() -> Iterator[tuple[int, str]]:
         for line in lines:
@@ -485,24 +487,24 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
             columns.
     """
     try:
-        # With pre_buffer, Arrow would read all row groups at once.
+        # Turn off pre_buffer, with which Arrow would read all row groups at once.
         table = pq.ParquetFile(stream, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
         schema = table.schema_arrow
         names = schema.names
     except UnicodeDecodeError:
         raise TextError(
-            f"{name} has a column whose name is not UTF-8. Rename it and save the file again."
+            f"{name} has a column whose name is not UTF-8. Rename the column, and save the file again."
         ) from None
     except _PARQUET_ERRORS as error:
         raise TextError(
-            f"{name} cannot be read: {describe_error(error)}. Save it as Parquet again."
+            f"{name} cannot be read: {describe_error(error)}. Save the file as Parquet again."
         ) from None
     field = schema.field(find_column(names, column, name))
     data_type = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     text_types = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if not any(is_type(data_type) for is_type in text_types):
         raise SelectionError(
-            f"Column {field.name} of {name} has type {field.type}, not text. Choose another column."
+            f"Column {field.name} of {name} has type {field.type}, not string. Choose another column."
         )
     return _parquet_cells(table, field.name)
 

@@ -247,8 +247,8 @@ class AttentionBlock:
         if not deviation <= max(1e-4, 16 * torch.finfo(layer_weights.dtype).eps):
             # Models with linear approximations of attention return other values as `attentions`.
             raise ArchitectureError(
-                f"This model has attention rows that do not sum to 1 for these texts (off by "
-                f"{deviation:.2g}), so the heads are not measured. Try shorter texts or another model."
+                "Some attention rows of this model do not sum to 1 for these texts (off by "
+                f"{deviation:.2g}), so the heads are not measured. Use shorter texts or another model."
             )
         return weights
 

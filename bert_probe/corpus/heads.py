@@ -84,7 +84,7 @@ def sum_statistics(store: Store) -> pa.Table:
     columns = {
         **{name: shards[0][name] for name in ("layer", "head", "measure")},
         **{name: stack(name).sum(axis=0) for name in ("count", "sum", "squares")},
-        "min": np.fmin.reduce(stack("min")),  # ignores NaN, which shards without sentences have
+        "min": np.fmin.reduce(stack("min")),  # fmin ignores the NaN of shards without sentences
         "max": np.fmax.reduce(stack("max")),
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins), BINS),
     }
@@ -116,7 +116,7 @@ class MeasureStatistics:
             read_only(values)
             if values.shape[:2] != self.means.shape:
                 raise ShapeError(
-                    f"values must have a shape that begins with {self.means.shape} (layers, heads), not "
+                    f"The shape of values must begin with {self.means.shape} (layers, heads), not "
                     f"{values.shape}."
                 )
 
@@ -200,12 +200,14 @@ class HeadStatistics(Question):
 
     inputs = OneStore()
 
-    measure: str | None = param(Optional(Choice(MEASURES)), default=None, about="One measure; default: all.")
+    measure: str | None = param(
+        Optional(Choice(MEASURES)), default=None, about="Name of a measure.  [default: all measures]"
+    )
     heads: tuple[tuple[int, int], ...] | None = param(
         Optional(HeadSet(whole_layers=True)),
         default=None,
         option="--head",
-        about="Heads such as 3.1, or a layer; default: all.",
+        about="Heads, such as 3.1, or a layer.  [default: all heads]",
     )
 
     def of(self, store: Store, progress: Progress = no_progress) -> HeadStatisticsResult:
@@ -312,7 +314,7 @@ class HeadStatisticsResult(Result):
         for values in (self.means, self.lows, self.highs, self.minima, self.maxima, self.quantiles):
             read_only(values)
             if values.shape[:2] != shape:
-                raise ShapeError(f"Statistics of shape {values.shape} do not begin with {shape}.")
+                raise ShapeError(f"The shape of all statistics must begin with {shape}, not {values.shape}.")
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -386,7 +388,7 @@ class HeadHistogramsResult(Result):
         read_only(self.edges)
         if self.statistics.bins.shape[2:] != (len(self.edges) - 1,):
             raise ShapeError(
-                f"Bins of shape {self.statistics.bins.shape} do not fit {len(self.edges)} edges."
+                f"The shape of bins, {self.statistics.bins.shape}, does not match {len(self.edges)} edges."
             )
 
     @property
@@ -436,13 +438,14 @@ class HeadExamples(Question):
     measure: str = param(Choice(MEASURES), about="Measure of the head.")
     which: str = param(
         Choice(RANKINGS),
-        about="Rows whose values are nearest to the median, farthest from it, lowest or highest.",
+        about="Print the rows whose values are nearest to the median, farthest from the median, lowest or "
+        "highest.",
     )
     top: int = param(Number(1, MAX_ROWS), default=10, about="Maximum number of rows.")
     bin: int | None = param(
         Optional(Number(1, BINS)),
         default=None,
-        about="Only rows in this bin of the head's histogram, from 1.",
+        about="Print only rows in this bin of the head's histogram, counted from 1.",
     )
 
     def of(self, store: Store, progress: Progress = no_progress) -> HeadExamplesResult:
@@ -508,7 +511,9 @@ class HeadExamplesResult(Result):
     def __post_init__(self) -> None:
         read_only(self.values)
         if not len(self.sentences) == len(self.values) == len(self.links):
-            raise ShapeError(f"{len(self.values)} values do not fit {len(self.sentences)} rows.")
+            raise ShapeError(
+                f"values must have {len(self.sentences)} entries, one per row, not {len(self.values)}."
+            )
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
-from bert_probe.analyses.retrieval.calibration import random_pair_scores
+from bert_probe.analyses.retrieval.calibration import random_pair_scores, reference_sentences
 from bert_probe.analyses.vectors.layouts import cluster, cluster_words
+from bert_probe.analyses.vectors.pooling import available_poolings
+from bert_probe.analyses.vectors.sentences import POOLING, Sentences
+from bert_probe.analyses.vectors.similarity import scores_of_rows
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.exact_neighbors import nearest_neighbors
+from bert_probe.corpus.exact_neighbors import block_pairs, nearest_neighbors
 from bert_probe.corpus.vector_files import VectorFile, VectorSet
-from bert_probe.errors import TextError
+from bert_probe.corpus.vector_formats import ArrayFile
+from bert_probe.corpus.vector_search import SAME_VECTOR
+from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress, run_cancellable
 from bert_probe.model.trace import Array, read_only
 
 TABLES = ("summary", "duplicates", "outliers", "hubs", "clusters", "spectrum", "rows")
@@ -33,8 +42,17 @@ MAX_COMPONENTS = 8192
 """Maximum number of principal components; their variances take time proportional to its cube."""
 MAX_VALUE = 1e100
 """Largest length of a vector whose variance can be computed in float64."""
-_BLOCK = 4096
-"""Number of rows that are converted to float64 at once."""
+THRESHOLD_SOURCES = {
+    "question": "",
+    "model": "calibrated with reference sentences",
+    "vectors": "calibrated with random pairs of these vectors",
+}
+"""Source of the duplicate threshold → its description: the question, the calibration of a model, or the
+vectors."""
+_CHECKED_TEXTS = 8
+"""Number of texts whose vectors are compared with those of the model that is to calibrate the threshold."""
+_BLOCK_NUMBERS = 1 << 20
+"""Maximum number of values that are converted to float64 at once."""
 _DISCARDED = 0.1
 """Share of the largest distance ratios that TwoNN leaves out, as in its paper."""
 
@@ -48,7 +66,10 @@ class CorpusHealth(Question):
     Attributes:
         neighbors: number k of nearest neighbors, by cosine.
         threshold: cosine from which two rows are near duplicates. By default, 1 − cosine is at most a quarter
-            of its value at the 99.9th percentile of random pairs.
+            of its value at the 99.9th percentile of random pairs: of reference sentences, if the model is
+            known, otherwise of the rows.
+        pooling: pooling with which the model computed the vectors; by default, that of its files or of the
+            store.
         min_cluster: smallest number of rows in a cluster (HDBSCAN).
         show: the table to return: measures of the whole corpus ("summary"), groups of "duplicates",
             "outliers", "hubs", "clusters", the variance of each principal component ("spectrum"), or the
@@ -61,58 +82,88 @@ class CorpusHealth(Question):
     threshold: float | None = param(
         Optional(Number(-1, 1, integer=False)),
         default=None,
-        about="Minimum cosine of two rows that are near duplicates.",
+        about="Minimum cosine of two rows that count as near duplicates.",
     )
-    min_cluster: int = param(Number(2, 10_000), default=15, about="Smallest number of rows in a cluster.")
+    pooling: str | None = param(
+        Optional(POOLING), default=None, about="Pooling of the model that calibrates the threshold."
+    )
+    min_cluster: int = param(Number(2, 10_000), default=15, about="Minimum number of rows in a cluster.")
     show: str = param(
         Choice(TABLES), default="summary", display_only=True, key="health_show", about="Table to show."
     )
 
-    def of(self, vectors: VectorSet, progress: Progress = no_progress) -> CorpusHealthResult:
+    def of(
+        self,
+        vectors: VectorSet,
+        checkpoint: Checkpoint | None = None,
+        progress: Progress = no_progress,
+    ) -> CorpusHealthResult:
         """Measure the vectors of a set.
+
+        Args:
+            vectors: the result of `read_vectors`.
+            checkpoint: the model that computed the vectors, if its calibration is to set the threshold.
+            progress: called with the number of compared blocks and the total.
 
         Raises:
             TextError: there are too few rows with a vector.
-            UnavailableError: no pair of rows has a cosine.
+            SelectionError: the model did not compute the vectors.
+            UnavailableError: no pair of rows has a cosine; see also `Sentences.of`.
         """
-        norms = _norms(vectors.vectors)
+        norms = _norms(vectors.vectors, final_progress(progress, 0))  # The total is unknown.
         rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
         if len(rows) <= self.neighbors + 1:
             raise TextError(
-                f"{len(rows):,} rows have a vector, but {self.neighbors} neighbors need at least "
-                f"{self.neighbors + 2}. Use more vectors, or choose fewer neighbors."
+                f"{len(rows):,} rows have a vector, but at least {self.neighbors + 2} are needed for "
+                f"{self.neighbors} neighbors. Use more vectors, or choose fewer neighbors."
             )
         smaller = min(len(rows), vectors.vectors.shape[1])
         if smaller > MAX_COMPONENTS:
             raise TextError(
                 f"{len(rows):,} vectors of size {vectors.vectors.shape[1]:,} have {smaller:,} principal "
-                f"components; at most {MAX_COMPONENTS:,} are allowed. Give shorter vectors."
+                f"components, but at most {MAX_COMPONENTS:,} are allowed. Use vectors with fewer "
+                "dimensions."
             )
-        # Copies of the rows with a vector, one of them normalized, and in float64 for few rows.
-        size = (2 + 2 * (smaller == len(rows))) * vectors.vectors.nbytes + 24 * smaller**2
+        # The rows with a vector, the normalized rows, and matrices of products.
+        size = 2 * vectors.vectors.nbytes + 32 * smaller**2
         with reserved_memory(size, vectors.name, "Use fewer vectors."):
-            return self._measure(vectors, rows, norms, progress)
+            return self._measure(vectors, rows, norms, checkpoint, progress)
 
     def _measure(
-        self, vectors: VectorSet, rows: Array, norms: Array, progress: Progress
+        self,
+        vectors: VectorSet,
+        rows: Array,
+        norms: Array,
+        checkpoint: Checkpoint | None,
+        progress: Progress,
     ) -> CorpusHealthResult:
-        unit = (vectors.vectors[rows] / norms[rows, None]).astype(vectors.vectors.dtype)
-        random_scores = random_pair_scores(unit, "cosine")
-        threshold = self.threshold
+        before, after = final_progress(progress, 0), final_progress(progress, block_pairs(len(rows)))
+        unit = np.empty((len(rows), vectors.vectors.shape[1]), vectors.vectors.dtype)
+        for block in _blocks(unit, before):
+            unit[block] = vectors.vectors[rows[block]] / norms[rows[block], None]
+        source = "question" if self.threshold is not None else "vectors" if checkpoint is None else "model"
+        record, threshold = vectors.record(), self.threshold
         if threshold is None:
+            if checkpoint is not None:
+                record = replace(record, model=checkpoint.provenance())
+                random_scores = self._reference_scores(vectors, rows, checkpoint, before)
+            else:
+                random_scores = random_pair_scores(unit, "cosine", before)
             distance = 1 - float(np.percentile(random_scores, DUPLICATE_PERCENTILE))
             threshold = 1 - DUPLICATE_SHARE * distance
         neighbors, scores = nearest_neighbors(unit, self.neighbors, progress)
         outlier_scores = modified_z_scores(1 - scores.mean(axis=1, dtype=np.float64))
         occurrences = np.bincount(neighbors.ravel(), minlength=len(rows))
-        sample, labels = cluster(unit, self.min_cluster)
-        variances = principal_variances(vectors.vectors[rows])
+        sample, labels = run_cancellable(partial(cluster, unit, self.min_cluster), after)
+        is_complete = len(rows) == len(vectors)
+        variances = principal_variances(vectors.vectors if is_complete else vectors.vectors[rows], after)
         return CorpusHealthResult(
             self,
-            vectors.record(),
+            record,
             vectors,
             read_only(rows),
             threshold,
+            source,
             read_only(group_duplicates(neighbors, scores, threshold)),
             read_only(scores[:, 0]),
             read_only(outlier_scores),
@@ -121,13 +172,51 @@ class CorpusHealth(Question):
             read_only(labels),
             read_only(variances),
             {
-                "mean_cosine": mean_cosine(unit),
+                "mean_cosine": mean_cosine(unit, after),
                 "iso_score": iso_score(variances),
-                "intrinsic_dimension": two_nn(unit, neighbors),
+                "intrinsic_dimension": two_nn(unit, neighbors, after),
                 "hub_skewness": skewness(occurrences),
                 "duplicate_threshold": threshold,
             },
         )
+
+    def _reference_scores(
+        self, vectors: VectorSet, rows: Array, checkpoint: Checkpoint, progress: Progress
+    ) -> Array:
+        """Return the sorted cosines of random pairs of reference sentences, encoded like the vectors.
+
+        Args:
+            rows: indices of the rows with a vector.
+
+        Raises:
+            SelectionError: the model gives vectors of another size, or other vectors for the texts.
+        """
+        pooling = self.pooling or vectors.pooling or available_poolings(checkpoint)[0]
+        encode = Sentences(pooling).of
+        reference = encode(checkpoint, reference_sentences(), True, progress).vectors
+        name = f"{checkpoint.description.name} with the pooling {pooling}"
+        remedy = "Choose the model and the pooling that computed the vectors, or no model."
+        size, expected = vectors.vectors.shape[1], reference.shape[1]
+        if size != expected:
+            raise SelectionError(
+                f"The vectors of {vectors.name} have {size:,} dimensions, but those of {name} have "
+                f"{expected:,}. {remedy}"
+            )
+        texts = vectors.texts or ()
+        checked = list(islice((row for row in rows if texts and texts[row].strip()), _CHECKED_TEXTS))
+        try:
+            own = encode(checkpoint, [texts[row] for row in checked], True).vectors if checked else None
+        except (EmptyTextError, TooLongError):
+            own = None  # A text without tokens cannot be compared.
+        if own is not None:
+            cosines = scores_of_rows(np.asarray(vectors.vectors[np.array(checked)]), own, "cosine")
+            if not (cosines >= SAME_VECTOR).all():
+                worst = int(np.argmin(cosines))
+                raise SelectionError(
+                    f"The vectors of {vectors.name} are not those of {name}: for the text of row "
+                    f"{checked[worst] + 1:,}, the cosine of both vectors is {cosines[worst]:.3f}. {remedy}"
+                )
+        return random_pair_scores(reference, "cosine")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -138,10 +227,12 @@ class CorpusHealthResult(Result):
         vectors: the set.
         rows: indices of the rows with a vector; all other arrays have one value for each of these rows.
         threshold: cosine from which rows are near duplicates.
-        groups: number of the group of duplicates of each row, from 0; −1 for a row without duplicates.
+        threshold_source: a name in `THRESHOLD_SOURCES`.
+        groups: index of each row's group of duplicates; −1 for a row without duplicates.
         nearest: cosine of each row with its nearest neighbor.
         outlier_scores: modified z-score of the mean cosine distance to the nearest neighbors.
-        occurrences: number of rows that have each row among their nearest neighbors.
+        occurrences: k-occurrences: for each row, the number of rows that have it among their nearest
+            neighbors.
         sample: indices into `rows` of the rows that were clustered.
         labels: cluster of each row of the sample, from 0; −1 for rows in no cluster.
         variances: variance along each principal component, in descending order.
@@ -152,6 +243,7 @@ class CorpusHealthResult(Result):
     vectors: VectorSet
     rows: Array
     threshold: float
+    threshold_source: str
     groups: Array
     nearest: Array
     outlier_scores: Array
@@ -163,8 +255,10 @@ class CorpusHealthResult(Result):
 
     @property
     def outlier_threshold(self) -> float:
-        """The score from which a row is an outlier: at least `OUTLIER_SCORE`, and the largest score that is
-        expected of this many normally distributed values, sqrt(2 ln n) (Donoho and Johnstone 1994).
+        """The score from which a row is an outlier: `OUTLIER_SCORE`, or sqrt(2 ln n) if that is larger.
+
+        sqrt(2 ln n) is the largest score expected of n normally distributed values (Donoho and Johnstone
+        1994).
         """
         return max(OUTLIER_SCORE, float(np.sqrt(2 * np.log(len(self.rows)))))
 
@@ -190,18 +284,19 @@ class CorpusHealthResult(Result):
         """Sentences with the number of rows with each problem, and the number of clusters."""
         duplicates, groups = int((self.groups >= 0).sum()), int(self.groups.max(initial=-1)) + 1
         grouped = f"in {groups:,} group{'' if groups == 1 else 's'} " if groups else ""
+        source = ", ".join(filter(None, [f"{self.threshold:.3f}", THRESHOLD_SOURCES[self.threshold_source]]))
         sampled = "" if len(self.sample) == len(self.rows) else f"a sample of {len(self.sample):,} of "
         return (
             f"Of {len(self.rows):,} rows, {duplicates:,} are near duplicates {grouped}(cosine of at least "
-            f"{self.threshold:.3f}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} are hubs. "
+            f"{source}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} are hubs. "
             f"The number of clusters is {int(self.labels.max(initial=-1)) + 1:,}; they contain "
             f"{np.mean(self.labels >= 0):.0%} of {sampled}the rows."
         )
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The measures of the whole corpus."""
-        return dict(self.summary())
+        """The measures of the whole corpus, and the source of the threshold."""
+        return {**self.summary(), "duplicate_threshold_source": self.threshold_source}
 
     def summary(self) -> dict[str, float]:
         """Return the number of rows with each problem, and the measures of all rows."""
@@ -261,13 +356,13 @@ class CorpusHealthResult(Result):
 
     @property
     def _clusters_of_rows(self) -> Array:
-        """Cluster of each row, from 1; 0 for no cluster, and NaN for rows outside the sample."""
+        """Cluster number of each row, from 1; 0 for no cluster, and NaN for rows outside the sample."""
         clusters = np.full(len(self.rows), np.nan)
         clusters[self.sample] = self.labels + 1
         return clusters
 
     def _spectrum(self) -> pd.DataFrame:
-        """Return the share of the variance along each principal component, and of all components so far."""
+        """Return the share of the variance along each principal component, and the cumulative share."""
         total = self.variances.sum()
         share = self.variances / total if total else np.full(len(self.variances), np.nan)
         columns = {"variance": self.variances, "share": share, "cumulative_share": share.cumsum()}
@@ -299,7 +394,8 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
     from scipy.sparse.csgraph import connected_components
 
     count = len(neighbors)
-    tolerance = 4 * np.finfo(scores.dtype).eps  # Equal vectors may have a cosine below 1.
+    # Rounding may make the cosine of equal vectors smaller than 1.
+    tolerance = 4 * np.finfo(scores.dtype).eps
     first, column = np.nonzero(scores >= threshold - tolerance)
     graph = coo_array((np.ones(len(first)), (first, neighbors[first, column])), shape=(count, count))
     _, labels = connected_components(graph, directed=False)
@@ -312,35 +408,52 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
     return groups
 
 
-def mean_cosine(unit: Array) -> float:
+def _blocks(vectors: Array | ArrayFile, progress: Progress) -> Iterator[slice]:
+    """Yield the rows of each block that is converted to float64; `progress` can cancel before each block."""
+    size = max(1, _BLOCK_NUMBERS // vectors.shape[1])
+    for start in range(0, len(vectors), size):
+        progress(start, len(vectors))
+        yield slice(start, min(start + size, len(vectors)))
+
+
+def mean_cosine(unit: Array, progress: Progress = no_progress) -> float:
     """Return the mean cosine of all pairs of different rows, from the norm of their sum."""
     count = len(unit)
-    total = float(np.square(unit.sum(axis=0, dtype=np.float64)).sum())
-    return (total - float(np.square(unit.astype(np.float64)).sum())) / (count * (count - 1))
+    total, squares = np.zeros(unit.shape[1]), 0.0
+    for rows in _blocks(unit, progress):
+        total += unit[rows].sum(axis=0, dtype=np.float64)
+        squares += float(np.square(unit[rows].astype(np.float64)).sum())
+    return (float(np.square(total).sum()) - squares) / (count * (count - 1))
 
 
-def principal_variances(vectors: Array) -> Array:
+def principal_variances(vectors: Array | ArrayFile, progress: Progress = no_progress) -> Array:
     """Return the variances along the principal components in descending order (Pearson 1901)."""
     rows, size = vectors.shape
-    mean = vectors.mean(axis=0, dtype=np.float64)
     if rows < size:  # the Gram matrix has the same positive eigenvalues
-        centered = vectors - mean
-        products = centered @ centered.T
-    else:
-        products = np.zeros((size, size))
-        for start in range(0, rows, _BLOCK):
-            centered = vectors[start : start + _BLOCK] - mean
+        products = np.zeros((rows, rows))
+        columns = np.asarray(vectors).T
+        for block in _blocks(columns, progress):
+            centered = columns[block] - columns[block].mean(axis=1, dtype=np.float64, keepdims=True)
             products += centered.T @ centered
-    variances = np.linalg.eigvalsh(products / (rows - 1))
+    else:
+        mean = np.zeros(size)
+        for block in _blocks(vectors, progress):
+            mean += vectors[block].sum(axis=0, dtype=np.float64) / rows
+        products = np.zeros((size, size))
+        for block in _blocks(vectors, progress):
+            centered = vectors[block] - mean
+            products += centered.T @ centered
+    products /= rows - 1
+    # PyTorch needs a third of the time of NumPy.
+    variances = run_cancellable(lambda: torch.linalg.eigvalsh(torch.from_numpy(products)).numpy(), progress)
     return np.asarray(np.maximum(np.r_[variances[::-1], np.zeros(size - len(variances))], 0))
 
 
-def _norms(vectors: Array) -> Array:
+def _norms(vectors: Array | ArrayFile, progress: Progress) -> Array:
     """Return the length of each row in float64; not finite for a row with a number beyond `MAX_VALUE`."""
     norms = np.empty(len(vectors))
-    for start in range(0, len(vectors), _BLOCK):
-        block = vectors[start : start + _BLOCK].astype(np.float64)
-        norms[start : start + _BLOCK] = np.linalg.norm(block, axis=1)
+    for rows in _blocks(vectors, progress):
+        norms[rows] = np.linalg.norm(vectors[rows].astype(np.float64), axis=1)
     return np.where(norms <= MAX_VALUE, norms, np.inf)
 
 
@@ -362,14 +475,17 @@ def iso_score(variances: Array) -> float:
     return float((size * used - 1) / (size - 1))
 
 
-def two_nn(unit: Array, neighbors: Array) -> float:
+def two_nn(unit: Array, neighbors: Array, progress: Progress = no_progress) -> float:
     """Return the intrinsic dimension by TwoNN (Facco et al. 2017); NaN if too few rows differ.
 
-    It is the slope through 0 of −log(1 − F(μ)) over log μ, where μ is the ratio of the distances to the
-    second and the first neighbor. Rows with a duplicate have no ratio and are left out.
+    The dimension is the slope through 0 of −log(1 − F(μ)) over log μ, where μ is the ratio of the distances
+    to the second and the first neighbor. Rows with a duplicate have no ratio and are left out.
     """
-    exact = unit.astype(np.float64)
-    first, second = (np.linalg.norm(exact - exact[neighbors[:, column]], axis=1) for column in (0, 1))
+    first, second = np.empty(len(unit)), np.empty(len(unit))
+    for rows in _blocks(unit, progress):
+        exact = unit[rows].astype(np.float64)
+        for distances, column in ((first, 0), (second, 1)):
+            distances[rows] = np.linalg.norm(exact - unit[neighbors[rows, column]], axis=1)
     is_distinct = first > 1e-6
     ratios = np.sort(np.maximum(second[is_distinct] / first[is_distinct], 1.0))
     count = int(len(ratios) * (1 - _DISCARDED))

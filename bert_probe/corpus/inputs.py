@@ -10,6 +10,8 @@ from itertools import chain, count
 from pathlib import Path
 
 from bert_probe.analyses.attention.attention import WORDS_HELP
+from bert_probe.analyses.retrieval.scorers import search_pooling
+from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, PoolingConfig
 from bert_probe.core.field_types import Choice, Flag, Index
 from bert_probe.core.field_types_of_lists import ChoiceList, Indices
 from bert_probe.core.inputs import OneCheckpoint
@@ -101,7 +103,7 @@ def find_inputs(
 
     The files of a folder or pattern are sorted by name. Folders (at any depth) and patterns such as
     ``data/**/*.txt`` match only files with one of the extensions in `ENDINGS`; hidden files and links to
-    folders are skipped. A file that is given by its path may have any extension; a file with an unknown
+    folders are skipped. A path to a single file may have any extension; a file with an unknown
     extension is read as text with one sentence per line.
 
     Args:
@@ -125,7 +127,7 @@ def find_inputs(
             _check_format(file, column)
     if column is not None and all(ending_of(file.path) in ("", *WITHOUT_COLUMNS) for file in files):
         raise SelectionError(
-            f"None of the files has columns, so there is no column {column}. Omit the column."
+            f"None of the files has columns, so there is no column {column}. Omit the option column."
         )
     return files
 
@@ -150,7 +152,7 @@ def _match_files(source: str | Path) -> Iterator[tuple[str, Path]]:
         return
     if not matches:
         endings = f"{', '.join(ENDINGS)}, with or without {' or '.join(COMPRESSED_ENDINGS)}"
-        raise EmptyTextError(f"{failure} with the extension {endings}. Check the path, or name the files.")
+        raise EmptyTextError(f"{failure} with the extension {endings}. Check the path, or pass the files.")
     yield from sorted((file.relative_to(base).as_posix(), file) for base, file in matches)
 
 
@@ -212,7 +214,7 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
             return
     if {".json", PARQUET} & {suffix.lower() for suffix in file.path.suffixes[-2:]}:
         raise TextError(
-            f"{file.name} has a format that cannot be read. Convert it to {' or '.join(ENDINGS)}."
+            f"{file.name} has a format that is not supported. Convert the file to {' or '.join(ENDINGS)}."
         )
     try:
         with open_decompressed(file.path) as stream:
@@ -221,14 +223,15 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
         raise TextError(f"{file.name} cannot be decompressed: {describe_error(error)}.") from None
     if has_nul:
         raise TextError(
-            f"{file.name} is not text in UTF-8: it contains a NUL. Convert it to {' or '.join(ENDINGS)}."
+            f"{file.name} is not UTF-8 text, because it contains a NUL character. Convert the file to "
+            f"{' or '.join(ENDINGS)}."
         )
 
 
 def _check_format(file: MatchedFile, column: str | None) -> None:
     """Check that the first lines of a file match the format that its extension indicates."""
     read_as = format_of(f"file{ending_of(file.path)}")
-    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has found the column
+    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has checked the column
         return
     with open_lines(file.path) as lines:
         check_format((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
@@ -272,9 +275,9 @@ def check_unchanged(files: Sequence[InputFile]) -> None:
             is_unchanged = False
         if not is_unchanged:
             raise TextError(
-                f"{file.name} changed during the run, so the store would mix two versions of it. The shards "
-                "written so far contain the first version. Run the corpus again, into another folder, when "
-                "its inputs no longer change."
+                f"{file.name} changed during the run, so the store would mix two versions of the file. "
+                "The shards written so far contain the first version. Run the corpus again, into "
+                "another folder, when the inputs no longer change."
             )
 
 
@@ -326,7 +329,7 @@ def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
     try:
         with open_rows(file.path, file.name, column) as rows:
             yield from rows
-    except ProbeError as error:  # the file changed after `find_inputs` had checked it
+    except ProbeError as error:  # The file has changed since `find_inputs` checked it.
         yield refused_row(1, str(error))
 
 
@@ -355,26 +358,55 @@ def _row_starts(file: MatchedFile, column: str | None) -> Iterator[object]:
     try:
         with open_row_starts(file.path, file.name, column) as starts:
             yield from starts
-    except ProbeError as error:  # an unreadable file counts as one record, as in `_rows`
+    except ProbeError as error:  # An unreadable file counts as one record, as in `_rows`.
         yield error
 
 
-PROFILES, VECTORS, NEIGHBORS, ANSWERS = OPTIONAL_TABLES = ("profiles", "vectors", "neighbors", "answers")
+PROFILES, VECTORS, NEIGHBORS, ANSWERS, SENTENCE_VECTORS = OPTIONAL_TABLES = (
+    *("profiles", "vectors", "neighbors", "answers", "sentence_vectors"),
+)
 """Names of the optional tables of a store. The tables of rows, tokens and refusals are always stored."""
 
 DTYPES = ("float32", "float16")
 
 
+def sentence_pooling(checkpoint: Checkpoint) -> PoolingConfig:
+    """Return the pooling of the sentence vectors of a store: that of documents in a search.
+
+    It is the pooling of the checkpoint with its prompt for documents, as in `encode_document` of
+    sentence-transformers, or the mean of all tokens if the checkpoint declares none.
+
+    Raises:
+        UnavailableError: the vectors are sparse, or the declared pooling is not supported.
+        CheckpointError: the declared pooling cannot be read.
+    """
+    model = checkpoint.sentence_model
+    if model is not None and model.is_sparse:
+        raise UnavailableError(
+            f"{checkpoint.description.name} computes sparse vectors, which a store cannot keep. Leave out "
+            f"the table {SENTENCE_VECTORS}, or use a model with dense vectors."
+        )
+    return search_pooling(checkpoint, None, DOCUMENT_PROMPTS, None)
+
+
+def sentence_vector_size(checkpoint: Checkpoint) -> int:
+    """Return the number of dimensions of the vectors of `sentence_pooling`."""
+    model = checkpoint.sentence_model
+    if model is None:
+        return checkpoint.description.hidden_size
+    return model.dimensions or model.size
+
+
 @question("corpus ingest", command="corpus run", is_analysis=False)
 class IngestConfig(Question):
-    """The configuration of a corpus run: what it extracts from each sentence, and stores.
+    """The configuration of a corpus run: the data to extract from each sentence and to store.
 
     Attributes:
         layers: layers whose vectors are stored; 0 is the output of the embeddings. If None, all layers.
         keep: optional tables to store. "profiles" contains the measures of every head (see `Heads`),
             "vectors" the hidden states of every token, "neighbors" the token that each token attends to most
-            in every head, and "answers" the predictions of the model's classification or token
-            classification head.
+            in every head, "answers" the predictions of the model's classification or token classification
+            head, and "sentence_vectors" one vector of each sentence, as documents of a search have.
         words: merge the tokens of each word before computing any of these tables.
         dtype: data type of the stored vectors; float16 has 11 significant bits and takes half the space.
         truncate: truncate sentences that are too long instead of rejecting them.
@@ -385,12 +417,12 @@ class IngestConfig(Question):
     layers: tuple[int, ...] | None = param(
         Indices(Index("layer", 0)),
         default=(-1,),
-        about="Layers whose vectors are kept; 0 is the output of the embeddings.  [default: last]",
+        about="Layers whose vectors are stored; 0 is the output of the embeddings.  [default: last]",
     )
     keep: tuple[str, ...] = param(
         ChoiceList(OPTIONAL_TABLES),
         default=(PROFILES, VECTORS),
-        about=f"Tables to keep: {', '.join(OPTIONAL_TABLES)}.  [default: profiles,vectors]",
+        about=f"Tables to store: {', '.join(OPTIONAL_TABLES)}.  [default: profiles,vectors]",
     )
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     dtype: str = param(
@@ -405,15 +437,19 @@ class IngestConfig(Question):
 
         Raises:
             SelectionError: the model does not have one of the layers.
-            UnavailableError: `keep` has "answers", but the model has no trained classification head.
+            UnavailableError: `keep` has "answers", but the model has no trained classification head; or
+                `keep` has "sentence_vectors", see `sentence_pooling`.
+            CheckpointError: see `sentence_pooling`.
         """
         description = checkpoint.description
         if ANSWERS in self.keep and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & {*checkpoint.outputs}:
             tables = ", ".join(table for table in OPTIONAL_TABLES if table != ANSWERS)
             raise UnavailableError(
                 f"{description.name} has no trained classification head, which the table {ANSWERS} needs. "
-                f"Keep {tables}, or use a model with a classification head."
+                f"Choose only {tables}, or use a model with a classification head."
             )
+        if SENTENCE_VECTORS in self.keep:
+            sentence_pooling(checkpoint)
         layers = range(description.layers + 1) if self.layers is None else self.layers
         resolved = {resolve_index(layer, description.layers + 1, "layer") for layer in layers}
         return replace(

@@ -17,7 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_probe.analyses.attention.heads import MEASURES
-from bert_probe.corpus.inputs import ANSWERS, NEIGHBORS, PROFILES, VECTORS, IngestConfig
+from bert_probe.corpus.inputs import (
+    ANSWERS,
+    NEIGHBORS,
+    PROFILES,
+    SENTENCE_VECTORS,
+    VECTORS,
+    IngestConfig,
+)
 from bert_probe.errors import ProbeError, StoreError
 from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.trace import Array
@@ -116,12 +123,15 @@ class TableSchema:
     ending: str = "parquet"
 
 
-def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
+def layouts(
+    question: IngestConfig, hidden_size: int, sentence_vector_size: int | None = None
+) -> dict[str, TableSchema]:
     """Return the schemas of the tables that a store has, by table name.
 
     Args:
         question: the configuration of the store, which determines its optional tables.
-        hidden_size: number of components of a vector.
+        hidden_size: number of components of a token's vector.
+        sentence_vector_size: number of components of a sentence's vector; by default `hidden_size`.
     """
     schemas = {
         ROWS: TableSchema(_ROWS),
@@ -129,6 +139,9 @@ def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
         PROFILES: TableSchema(_PROFILES),
         STATISTICS: TableSchema(_STATISTICS),
         VECTORS: TableSchema(_vectors(question.dtype, hidden_size), "arrow"),
+        SENTENCE_VECTORS: TableSchema(
+            _sentence_vectors(question.dtype, sentence_vector_size or hidden_size), "arrow"
+        ),
         NEIGHBORS: TableSchema(_NEIGHBORS),
         ANSWERS: TableSchema(_ANSWERS),
         REFUSALS: TableSchema(_REFUSALS),
@@ -203,9 +216,16 @@ _REFUSALS = pa.schema(
 
 
 def _vectors(dtype: str, hidden_size: int) -> pa.Schema:
-    component = {"float32": pa.float32(), "float16": pa.float16()}[dtype]
-    vector = pa.list_(component, hidden_size)
+    vector = _vector(dtype, hidden_size)
     return pa.schema({"row": _ROW, "position": _POSITION, "layer": _INDEX, "vector": vector})
+
+
+def _sentence_vectors(dtype: str, size: int) -> pa.Schema:
+    return pa.schema({"row": _ROW, "tokens_dropped": pa.int32(), "vector": _vector(dtype, size)})
+
+
+def _vector(dtype: str, size: int) -> pa.DataType:
+    return pa.list_({"float32": pa.float32(), "float16": pa.float16()}[dtype], size)
 
 
 FORMAT, VERSION = "bert-probe corpus", 3
@@ -252,6 +272,11 @@ _MANIFEST: Final[Mapping[str, Check]] = {
     "records": _COUNT,
     "shard_rows": _COUNT,
     "shard_bytes": _COUNT,
+    "sentence_vectors": _optional(_OBJECT),
+}
+_SENTENCE_VECTORS: Final[Mapping[str, Check]] = {
+    "sentence_vectors.size": _integer(1, 1_000_000),
+    "sentence_vectors.recipe": _OBJECT,
 }
 _SHARD: Final[Mapping[str, Check]] = {
     "number": _integer(0, 10**9),
@@ -272,13 +297,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     manifest = _read(file)
     if manifest.get("format") != FORMAT:
-        raise StoreError(f"{folder} is not a corpus store. Use a folder written by corpus run.")
+        raise StoreError(
+            f"{folder} is not a corpus store. Use a folder that was written by bert-probe corpus run."
+        )
     if manifest.get("version") != VERSION:
         raise StoreError(
-            f"{folder} has store version {str(manifest.get('version'))[:20]}, but this program reads version "
-            f"{VERSION}. Use the version that wrote it, or run the corpus again into a new folder."
+            f"{folder} has store version {str(manifest.get('version'))[:20]}, but this version of BERT "
+            f"Probe reads store version {VERSION}. Use the version of BERT Probe that wrote the store, "
+            "or run the corpus again into a new folder."
         )
+    manifest.setdefault("sentence_vectors", None)  # stores of earlier versions have none
     _check(file, manifest, _MANIFEST)
+    if manifest["sentence_vectors"] is not None:
+        _check(file, manifest, _SENTENCE_VECTORS)
     return manifest
 
 
@@ -300,8 +331,8 @@ def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
         raise StoreError(f"{file} has an unknown key {min(unknown)[:60]!r}. {_REMEDY}")
     if file.stem != f"{shard['number']:05}" or shard["rows"] + shard["refusals"] != shard["records"]:
         raise StoreError(
-            f"{file} is inconsistent: its number does not match its name, or its counts do not add up. "
-            f"{_REMEDY}"
+            f"{file} is inconsistent: the shard number does not match the file name, or the counts do "
+            f"not add up. {_REMEDY}"
         )
     return shard
 
@@ -332,7 +363,9 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise StoreError(f"{file} is missing or broken. Use a folder written by corpus run.")
+        raise StoreError(
+            f"{file} is missing or broken. Use a folder that was written by bert-probe corpus run."
+        )
     return content
 
 
@@ -341,7 +374,7 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
         value: Any = content
         *parents, name = path.split(".")
         for parent in parents:
-            value = value[parent]  # a parent is an object, because it was checked before
+            value = value[parent]  # the parent is an object, as checked before
         if name not in value:
             raise StoreError(f"{file} has no {path}, which must be {expected}. {_REMEDY}")
         if not is_valid(value[name]):
@@ -398,9 +431,9 @@ class TableFile:
         except (OSError, ValueError, pa.ArrowException) as error:
             return f"cannot be read: {str(error).splitlines()[0][:200]}"
         if not schema.equals(self.schema.schema):
-            return f"has other columns: {_difference(schema, self.schema.schema)}"
+            return f"has unexpected columns: {_difference(schema, self.schema.schema)}"
         if decoded > max(UNCHECKED_BYTES, MAX_RATIO * self.size):
-            return f"would take {decoded:,} bytes of memory, but the file has only {self.size:,} bytes"
+            return f"would need {decoded:,} bytes of memory, although the file has only {self.size:,} bytes"
         if self.rows is not None and rows != self.rows:
             return f"has {rows:,} rows instead of {self.rows:,}"
         return ""
@@ -434,7 +467,7 @@ def _width(data_type: pa.DataType) -> int:
     """Return the memory that one value of a type takes, in bytes; for a text, the size of its offset."""
     try:
         return max(1, int(data_type.bit_width) // 8)
-    except ValueError:  # texts have no fixed width
+    except ValueError:  # Types of variable width, such as texts, have no bit width.
         return 4
 
 
@@ -451,7 +484,7 @@ def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
 
 @contextmanager
 def store_errors(name: str) -> Iterator[None]:
-    """Turn errors that invalid tables cause into a `StoreError`.
+    """Convert errors that invalid tables cause to a `StoreError`.
 
     Opening a store checks the columns of its tables but not their values, which are untrusted.
 

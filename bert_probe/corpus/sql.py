@@ -60,7 +60,7 @@ class StoreTables:
 
     def __init__(self, store: Store, setup: ConnectionSetup) -> None:
         self.store, self._setup = store, setup
-        self._child = _start(setup)  # returns before the child is ready
+        self._child = _start(setup)  # start the child process without waiting until it is ready
 
     def select(self, sql: str, seconds: float | None = None, progress: Progress = no_progress) -> pa.Table:
         """Run a query that is a single SELECT, and return the rows that it selects.
@@ -77,12 +77,14 @@ class StoreTables:
         """
         if len(sql) > MAX_CHARACTERS:
             raise SelectionError(
-                f"The query has {len(sql):,} characters; at most {MAX_CHARACTERS:,} are allowed. Shorten it, "
-                "or open the files with DuckDB itself (docs/store.md)."
+                f"The query has {len(sql):,} characters, but at most {MAX_CHARACTERS:,} are allowed. "
+                "Shorten the query, or open the files with DuckDB itself (docs/store.md)."
             )
         if any("\ud800" <= character <= "\udfff" for character in sql):
-            raise SelectionError("The query has a lone surrogate, which is not valid Unicode. Remove it.")
-        if self._child.poll() is not None:  # the child ended during an earlier query
+            raise SelectionError(
+                "The query has a lone surrogate, which is not valid Unicode. Remove this character."
+            )
+        if self._child.poll() is not None:  # true if the child process ended during an earlier query
             self._child = _start(self._setup)
         return self._interruptible(lambda: self._answer(sql), seconds, progress)
 
@@ -90,7 +92,8 @@ class StoreTables:
         """Kill the child process that runs the queries."""
         self._child.kill()
         for stream in (self._child.stdin, self._child.stdout):
-            with suppress(OSError):  # Closing fails if the child has not read all of its input.
+            # closing the pipe fails if the child process has not read all of its input
+            with suppress(OSError):
                 assert stream is not None
                 stream.close()
         self._child.wait()
@@ -101,7 +104,7 @@ class StoreTables:
         try:
             _send(self._child, sql)
             header = json.loads(self._child.stdout.readline())
-        except (OSError, ValueError):  # the child ran out of memory and ended
+        except (OSError, ValueError):  # The child process ran out of memory and ended.
             self.close()
             raise SelectionError(out_of_memory(self._setup)) from None
         if "error" in header:
@@ -119,7 +122,7 @@ class StoreTables:
         """Wait for a query in a thread, so that Ctrl+C, the time limit or ``progress`` can end the query."""
         answers: list[pa.Table] = []
         errors: list[BaseException] = []
-        # An event is used because a thread counts as finished after Ctrl+C interrupts Thread.join.
+        # Use an event, because after Ctrl+C interrupts Thread.join, the thread wrongly counts as finished.
         finished = threading.Event()
 
         def run() -> None:
@@ -159,7 +162,7 @@ def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
         [sys.executable, "-P", "-m", "bert_probe.corpus.sql_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # DuckDB writes to stderr when it runs out of memory
+        stderr=subprocess.DEVNULL,  # suppress what DuckDB prints when it runs out of memory
         env=os.environ
         | {
             "PYTHONPATH": os.pathsep.join(paths),
@@ -167,9 +170,11 @@ def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
             **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
             "MALLOC_ARENA_MAX": "2",
         },
-        process_group=0 if os.name == "posix" else None,  # Ctrl+C must reach only this process
+        # A separate process group lets Ctrl+C reach only this process.
+        process_group=0 if os.name == "posix" else None,
     )
-    with suppress(OSError):  # If the child has already exited, the first query raises the error.
+    # ignored, because the first query raises the error if the child process has exited
+    with suppress(OSError):
         _send(child, setup)
     return child
 
@@ -222,7 +227,7 @@ class SqlQuery(Question):
 
     inputs = OneStore()
 
-    sql: str = param(FieldType(), about="A single SELECT, in DuckDB's dialect.", option="")
+    sql: str = param(FieldType(), about="A single SELECT statement, in DuckDB's SQL dialect.", option="")
 
     def arguments(self) -> list[str]:
         """Return the query as the only command line argument."""
@@ -243,7 +248,7 @@ class SqlQuery(Question):
                 does not exist, takes too long, needs too much memory, or its result is too large; or the time
                 limit is not above 0.
         """
-        if not seconds > 0:  # also refuses NaN, which would be no limit
+        if not seconds > 0:  # this comparison also rejects NaN, with which no limit would apply
             raise SelectionError(f"The time limit must be above 0 seconds, not {seconds:g}.")
         with open_tables(store) as tables:
             return SqlQueryResult(self, store.inputs, tables.select(self.sql, seconds, progress))

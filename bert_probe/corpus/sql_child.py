@@ -4,8 +4,8 @@ The operating system limits its memory, because some functions of DuckDB allocat
 memory limit does not count. Such a query fails or ends this process, but not the process that serves users.
 
 `python -m bert_probe.corpus.sql_child` reads lines of JSON: a `ConnectionSetup`, then one query per line. It
-answers each query with a line of JSON and, unless this line has an "error", an Arrow stream. It exits at the
-end of its input.
+answers each query with a line of JSON and, unless this line has an "error", an Arrow stream. The process
+exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TableSetup(TypedDict):
 
     files: Sequence[str]
     is_parquet: bool
-    schema: str  # base64 of a serialized Arrow schema
+    schema: str  # serialized Arrow schema, encoded in base64
 
 
 class StoreConnection:
@@ -102,7 +102,7 @@ class StoreConnection:
         try:
             parsed = json.loads(descriptions[0][0])
         except RecursionError:
-            raise SelectionError("The query is nested too deeply. Write it with fewer subqueries.") from None
+            raise SelectionError("The query is nested too deeply. Use fewer subqueries.") from None
         check(parsed, frozenset(self.setup["tables"]), self._internal_views)
         with _as_selection_errors(self.setup):
             return self._fetch(sql)
@@ -110,7 +110,7 @@ class StoreConnection:
     def _register(self, sql: str) -> None:
         """Register the tables that a query names for the first time and that DuckDB cannot read itself.
 
-        They are not registered earlier because pyarrow.dataset imports pandas, which is slow.
+        Tables are not registered earlier, because pyarrow.dataset imports pandas, which is slow.
         """
         lists_tables = any(word in sql for word in _LISTING_WORDS)
         for name in list(self._unregistered):
@@ -148,7 +148,7 @@ def _table_size(values: pa.Array, is_nested: bool = False) -> int:
     elif pa.types.is_nested(values.type):
         size += len(values) * _LIST_BYTES + _table_size(values.flatten(), True)
     elif is_nested and not pa.types.is_primitive(values.type):
-        size *= 2  # the values and their JSON text, which may be longer, are in memory together
+        size *= 2  # Count the values and their JSON text, because both are in memory at the same time.
     return int(size)
 
 
@@ -207,7 +207,7 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     import duckdb
 
     end = len(sql)
-    for _ in range(4):  # a comment at the end may contain semicolons, so try several
+    for _ in range(4):  # try several semicolons, because a comment at the end may contain some
         end = sql.rfind(";", 0, end)
         with suppress(duckdb.ParserException):
             if end >= 0 and not connection.extract_statements(sql[end:]):
@@ -228,7 +228,7 @@ def _expression(number: int, data_type: DuckDBPyType) -> str:
 
 
 def _is_exact(data_type: DuckDBPyType) -> bool:
-    if data_type.id in _NESTED_TYPES:  # skips the second child of an array type, its size
+    if data_type.id in _NESTED_TYPES:  # skip the second child of an array type, which is its size
         children = (child for _, child in data_type.children if isinstance(child, type(data_type)))
         return all(map(_is_exact, children))
     return data_type.id in _EXACT_TYPES
@@ -251,8 +251,8 @@ def _check_one_select(statements: Sequence[duckdb.Statement]) -> None:
         return
     actual = types[0].name if len(types) == 1 else f"{len(types) or 'no'} statements"
     raise SelectionError(
-        f"A query must be a single SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES, not {actual}. Write "
-        "one of these."
+        f"A query must be a single SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES statement, not {actual}. "
+        "Write one of these statements."
     )
 
 
@@ -267,8 +267,8 @@ def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
         raise SelectionError(out_of_memory(setup)) from None
     except duckdb.PermissionException:
         raise SelectionError(
-            "A query can read only the tables of its store, not other files or addresses. Use DuckDB itself "
-            "for those (docs/store.md)."
+            "A query can read only the tables of its store, not other files or URLs. Read those with "
+            "DuckDB itself (docs/store.md)."
         ) from None
     except duckdb.BinderException as error:
         columns = (f"{name} ({', '.join(_columns(table))})" for name, table in setup["tables"].items())
@@ -439,7 +439,7 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
     """
     if parsed.get("error"):
         reason = str(parsed.get("error_message", "")).split("\\n")[0].rstrip(".!")
-        raise SelectionError(f"This query cannot be validated ({reason}). Write a single SELECT.")
+        raise SelectionError(f"This query cannot be validated ({reason}). Write a single SELECT statement.")
     for node in _nodes(parsed):
         node_type = node.get("type")
         if node_type == "TABLE_FUNCTION" and "function" in node:
@@ -471,7 +471,8 @@ def _check_table(node: dict[str, Any], views: frozenset[str]) -> None:
     if catalog not in ("", "memory") or schema not in ("", "main") or table in views:
         name = ".".join(filter(None, path))
         raise SelectionError(
-            f"A query can read only the tables of its store, not {name[:100]!r}. SHOW TABLES lists them."
+            f"A query can read only the tables of its store, not {name[:100]!r}. SHOW TABLES lists the "
+            "tables."
         )
 
 

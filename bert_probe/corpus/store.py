@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import url_parameters
-from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, VECTORS, IngestConfig
+from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, SENTENCE_VECTORS, VECTORS, IngestConfig
 from bert_probe.corpus.schema import (
     REFUSALS,
     ROWS,
@@ -96,7 +96,7 @@ class Store:
 
     Attributes:
         folder: path of the store.
-        manifest: what was extracted, with which model and from which files.
+        manifest: the configuration of the run, its model and its input files.
         shards: the complete shards, in order.
     """
 
@@ -111,7 +111,7 @@ class Store:
 
     @property
     def sizes(self) -> StoreDimensions:
-        """Number of layers of the model, and of heads in each layer."""
+        """Number of layers of the model, and number of attention heads in each layer."""
         return StoreDimensions(self.manifest["sizes"]["layers"], self.manifest["sizes"]["heads"])
 
     @property
@@ -123,7 +123,8 @@ class Store:
     @cached_property
     def layouts(self) -> dict[str, TableSchema]:
         """Schemas of all tables of the store, by table name."""
-        return layouts(self.question, self.manifest["sizes"]["hidden_size"])
+        size = (self.manifest["sentence_vectors"] or {}).get("size")
+        return layouts(self.question, self.manifest["sizes"]["hidden_size"], size)
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -157,7 +158,7 @@ class Store:
 
     @cached_property
     def shard_of(self) -> Callable[[int], int]:
-        """A function that maps a row number to the index of its shard in `shards` and `files`.
+        """A function that maps a row number to the index of the row's shard in `shards` and `files`.
 
         The function holds no reference to the store, so a cache can keep it without keeping the store alive.
         """
@@ -176,7 +177,7 @@ class Store:
         """
         if not self.has(table):
             raise UnavailableError(
-                f"{self.folder.name} has no table of {table}, only {', '.join(self.layouts)}. "
+                f"{self.folder.name} has no table of {table}, only of {', '.join(self.layouts)}. "
                 f"Run the corpus with --keep {','.join([*self.question.keep, table])}."
             )
         return [table_path(self.folder, table, self.layouts[table], shard.name) for shard in self.shards]
@@ -201,7 +202,8 @@ class Store:
         if self.rows > MAX_SENTENCES:
             raise StoreError(
                 f"{self.folder.name} has {self.rows:,} sentences, but a search reads at most "
-                f"{MAX_SENTENCES:,}. Use NearestContexts, which searches the vectors of a store."
+                f"{MAX_SENTENCES:,}. Build it with --keep {SENTENCE_VECTORS}, which are searched without "
+                "this limit."
             )
         with store_errors(self.folder.name):
             batches = self.table(ROWS).to_batches(columns=["row", "text"])
@@ -294,7 +296,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
     for file in table_files(store):
         if problem := file.problem():
             raise StoreError(
-                f"{file.path} {problem}. Copy the file again from the original store; or delete "
+                f"{file.path} {problem}. Copy the file again from the original store, or delete "
                 f"{store.folder / SHARDS / file.path.stem}.json and run the corpus again to rebuild this "
                 "shard."
             )
@@ -319,7 +321,11 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
         )
         raise StoreError(f"The configuration in the manifest of {path} cannot be read: {reason}") from None
     if store.has(VECTORS) and not store.question.layers:
-        raise StoreError(f"The configuration in the manifest of {path} keeps vectors of no layer.")
+        raise StoreError(
+            f"The configuration in the manifest of {path} does not select any layer whose vectors are stored."
+        )
+    if store.has(SENTENCE_VECTORS) and store.manifest["sentence_vectors"] is None:
+        raise StoreError(f"The manifest of {path} does not describe its sentence vectors.")
     shards = [Shard(**read_shard(file, schemas)) for file in (path / SHARDS).glob("[0-9]*.json")]
     store = replace(store, shards=tuple(sorted(shards, key=lambda shard: shard.number)))
     for previous, following in pairwise(store.shards):
@@ -343,6 +349,7 @@ def table_files(store: Store) -> Iterator[TableFile]:
             PROFILES: shard.rows * heads,
             STATISTICS: heads * len(MEASURES),
             VECTORS: shard.tokens * len(store.layers),
+            SENTENCE_VECTORS: shard.rows,
             NEIGHBORS: shard.tokens * heads,
         }
         for table, schema in store.layouts.items():
@@ -441,7 +448,7 @@ def write_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "Free some space, or choose another place" if is_full else "Choose another place"
+        remedy = "Free some space, or choose another path" if is_full else "Choose another path"
         reason = os.strerror(error.errno) if error.errno else error
         raise StoreError(
             f"{folder} cannot be written: {reason}. {remedy}; complete shards are kept."
@@ -496,7 +503,7 @@ def row_numbers(store: Store) -> Array:
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return the sentences with the given record numbers, in the given order."""
+    """Return the sentences with these record numbers, in the order of the numbers."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):
@@ -515,11 +522,11 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
         filters=[("row", "in", rows)],
-        partitioning=None,  # otherwise, pyarrow would interpret a folder named a=b as a column
+        partitioning=None,  # prevents pyarrow from interpreting a folder named a=b as a column
     )
     for values in table.to_pylist():
         if None in values.values():
-            raise ValueError("a row without a text, a file or a line")
+            raise ValueError("a row has no text, no file or no line")
         yield SentenceRow(*values.values())
 
 

@@ -116,7 +116,8 @@ class VectorIndex:
             except OSError as error:
                 raise StoreError(
                     f"{folder} cannot be written: {error.strerror or error}. A store of this size is "
-                    "searched with an index. Free some space, or use the option exact, which needs no index."
+                    "searched with an index, which is saved in this folder. Free some space, or use the "
+                    "option exact, which needs no index."
                 ) from None
         return cls(MappedFile.of(file), _open_index(file), metadata, vectors)
 
@@ -188,7 +189,7 @@ def problem(file: Path) -> str:
     """Return a phrase that describes what is wrong with an index file; "" if it is valid."""
     metadata = _read_metadata(file)
     if metadata is None:
-        return "does not match its description"
+        return "does not match the description in its metadata"
     return "" if _sha256(file) == metadata.sha256 else "was changed: its SHA-256 differs"
 
 
@@ -202,9 +203,8 @@ def _open_index(file: Path) -> faiss.IndexIVF:
     try:
         lists: faiss.IndexIVF = library.read_index(str(file), library.IO_FLAG_MMAP)
     except RuntimeError:
-        raise StoreError(f"{file} is broken. Delete it; it will be rebuilt.") from None
-    # A search would start 32 threads that read the file after its size was checked, and that take longer than
-    # the search itself.
+        raise StoreError(f"{file} is broken. Delete this file; the index will be rebuilt.") from None
+    # Limit the number of threads: by default, a search starts 32 threads, which take longer than the search.
     library.downcast_InvertedLists(lists.invlists).prefetch_nthread = 0
     return lists
 
@@ -237,7 +237,7 @@ def _train(vectors: LayerVectors) -> faiss.IndexIVF:
         quantizer,
         library.METRIC_INNER_PRODUCT,
     )
-    lists.cp.min_points_per_centroid = 1  # avoids warnings for the small indexes in tests
+    lists.cp.min_points_per_centroid = 1  # prevents warnings for the small indexes in tests
     lists.train(units)
     return lists
 
@@ -311,7 +311,7 @@ def _exact_neighbors(vectors: LayerVectors, sample: Array, queries: Array, progr
 
 def _faiss() -> Any:
     """Import and return faiss, an optional dependency that only large stores need."""
-    extras.require("faiss", "use the option exact, which compares with every vector")
+    extras.require("faiss", "use the option exact, which compares the query with every vector")
     import faiss
 
     return faiss
@@ -378,8 +378,9 @@ class MappedFile:
             return
         if status.st_ino == self.inode and status.st_size < self.size:
             raise StoreError(
-                f"{self.path} became smaller while it was open ({status.st_size:,} instead of {self.size:,} "
-                "bytes). Restore the file, or run the corpus again, and then open it again."
+                f"{self.path} became smaller while it was open ({status.st_size:,} instead of "
+                f"{self.size:,} bytes). Restore the file, or run the corpus again, and then open the "
+                "store again."
             )
 
 
@@ -551,9 +552,11 @@ def unit_vector(vector: Array, hidden: int) -> Array:
         UnavailableError: the vector is all zeros, or not finite.
     """
     if vector.shape != (hidden,):
-        raise ShapeError(f"The vector has shape {vector.shape}, but must have shape ({hidden},).")
+        raise ShapeError(f"The vector must have shape ({hidden},), not {vector.shape}.")
     if not np.isfinite(vector).all() or not vector.any():
-        raise UnavailableError("The vector is all zeros or not finite, so its cosine is undefined.")
+        raise UnavailableError(
+            "The vector is all zeros or not finite, so cosines with this vector are undefined."
+        )
     unit: Array = unit_rows(vector[None])[0]
     return unit
 

@@ -1,8 +1,8 @@
-"""Search in vectors of documents that were computed elsewhere, up to millions, exactly and in blocks."""
+"""Search in stored vectors of documents, up to millions, exactly and in blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.vector_files import DocumentVectors, VectorSet
+from bert_probe.corpus.vector_formats import ArrayFile
 from bert_probe.errors import EmptyTextError, SelectionError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
@@ -27,19 +28,22 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document
 
 ELSEWHERE = (
-    "The vectors of the documents were computed elsewhere. Their scores have a meaning only if this model "
-    "computed them, with the same prompts."
+    "The document vectors were not computed by BERT Probe. The scores are meaningful only if this model "
+    "computed the vectors, with the same prompts."
 )
 SAME_VECTOR = 0.99
 """Smallest cosine of a stored vector with that of its text at which both are considered the same. Vectors
 that were stored in 8 bits reach it; those of other models do not."""
-_BLOCK = 65_536
-"""Number of rows whose scores are computed between two reports of progress."""
+_BLOCK_NUMBERS = 1 << 20
+"""Maximum number of values whose scores are computed between two reports of progress. A block of an .npy
+file that was read should still be in the processor's cache when it is multiplied."""
 
 
 @question("vector search", command="search")
 class VectorSearch(PromptedSearch):
-    """The documents whose vectors, computed elsewhere, are most similar to the vector of a query.
+    """The documents whose stored vectors are most similar to the vector of a query.
+
+    The vectors are those of a file, which may have been computed elsewhere, or of a corpus store.
 
     The scores are those of the bi-encoder of `Search`. Every vector is compared with the query, so the best
     documents are exact: a matrix product in the data type of the vectors selects all candidates within its
@@ -49,7 +53,8 @@ class VectorSearch(PromptedSearch):
         query: the query.
         count: number of documents in the table.
         prompt, dimensions: see `PromptedSearch`.
-        document_prompt: prompt of the documents, with which the vector of the best text is compared.
+        document_prompt: prompt of the documents, with which the text of the best document is encoded for a
+            check.
     """
 
     inputs = DocumentVectors()
@@ -75,24 +80,28 @@ class VectorSearch(PromptedSearch):
             progress: called with the number of indexed rows and the total.
 
         Raises:
-            SelectionError: the vectors have another number of dimensions than the query; see also
-                `resolve_pooling`.
+            SelectionError: the vectors have another number of dimensions than the query, or are the sentence
+                vectors of a store with another model or pooling; see also `resolve_pooling`.
             TextError, EmptyTextError, TooLongError: the query cannot be encoded.
             UnavailableError, CheckpointError: see `resolve_pooling`.
-            StoreError: a memory-mapped file became smaller.
+            StoreError: the file changed after it was opened.
         """
         checkpoint = checkpoint.snapshot()
         recipe = self.query_pooling(checkpoint)
         encoded = encode_texts(checkpoint, recipe, [self.query], truncate, lambda _: "The query")
         stored = vectors.vectors if isinstance(vectors, IndexedVectors) else vectors
+        document_recipe = self.document_pooling(checkpoint)
+        if stored.origin is not None:
+            stored.origin.check(stored.name, checkpoint, document_recipe)
         _check_dimensions(stored, encoded.vectors.shape[1], checkpoint)
         if not isinstance(vectors, IndexedVectors):
             vectors = self.index(checkpoint, vectors, progress)
         if vectors.similarity != recipe.similarity:
-            raise SelectionError("The vectors were indexed for another model. Index them with this question.")
+            raise SelectionError(
+                "The vectors were indexed for another model. Index the vectors again with this model."
+            )
         order, values = vectors.best(encoded.vectors[0], self.count)
         documents = tuple(stored.document(row) for row in order)
-        document_recipe = self.document_pooling(checkpoint)
         return VectorSearchResult(
             self,
             InputRecord(
@@ -110,6 +119,7 @@ class VectorSearch(PromptedSearch):
             None if stored.dropped is None else tuple(int(stored.dropped[row]) for row in order),
             int(np.isnan(vectors.scales).sum()),
             recipe,
+            None if stored.origin is not None else stored.note or ELSEWHERE,
             _agreement(checkpoint, document_recipe, documents, stored.vectors[order]),
         )
 
@@ -122,14 +132,12 @@ class VectorSearch(PromptedSearch):
         """
         similarity = self.document_pooling(checkpoint).similarity
         scales = np.empty(len(vectors), np.float64)
-        for start in range(0, len(vectors), _BLOCK):
-            progress(start, len(vectors))
-            block = vectors.rows(slice(start, start + _BLOCK)).astype(np.float64)
+        for rows, stored in _blocks(vectors):
+            progress(rows.start, len(vectors))
+            block = stored.astype(np.float64)
             lengths = np.sqrt(np.einsum("ij,ij->i", block, block))
             is_valid = np.isfinite(lengths) & (lengths > 0)
-            scales[start : start + len(block)] = np.divide(
-                1, lengths, out=np.full_like(lengths, np.nan), where=is_valid
-            )
+            scales[rows] = np.divide(1, lengths, out=np.full_like(lengths, np.nan), where=is_valid)
         progress(len(vectors), len(vectors))
         valid = np.flatnonzero(~np.isnan(scales))
         if not len(valid):
@@ -137,26 +145,45 @@ class VectorSearch(PromptedSearch):
                 f"All vectors of {vectors.name} are zero or not finite. Choose another file."
             )
         first, second = pair_indices(len(valid))
-        values = pair_scores(vectors.rows(slice(None)), similarity, valid[first], valid[second])
+        values = pair_scores(
+            vectors.vectors,
+            similarity,
+            valid[first],
+            valid[second],
+            lambda _done, _total: progress(len(vectors), len(vectors)),
+        )
         pairs = read_only(np.sort(values)) if len(values) else None
         return IndexedVectors(vectors, similarity, read_only(scales), pairs)
+
+
+def _blocks(vectors: VectorSet) -> Iterator[tuple[slice, Array]]:
+    """Yield the rows of each block and their vectors, which are valid until the next block is requested."""
+    matrix = vectors.vectors
+    if isinstance(matrix, ArrayFile):
+        yield from matrix.blocks(_BLOCK_NUMBERS)
+        return
+    size = max(1, _BLOCK_NUMBERS // matrix.shape[1])
+    for start in range(0, len(vectors), size):
+        rows = slice(start, min(start + size, len(vectors)))
+        yield rows, matrix[rows]
 
 
 def _check_dimensions(vectors: VectorSet, size: int, checkpoint: Checkpoint) -> None:
     actual = vectors.vectors.shape[1]
     if actual != size:
         raise SelectionError(
-            f"The vectors of {vectors.name} have {actual:,} dimensions, but those of "
-            f"{checkpoint.description.name} have {size:,} here. Choose the model that computed the vectors, "
-            "and the number of dimensions to which they were truncated."
+            f"The vectors of {vectors.name} have {actual:,} dimensions, but the vectors of "
+            f"{checkpoint.description.name} have {size:,} with these options. Choose the model that "
+            "computed the vectors, and the number of dimensions to which they were truncated."
         )
 
 
 def _agreement(
     checkpoint: Checkpoint, recipe: PoolingConfig, documents: tuple[Document, ...], vectors: Array
 ) -> float | None:
-    """Return the cosine of the stored vector of the best document with the vector of its text; None if it has
-    no text, or none that the model reads.
+    """Return the cosine of the best document's stored vector with the vector of the document's text.
+
+    Return None if there is no text, or if the model cannot read the text.
     """
     text = next((str(document) for document in documents[:1]), "")
     if not text.strip():
@@ -197,7 +224,7 @@ class IndexedVectors:
 
         Args:
             query: the vector of the query, [size].
-            count: largest number of vectors.
+            count: maximum number of vectors.
         """
         query = query.astype(np.float64)
         is_product = self.similarity in ("cosine", "dot")
@@ -210,8 +237,12 @@ class IndexedVectors:
         if not is_product:
             values = approximate[valid]
         else:
-            repeated = np.broadcast_to(query, (len(valid), len(query)))
-            values = scores_of_rows(repeated, self.vectors.rows(valid), self.similarity)
+            values = np.empty(len(valid))
+            size = max(1, _BLOCK_NUMBERS // len(query))
+            for start in range(0, len(valid), size):
+                block = self.vectors.vectors[valid[start : start + size]]
+                repeated = np.broadcast_to(query, block.shape)
+                values[start : start + size] = scores_of_rows(repeated, block, self.similarity)
         order = np.argsort(-values, kind="stable")[:count]
         return valid[order], values[order]
 
@@ -227,9 +258,9 @@ class IndexedVectors:
         products = np.empty(len(self.vectors), dtype)
         converted = unit.astype(dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, len(self.vectors), _BLOCK):
-                block = self.vectors.rows(slice(start, start + _BLOCK))
-                np.dot(block, converted, out=products[start : start + len(block)])
+            for rows, block in _blocks(self.vectors):
+                # The threads of BLAS would wait for each other on a busy machine.
+                np.einsum("ij,j->i", block, converted, out=products[rows])
             share = (len(query) + 8) * float(np.finfo(dtype).eps)
             if self.similarity == "cosine":
                 products *= self.scales.astype(dtype)
@@ -245,17 +276,13 @@ class IndexedVectors:
         return approximate
 
     def _distances(self, query: Array) -> tuple[Array, float]:
-        blocks = range(0, len(self.vectors), _BLOCK)
-        values = [
-            scores(query[None], self.vectors.rows(slice(start, start + _BLOCK)), self.similarity)[0]
-            for start in blocks
-        ]
+        values = [scores(query[None], block, self.similarity)[0] for _, block in _blocks(self.vectors)]
         return np.concatenate(values).astype(np.float64), 0.0
 
     @property
     def nbytes(self) -> int:
         """Size of the vectors in memory, and of the numbers that were computed from them, in bytes."""
-        own = 0 if self.vectors.file is not None else self.vectors.vectors.nbytes
+        own = 0 if isinstance(self.vectors.vectors, ArrayFile) else self.vectors.vectors.nbytes
         return own + self.scales.nbytes + 8 * MAX_PAIRS + 60 * len(self.vectors)
 
 
@@ -265,11 +292,13 @@ class VectorSearchResult(Result):
 
     Attributes:
         documents: the best documents, in the order of their scores. Their text is "" if the file has none.
-        scores: score of each of them, float64.
+        scores: score of each of these documents, float64.
         pair_scores: sorted scores of random pairs of all vectors; None if there is only one.
-        dropped: number of tokens truncated from each document, if the file has it.
+        dropped: number of tokens truncated from each document, if the file has this column.
         without_vector: number of vectors that are zero or not finite, which are left out.
         recipe: the pooling configuration of the query.
+        source_note: what is known about the origin of the vectors; None for the sentence vectors of a store,
+            whose model and pooling are those of the query.
         agreement: cosine of the stored vector of the best document with the vector that this model computes
             for its text; None without a text.
     """
@@ -281,12 +310,11 @@ class VectorSearchResult(Result):
     dropped: tuple[int, ...] | None
     without_vector: int
     recipe: PoolingConfig
+    source_note: str | None
     agreement: float | None
 
     def percentile(self, rank: int) -> float:
-        """Return the percentage of random pairs of vectors with a lower score than a document has; `rank`
-        counts from 0.
-        """
+        """Return the percentage of random pairs of vectors with a lower score than the document at `rank`."""
         if self.pair_scores is None:
             return float("nan")
         return percentile_of(float(self.scores[rank]), self.pair_scores)
@@ -295,28 +323,33 @@ class VectorSearchResult(Result):
     def notes(self) -> tuple[str, ...]:
         """Sentences about the limits of the scores."""
         left_out = (
-            f"{self.without_vector:,} vectors are zero or not finite. They are left out."
+            f"{self.without_vector:,} vectors are zero or not finite. These vectors are excluded."
             if self.without_vector
             else ""
         )
-        return tuple(filter(None, (f"{ELSEWHERE}{self._check}", left_out)))
+        source = "" if self.source_note is None else f"{self.source_note}{self._check}"
+        return tuple(filter(None, (source, left_out)))
 
     @property
     def is_same_model(self) -> bool | None:
-        """Whether this model gives the stored vector for the best document's text; None without a text."""
+        """Whether the model gives the stored vector for the best document's text; None without a text."""
         return None if self.agreement is None else self.agreement >= SAME_VECTOR
 
     @property
     def _check(self) -> str:
-        """A sentence that compares the stored vector of the best document with that of its text."""
+        """A sentence that compares the best document's stored vector with the vector of its text."""
         if self.agreement is None:
             return ""
-        cosine = f"the cosine of its stored vector with the vector of its text is {self.agreement:.4f}"
+        cosine = (
+            "the cosine between its stored vector and the vector computed from its text is "
+            f"{self.agreement:.4f}"
+        )
         if self.is_same_model:
-            return f" For the best document they agree: {cosine}."
+            return f" For the best document, the stored and the computed vector agree: {cosine}."
         return (
-            f" For the best document they do not agree: {cosine}, so the scores are probably meaningless. "
-            "Choose the model and the prompts with which the vectors were computed."
+            f" For the best document, the stored and the computed vector do not agree: {cosine}, so the "
+            "scores are probably meaningless. Choose the model and the prompts with which the vectors "
+            "were computed."
         )
 
     @property

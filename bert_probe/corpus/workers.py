@@ -27,7 +27,7 @@ import psutil
 import torch
 
 from bert_probe.core import extras
-from bert_probe.corpus.extract import extract_tables
+from bert_probe.corpus.extract import extract_tables, table_layouts
 from bert_probe.corpus.inputs import (
     NEIGHBORS,
     VECTORS,
@@ -37,7 +37,7 @@ from bert_probe.corpus.inputs import (
     check_unchanged,
     records,
 )
-from bert_probe.corpus.schema import MANIFEST, TableSchema, layouts
+from bert_probe.corpus.schema import MANIFEST, TableSchema
 from bert_probe.corpus.store import Shard, write_shard
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -68,7 +68,7 @@ class PendingChunks:
     def __iter__(self) -> Iterator[Chunk]:
         chunks = chunked(records(self.files, self.column), self.shard_rows, self.shard_bytes)
         for number, chunk in enumerate(chunks):
-            check_unchanged(self.files)  # fails before a changed file is processed
+            check_unchanged(self.files)  # raise an error before a changed file is processed
             if number not in self.done:
                 yield number, chunk
 
@@ -81,7 +81,7 @@ class ShardJob:
         folder: the folder of the store.
         checkpoint: the model.
         question: what to extract, resolved by `IngestConfig.of`.
-        progress_of: a function that takes the index of a shard, and returns a progress callback for it.
+        progress_of: a function that returns the progress callback for the shard with a given index.
         cancel: called at the end of a run. Progress callbacks of unfinished shards then raise `Cancelled`.
     """
 
@@ -93,7 +93,7 @@ class ShardJob:
 
     @cached_property
     def _schemas(self) -> dict[str, TableSchema]:
-        return layouts(self.question, self.checkpoint.description.hidden_size)
+        return table_layouts(self.checkpoint, self.question)
 
     def run(self, number: int, chunk: Sequence[Record]) -> Shard:
         """Process a chunk and write its shard."""
@@ -257,8 +257,8 @@ class RayRunner:
         """
         if checkpoint.folder is None:
             raise UnavailableError(
-                "A model in memory cannot be opened by other processes. Save it to a folder and open this "
-                "folder, or run on local."
+                "Other processes cannot open a model that is only in memory. Save the model to a folder "
+                "and open this folder, or run the corpus with --on local."
             )
         return "cuda:0" if self._gpus_per_actor(checkpoint) else "cpu"
 
@@ -342,8 +342,8 @@ class RayActor:
         machine = socket.gethostname()
         if not (self.folder / MANIFEST).is_file():
             raise StoreError(
-                f"{self.folder} does not exist on {machine}. Choose an --out that all machines of the "
-                "cluster share."
+                f"{self.folder} does not exist on {machine}. Choose a path for --out that all machines "
+                "of the cluster share."
             )
         torch.set_num_threads(self.threads)
         device, dtype = self.provenance["device"], self.provenance["dtype"]
@@ -351,7 +351,7 @@ class RayActor:
         provenance = checkpoint.provenance()
         if different := [name for name in _COMPARED if provenance[name] != self.provenance[name]]:
             raise CheckpointError(
-                f"{machine} opens {checkpoint.description.name} with different {', '.join(different)}. "
+                f"On {machine}, {checkpoint.description.name} has different {', '.join(different)}. "
                 "Install the same model and the same versions on all machines of the cluster."
             )
         return ShardJob(self.folder, checkpoint, self.question)
@@ -389,7 +389,8 @@ def run_actors(
             done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
             free = [running.pop(task)[0] for task in done]
             for _, number in [] if done else running.values():
-                job.progress_of(number)(0, 0)  # the callback gets no new counts, but can cancel the run
+                # report no new progress, so that the callback can cancel the run
+                job.progress_of(number)(0, 0)
             yield from map(ray.get, done)
     except RayTaskError as error:
         raise error.cause from None  # raise an unexpected error as it would be raised without Ray
@@ -434,7 +435,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
                 ray.init(address, **_QUIET)
             else:
                 _start(local_settings)
-        except Exception as error:  # Ray raises exceptions of many unrelated types
+        except Exception as error:  # Ray raises exceptions of many unrelated types.
             failure = f"be reached at {address}" if address else "be started"
             raise UnavailableError(f"Ray cannot {failure}: {_first_line(error)}.") from None
         try:
@@ -474,7 +475,7 @@ bytes."""
 
 @cache
 def _auth_token() -> str:
-    """Return the token that protects Ray from access by others. It is cached, as Ray reads it only once."""
+    """Return the token that protects Ray from access by others, cached because Ray reads it once."""
     return secrets.token_hex(32)
 
 

@@ -1,7 +1,7 @@
-"""What is particular to single types of models: which part encodes text, whose attention cannot be shown, and
-configs that refer to model code in a Hub repository.
+"""Special cases of model types: text encoders, attention that cannot be shown, and configs with model code.
 
-Code in a repository (``auto_map`` in config.json) is never run. transformers has its own models for these
+
+Code in a Hub repository (``auto_map`` in config.json) is never run. transformers has its own models for these
 architectures. They load weights under the original names, but need settings under other names. A config is
 rejected if it changes a setting that transformers' model does not support.
 """
@@ -28,35 +28,38 @@ _TEXT_TOWERS = {
 
 
 WITHOUT_FULL_ATTENTION = {
-    "big_bird": "Its attention is block-sparse. Load it with attention_type='original_full', which "
-    "transformers uses itself for short texts.",
-    "canine": "CANINE merges four characters into a position, so its layers attend to different positions.",
+    "big_bird": "Its attention is block-sparse. Load the model with attention_type='original_full', which "
+    "transformers itself uses for short texts.",
+    "canine": "CANINE merges four characters into one position, so not all of its layers attend to the "
+    "same positions.",
     "fnet": "FNet mixes tokens with a Fourier transform and has no attention.",
-    "gpt_oss": "gpt-oss gives part of the attention of each token to a learned sink that is not a token, so "
+    "gpt_oss": "gpt-oss assigns part of each token's attention to a learned sink that is not a token, so "
     "the weights of the tokens do not sum to 1.",
     "lfm2": "LFM2 has convolutions instead of attention in some layers.",
-    "longt5": "LongT5 computes attention in local blocks and returns no matrix of all tokens. T5 and mT5 do.",
+    "longt5": "LongT5 computes attention in local blocks and, unlike T5 and mT5, returns no attention matrix "
+    "of all tokens.",
     "mamba": "Mamba is a state-space model and has no attention.",
     "nystromformer": "Nyströmformer approximates attention with landmarks and adds a convolution of the "
     "values, so its output is not attention weights × values.",
     "recurrent_gemma": "RecurrentGemma has recurrent layers without attention.",
     "squeezebert": "transformers returns the attention scores of SqueezeBERT before the softmax instead of "
     "its attention weights.",
-    "tapas": "TAPAS reads tables, with row, column and rank of each token, instead of plain text.",
+    "tapas": "TAPAS reads tables, with the row, column and rank of each token, instead of plain text.",
 }
 """Model type → why its attention cannot be shown. Only the checks decide whether a model opens; these
 sentences explain a failed check.
 """
 
 WITHOUT_SCORES = {
-    "diffllama": "DiffLlama subtracts the outputs of two attentions that share their queries and keys, so "
-    "each of its layers has two sets of values.",
+    "diffllama": "DiffLlama subtracts the outputs of two attention operations that share queries and "
+    "keys, so each of its layers has two sets of values.",
     **dict.fromkeys(
         ("led", "longformer"),
-        "Its tokens attend to a window around them, which the model computes in overlapping chunks.",
+        "Its tokens attend only to a window of adjacent tokens, and the model computes attention in "
+        "overlapping chunks.",
     ),
-    "lilt": "LiLT adds the scores of its layout stream to those of its text stream, so the queries and keys "
-    "of the text do not determine the weights.",
+    "lilt": "LiLT adds the scores of its layout stream to the scores of its text stream, so the queries "
+    "and keys of the text do not determine the weights.",
 }
 """Model type → why its queries, keys and values cannot be recorded although its attention can be shown."""
 
@@ -81,8 +84,8 @@ def limit_notes(config: Any) -> tuple[str, ...]:
     if limit is None:
         return ()
     return (
-        f"Up to {limit:,} tokens, this model computes full attention. For longer texts, its attention is "
-        "block-sparse and cannot be shown.",
+        f"This model computes full attention for texts of up to {limit:,} tokens. For longer texts, its "
+        "attention is block-sparse and cannot be shown.",
     )
 
 
@@ -233,9 +236,9 @@ def unused_code_note(settings: Settings, architecture: str) -> tuple[str, ...]:
     if not isinstance(settings.get("auto_map"), Mapping):
         return ()
     return (
-        "config.json names model code in the repository (auto_map), which is not run. All numbers are those "
-        f"of transformers' {architecture}; if the code differs, for example in which tokens attend to which, "
-        "so do its numbers.",
+        "config.json names model code in the repository (auto_map), which is not run. All numbers are "
+        f"computed with transformers' {architecture}. If the code differs, for example in its attention "
+        "mask, its numbers differ as well.",
     )
 
 
@@ -257,11 +260,11 @@ def _gte(settings: Settings, name: str) -> Settings:
     if scaling is not None:
         if not isinstance(scaling, Mapping) or scaling.get("type") != "ntk" or scaling.get("mixed_b"):
             raise ArchitectureError(
-                f"{name} has rope_scaling = {scaling!r} in config.json, which transformers' GteModel does "
-                "not have. Use another model."
+                f"{name} has rope_scaling = {scaling!r} in config.json, which transformers' GteModel "
+                "does not support. Use another model."
             )
-        # The repository's code multiplies theta by the factor, and divides all frequencies by factor^(2 ÷
-        # head dim).
+        # The repository's code multiplies theta by the factor.
+        # The repository's code also divides all frequencies by factor^(2 ÷ head dim).
         factor = scaling["factor"]
         head_dim = settings["hidden_size"] // settings["num_attention_heads"]
         rope = {
@@ -298,7 +301,7 @@ def _jina(settings: Settings, name: str) -> Settings:
     if isinstance(names, list) and "XLMRobertaLoRA" in names:
         raise ArchitectureError(
             f"{name} contains weights and LoRA adapters in the layout of code in its repository, which is "
-            f"not run. Use {_JINA_CONVERTED}, which transformers reads."
+            f"not run. Use {_JINA_CONVERTED}, which transformers can load."
         )
     return _renamed(settings, {"XLMRoberta": "JinaEmbeddingsV3"}) | {
         "model_type": "jina_embeddings_v3",
@@ -311,7 +314,7 @@ def _renamed(settings: Settings, classes: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         settings: contents of config.json.
-        classes: prefix of a class name in the repository → prefix in transformers.
+        classes: for each prefix of a class name in the repository, the prefix in transformers.
     """
     renamed = {
         setting: value for setting, value in settings.items() if setting not in ("rope_theta", "rope_scaling")

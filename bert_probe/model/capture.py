@@ -76,7 +76,7 @@ _open_change: ContextVar[tuple[OutputChange, Iterator[int]] | None] = ContextVar
 
 @contextmanager
 def changed_outputs(change: OutputChange) -> Iterator[None]:
-    """Replace the outputs of attention heads in one forward pass of this thread, not of other threads."""
+    """Replace the outputs of attention heads in one forward pass of this thread, but not of other threads."""
     token = _open_change.set((change, count()))
     try:
         yield
@@ -154,7 +154,7 @@ def attention(
     scores = attention_scores(query, key, mask, scaling, softcap)
     # Like the kernel and transformers' eager attention, compute the softmax in float32 or better.
     weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    if mask is not None:  # the softmax of a padded query without keys is NaN
+    if mask is not None:  # set the softmax of padded queries without keys, which is NaN, to 0
         weights = weights.masked_fill(scores.isneginf().all(dim=-1, keepdim=True), 0)
     return weights, weights @ value
 

@@ -1,4 +1,4 @@
-"""A checkpoint: a tokenizer and an encoder that belong together, with its earlier trainings, ready to run."""
+"""A checkpoint: an encoder with its tokenizer, its task heads and a record of earlier training runs."""
 
 from __future__ import annotations
 
@@ -122,19 +122,19 @@ class Checkpoint:
         initial_description: sizes, origin and digest at loading time; use `description` for current values.
         encoder: converts text to tokens.
         model: the transformers model. Run it only inside `running`.
-        libraries: name → version of the libraries that compute the results.
+        libraries: versions of the libraries that compute the results, by name.
         pads: whether texts of different lengths may share a padded batch; False if padding would change
             the output, as in models that mix neighboring tokens before the attention.
         projections: for each layer the output projection, a linear module whose input is exactly the
             concatenated outputs of the attention heads; None for a layer without such a module.
         folder: the folder with the checkpoint's files; None for a model in memory.
-        outputs: task → trained task head.
+        outputs: the trained task heads, by task.
         training_history: earlier training runs of this app on the model, oldest first.
-        sentence_model: how sentence-transformers turns a text into one vector; None if the files do not
-            specify a method, or if the method is not supported.
+        sentence_model: the modules with which sentence-transformers encodes a text as one vector; None if the
+            files do not specify a method, or if the method is not supported.
         sentence_model_error: why `sentence_model` is not supported, if it is not.
-        multi_vector_model: how a late-interaction checkpoint turns a text into one vector per token; None for
-            other checkpoints, or if the method is not supported.
+        multi_vector_model: the modules of a late-interaction checkpoint, which encodes a text as one vector
+            per token; None for other checkpoints, or if the method is not supported.
         multi_vector_error: why `multi_vector_model` is not supported, if it is not.
     """
 

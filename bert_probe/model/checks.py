@@ -26,7 +26,7 @@ CHECK_TEXT = "Two words and a few more"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 """Data types in which attention can be computed."""
 
-NO_SCORES = "Its attention has a step that softmax(q · k × scaling + terms) · v does not contain."
+NO_SCORES = "Its attention contains a step that is not part of softmax(q · k × scaling + terms) · v."
 
 _SAME_OUTPUT = 0.02
 """Largest difference of the outputs with fused and with eager attention, relative to the largest value. It is
@@ -62,8 +62,8 @@ def _unit(dtype: str) -> float:
 def missing_package(name: str, error: ImportError) -> CheckpointError:
     """Return the error for a model that needs a Python package that is not installed."""
     return CheckpointError(
-        f"{name} cannot be loaded with the installed Python packages: {reason(error)}. Install "
-        "the packages in requirements.txt and any package named here."
+        f"{name} cannot be loaded with the installed Python packages: {reason(error)}. Install the "
+        "packages in requirements.txt and any package that this message names."
     )
 
 
@@ -112,7 +112,7 @@ def uses_interface(network: Any) -> bool:
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except Exception:  # models raise many types of exceptions for unexpected masks
+        except Exception:  # For unexpected masks, models raise many types of exceptions.
             return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
@@ -213,7 +213,7 @@ def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
 
 def _replays(trace: Trace, calls: Sequence[AttentionCall]) -> Iterator[tuple[float, float]]:
     for layer, call in enumerate(calls):
-        assert trace.values is not None  # set together with the calls
+        assert trace.values is not None  # not None, because values are recorded together with the calls
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         yield float(np.abs(replay - as_array(call.output[0])).max()), _rounding_tolerance(trace, layer)
 
@@ -224,7 +224,7 @@ def _rounding_tolerance(trace: Trace, layer: int) -> float:
     Weights and outputs are rounded to the model's dtype. Scores are accumulated in float32 or better; their
     error grows with the norms of q and k, and changes the weight by the same relative amount.
     """
-    assert trace.queries is not None  # queries, keys and values are set together
+    assert trace.queries is not None  # queries, keys and values are either all None or all set
     assert trace.keys is not None
     assert trace.values is not None
     assert trace.scaling is not None
@@ -243,7 +243,8 @@ def _rounding_tolerance(trace: Trace, layer: int) -> float:
 def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     """Return each layer's output projection, the linear module whose input is exactly the heads' output.
 
-    Hooks find this module while the model runs on a short text. The item is None for a layer without one.
+    Hooks find this module while the model runs on a short text. The item is None for a layer without an
+    output projection.
     """
     if not checkpoint.description.shows_qkv:
         return ()

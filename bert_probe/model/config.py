@@ -40,8 +40,8 @@ MAX_LAYERS = 1_000
 """Maximum number of layers in a config; the deepest published encoder has 48. The limit is needed because
 some config classes build a list with one item per layer.
 """
-MAX_LABELS = 10_000
-"""Maximum number of labels of a task head."""
+MAX_LABELS, MAX_LABEL_LENGTH = 10_000, 1_000
+"""Maximum number of labels of a task head, and of characters of a label, as in `text.formats`."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """Problem types of a text classification head: it predicts a value, exactly one class, or any set of
 classes.
@@ -123,23 +123,29 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
         raise CheckpointError("config.json has no model_type. Save the model with save_pretrained.")
     check_kind(name, model_type, settings)
     if settings.get("transformers_weights"):
-        raise WeightsError("config.json points to weights of another name. Rename them model.safetensors.")
+        raise WeightsError(
+            "config.json refers to weights with another file name. Rename the file to model.safetensors."
+        )
     config_class = CONFIG_MAPPING[model_type]
     used_settings = select_settings(settings, config_class)
     _check_layers(used_settings)
     try:
         config = text_config(config_class.from_dict(used_settings))
         sizes: list[Any] = [getattr(encoder_config(config), name, None) for name in _SIZES]
-    except Exception as error:  # the config class raises many types of exceptions
+    except Exception as error:  # The config class raises many types of exceptions.
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
         ) from None
     if None in sizes:
         raise ArchitectureError(f"{name} ({model_type}) is not a text model. Supported: {SUPPORTED}.")
     if not all(isinstance(size, int) for size in sizes):
-        raise CheckpointError(f"config.json is not valid for {model_type}: a size is not a number. {REMEDY}")
+        raise CheckpointError(
+            f"config.json is not valid for {model_type}, because a size is not a number. {REMEDY}"
+        )
     if min(sizes) < 1:
-        raise CheckpointError(f"config.json is not valid for {model_type}: a size is less than 1. {REMEDY}")
+        raise CheckpointError(
+            f"config.json is not valid for {model_type}, because a size is less than 1. {REMEDY}"
+        )
     return config
 
 
@@ -148,7 +154,7 @@ def _translated(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         return native_settings(settings, name)
     except ArchitectureError:
         raise
-    except Exception as error:  # a setting is missing, or has another type
+    except Exception as error:  # A setting is missing or has an unexpected type.
         raise CheckpointError(
             f"config.json is not valid for {settings.get('model_type')}: {reason(error)}. {REMEDY}"
         ) from None
@@ -197,7 +203,8 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
     """Read the settings of the task heads from a checkpoint's config.json.
 
     Raises:
-        CheckpointError: the labels are invalid, or there are more than `MAX_LABELS`.
+        CheckpointError: the labels are invalid, or there are more than `MAX_LABELS`, or one is longer than
+            `MAX_LABEL_LENGTH`.
     """
     settings = _translated(read_config(folder), folder.name)
     names, tied = settings.get("architectures"), settings.get("tie_word_embeddings")
@@ -236,18 +243,29 @@ def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: in
 def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
     """Return the labels in index order; without `id2label`, return the default names of transformers."""
     if id2label is None:
-        label_count = (
-            count if isinstance(count, int) and not isinstance(count, bool) else 2
-        )  # transformers omits num_labels from the file if it has the default value 2
+        label_count = 2 if count is None else count  # transformers omits the default value 2 from the file
+        if isinstance(label_count, bool) or not isinstance(label_count, int) or label_count < 0:
+            raise CheckpointError(
+                f"num_labels in config.json is {str(count)[:100]}, but must be a whole number from 0. "
+                f"{REMEDY}"
+            )
         id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}
     if not isinstance(id2label, Mapping) or not all(isinstance(label, str) for label in id2label.values()):
         raise CheckpointError(f"id2label in config.json must map indices to label names. {REMEDY}")
     if len(id2label) > MAX_LABELS:
         raise CheckpointError(
-            f"config.json has more than {MAX_LABELS:,} labels, the largest number supported. {REMEDY}"
+            f"config.json has more than {MAX_LABELS:,} labels, the maximum that is supported. {REMEDY}"
+        )
+    longest = max(map(len, id2label.values()), default=0)
+    if longest > MAX_LABEL_LENGTH:
+        raise CheckpointError(
+            f"A label in config.json has {longest:,} characters; at most {MAX_LABEL_LENGTH:,} are supported. "
+            f"{REMEDY}"
         )
     if sorted(id2label) != sorted(map(str, range(len(id2label)))):
-        raise CheckpointError(f"id2label in config.json must number its labels from 0. {REMEDY}")
+        raise CheckpointError(
+            f"id2label in config.json must number the labels consecutively from 0. {REMEDY}"
+        )
     return tuple(id2label[str(index)] for index in range(len(id2label)))
 
 
@@ -271,7 +289,7 @@ def _check_layers(settings: Mapping[str, Any]) -> None:
         is_count = name.endswith(_LAYER_COUNTS) or name == "attention_types"
         if is_count and isinstance(layers, int | float) and layers > MAX_LAYERS:
             raise CheckpointError(
-                f"config.json describes {layers:,} layers; at most {MAX_LAYERS:,} are supported. {REMEDY}"
+                f"config.json describes {layers:,} layers, but at most {MAX_LAYERS:,} are supported. {REMEDY}"
             )
 
 
@@ -296,7 +314,7 @@ _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
 
 def _bert(layers: int, hidden: int) -> dict[str, Any]:
-    """Return the settings of an English uncased BERT: head dimension 64, intermediate size 4 × `hidden`."""
+    """Return the settings of an English uncased BERT: head dimension 64, feed-forward size 4 × `hidden`."""
     return {
         "model_type": "bert",
         "num_hidden_layers": layers,
@@ -367,7 +385,9 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
     """
     requested = str(name).strip()
     if not requested:
-        raise NotFoundError(f"The name is empty. Use {', '.join(PUBLISHED)}, a file, a folder or a Hub ID.")
+        raise NotFoundError(
+            f"The name of the model is empty. Use {', '.join(PUBLISHED)}, a file, a folder or a Hub ID."
+        )
     if requested in PUBLISHED and not isinstance(name, os.PathLike):
         settings, paper = PUBLISHED[requested]
         return _model_config(settings, requested, "published", None, paper)

@@ -119,7 +119,8 @@ class _EagerAttention(TorchFunctionMode):
         result = func(*args, **kwargs)
         if operation is None:
             if before and before[0] is not None and (result is args[0] or name == "__setitem__"):
-                del self.steps[args[0]]  # an unsupported operation has changed the tensor in place
+                # stop following a tensor that an unsupported operation has changed in place
+                del self.steps[args[0]]
             return result
         if before and isinstance(before[0], _Weights) and operation is _product:
             return self._finish(before[0], args[1], result)
@@ -184,7 +185,7 @@ _Operation = Callable[..., _Step | None]
 def _product(
     before: Sequence[_Step | None], result: torch.Tensor, left: torch.Tensor, right: torch.Tensor, **_: Any
 ) -> _Step | None:
-    """Return scores if a product may be that of queries and keys: its shape is [..., token, token]."""
+    """Return scores if a product, whose shape is [..., token, token], may be queries times keys."""
     is_square = result.ndim in (3, 4) and result.shape[-1] == result.shape[-2]
     if not is_square or left.ndim != result.ndim or right.ndim != result.ndim:
         return None
@@ -335,7 +336,7 @@ def _reshape(
         return None
     joint = (step.shape[0] * step.shape[1], *step.shape[2:])
     if len(step.shape) == 4:
-        # The recorded scores keep their four axes.
+        # The recorded scores keep their four axes, even if the model joins two of them.
         return step if result.shape in (torch.Size(step.shape), torch.Size(joint)) else None
     return _with_heads(step, *result.shape[:2]) if result.ndim == 4 else None
 

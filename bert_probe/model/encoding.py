@@ -32,7 +32,8 @@ def panics_as_errors() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # pyo3 does not export the class
+        # Compare the names, because pyo3 does not export its exception class.
+        if type(error).__name__ != "PanicException":
             raise
         message = " ".join(str(error).split())[:300].rstrip(".")
         raise TokenizerError(
@@ -85,7 +86,7 @@ class Token(str):
         return str(self)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"A token is read-only; {name} cannot be set.")
+        raise AttributeError(f"A Token is read-only, so {name} cannot be set.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle_token, (str(self), self.__dict__)
@@ -361,8 +362,8 @@ class Encoder:
                 return_attention_mask=True,
                 verbose=False,
             )
-        # EsmTokenizer without an end token (Nucleotide Transformer) also reports a flag for the missing
-        # token.
+        # EsmTokenizer without an end token (Nucleotide Transformer) reports a flag for the missing token,
+        # too.
         flags = encoded["special_tokens_mask"][: len(encoded["input_ids"])]
         added = [bool(flag) for flag in flags]
         positions = (

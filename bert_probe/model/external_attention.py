@@ -1,4 +1,4 @@
-"""Create traces of external attention, such as that of a decoder, an image model or a file."""
+"""Create traces from external attention weights, for example from a decoder, an image model or a file."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def layers_of(weights: Any) -> list[Array]:
         array = array[0] if array.ndim == 4 and len(array) == 1 else array
         if array.ndim != 3 or 0 in array.shape:
             raise ShapeError(
-                f"Layer {number} has shape {array.shape}, but must be [head, query, key] or [1, head, query, "
-                "key]. Pass the layers of a single text."
+                f"Layer {number} must have shape [head, query, key] or [1, head, query, key], not "
+                f"{array.shape}. Pass the layers of a single text."
             )
         arrays.append(array)
     dtype = np.result_type(*arrays)
@@ -127,10 +127,10 @@ def _array(values: Any, name: str) -> Array:
         values = (values if is_float64 or values.is_complex() else values.float()).cpu()
     try:
         array = np.asarray(values)
-    except ValueError:  # NumPy rejects nested lists of unequal lengths
+    except ValueError:  # NumPy rejects nested lists of unequal lengths.
         raise ShapeError(f"{name} has rows of different lengths. Pass a rectangular array.") from None
     if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{name} has dtype {array.dtype}, but must be real numbers. Pass floats.")
+        raise ShapeError(f"{name} has dtype {array.dtype}, but must contain real numbers. Pass floats.")
     return array if array.dtype == np.float64 else array.astype(np.float32)
 
 
@@ -139,16 +139,14 @@ def _check_layers(layers: list[Array]) -> None:
     heads, queries, keys = layers[0].shape
     if queries != keys:
         raise ShapeError(
-            f"The attention has {queries} queries and {keys} keys, but queries and keys must be the same "
-            f"tokens. Pass the self-attention "
-            "of a complete text."
+            f"The attention has {queries} queries and {keys} keys, but the query tokens and the key "
+            "tokens must be the same. Pass the self-attention of a complete text."
         )
     for number, layer in enumerate(layers, 1):
         if layer.shape != (heads, queries, keys):
             raise ShapeError(
-                f"Layer {number} has shape {layer.shape}, layer 1 {layers[0].shape}. All layers must have "
-                "the "
-                "same number of heads and tokens."
+                f"Layer {number} has shape {layer.shape}, but layer 1 has shape {layers[0].shape}. All "
+                "layers must have the same number of heads and tokens."
             )
         invalid = ~np.isfinite(layer) | (layer < 0)
         if invalid.any():
@@ -192,7 +190,7 @@ def _names(tokens: Sequence[str] | None, count: int) -> list[str]:
     if tokens is None:
         return [str(position) for position in range(count)]
     if isinstance(tokens, str):
-        raise TextError("Tokens must be a list of strings, not one string.")
+        raise TextError("tokens must be a list of strings, not a single string.")
     for token in tokens:
         check_text(token)
     return [str(token) for token in tokens]
@@ -238,7 +236,7 @@ def _special_positions(names: list[str], specials: Collection[str | int] | None)
     if specials is None:
         return {position for position, name in enumerate(names) if name in SPECIALS}
     if isinstance(specials, str):
-        raise SelectionError("Special tokens must be a list of names or positions, not one string.")
+        raise SelectionError("specials must be a list of names or positions, not a single string.")
     available = {*names, *range(len(names))}
     missing = [special for special in specials if special not in available]
     if missing:

@@ -55,7 +55,8 @@ def float64_reference(checkpoint: Checkpoint) -> Checkpoint:
     """
     if checkpoint.folder is None:
         raise UnavailableError(
-            "A model in memory has no files to load in float64. Save it and load the folder."
+            "A model in memory has no files that can be loaded in float64. Save the model, and load it "
+            "from the folder."
         )
     reference = load(checkpoint.folder, device="cpu", dtype="float64")
     keep_float64(reference.model)

@@ -45,7 +45,7 @@ def pad(encodings: Sequence[Encoding | ModelInputs], padding: Mapping[str, int])
     """Pad the model inputs of several texts on the right, and return tensors of shape [batch, token].
 
     Args:
-        padding: input name → fill value; 0 for inputs not listed.
+        padding: fill value of each model input, by name; 0 for inputs not listed.
     """
     length = max(len(encoding) for encoding in encodings)
     inputs = {}
@@ -134,8 +134,7 @@ def run_with_capture(
     if shows_qkv and len(calls) != layers:
         raise ArchitectureError(
             f"{checkpoint.description.architecture} called its attention function {len(calls)} times in "
-            f"{layers} "
-            "layers, so its heads cannot be assigned to layers."
+            f"{layers} layers, so attention heads cannot be assigned to layers."
         )
     return output, calls
 
@@ -309,13 +308,15 @@ def _traces_from_weights(
         deviation = max(float(np.abs(layer.sum(axis=-1) - 1).max()) for layer in text_weights)
         if math.isnan(deviation):
             raise ArchitectureError(
-                f"{provenance[row]['architecture']} computes attention weights that are not numbers. Check "
-                "settings such as sliding_window and rope_theta in its config.json, or use another model."
+                f"{provenance[row]['architecture']} computes attention weights that are not finite "
+                "numbers. Check settings such as sliding_window and rope_theta in its config.json, or "
+                "use another model."
             )
         if not deviation <= tolerance:
             raise ArchitectureError(
-                f"{provenance[row]['architecture']} has attention rows that do not sum to 1 for this text "
-                f"(off by {deviation:.2g}), so they are not shown. Try a shorter text or another model."
+                f"{provenance[row]['architecture']} has attention rows that do not sum to 1 for this "
+                f"text (off by {deviation:.2g}), so its attention is not shown. Use a shorter text or "
+                "another model."
             )
         traces.append(
             Trace(

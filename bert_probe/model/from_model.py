@@ -60,7 +60,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
         TokenizerError: the tokenizer does not report character positions, and its tokens do not spell a test
             text.
     """
-    unwrapped = getattr(model, "_orig_mod", model)  # torch.compile sets _orig_mod
+    unwrapped = getattr(model, "_orig_mod", model)  # torch.compile stores the original model in `_orig_mod`
     if not isinstance(unwrapped, PreTrainedModel):
         raise ArchitectureError(
             f"{type(model).__name__} is not a transformers model. Pass the model itself, without a wrapper."
@@ -170,16 +170,16 @@ class _InMemory(Checkpoint):
             copied = ("name", "origin", "weights_sha256", "notes", "outputs_sha256", "heads", "is_causal")
             if replace(current, **{field: getattr(description, field) for field in copied}) != description:
                 raise UnavailableError(
-                    f"{self.initial_description.name} has other modules or sizes than when it was wrapped. "
-                    "Wrap it again."
+                    f"{self.initial_description.name} has different modules or sizes than when it was "
+                    "wrapped. Wrap the model again."
                 )
             return description
 
     @property
     def cache_key(self) -> Hashable:
-        """Return the cache key.
+        """Return the cache key, which includes the model and tokenizer objects.
 
-        The key includes the model and tokenizer objects, because the output also depends on the config.
+        The weights alone are not sufficient, because the output also depends on the config.
         """
         return self.description, weakref.ref(self.model), weakref.ref(self.tokenizer)
 
@@ -237,7 +237,7 @@ class _Snapshot(_InMemory):
         if current == before:
             return
         changed = [
-            f"it is {preposition} {getattr(current, field)}, no longer {getattr(before, field)}"
+            f"it is now {preposition} {getattr(current, field)} instead of {getattr(before, field)}"
             for field, preposition in (("dtype", "in"), ("device", "on"))
             if getattr(current, field) != getattr(before, field)
         ]

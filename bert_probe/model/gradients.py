@@ -237,7 +237,7 @@ def run_on_vectors(
         output = model(inputs_embeds=vectors, **other_inputs)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise UnavailableError(
-            f"{trace.architecture} accepts token ids only, and not vectors, so no path between two texts can "
-            "be computed. Use another model."
+            f"{trace.architecture} accepts only token IDs, not input vectors, so gradients along a path "
+            "between two texts cannot be computed. Use another model."
         ) from error
     return output.last_hidden_state, getattr(output, "pooler_output", None)

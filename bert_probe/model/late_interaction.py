@@ -59,7 +59,7 @@ _REMEDY = "Use the scorer bi-encoder with another checkpoint."
 
 @dataclass(frozen=True)
 class QueryExpansion:
-    """Query expansion: tokens appended to a short query, whose vectors take part in the comparison.
+    """Query expansion: tokens that are appended to a short query, and whose vectors are compared, too.
 
     Attributes:
         length: number of tokens of an expanded query.
@@ -104,13 +104,13 @@ class QueryExpansion:
 
 @dataclass(frozen=True)
 class TokenSelection:
-    """The limits and expansion of queries or documents, and which of their tokens have a vector.
+    """The token limit and expansion of queries or documents, and the selection of tokens with a vector.
 
     Attributes:
-        max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
-            limit.
+        max_tokens: maximum number of tokens, including special tokens; longer texts are truncated. None for
+            no limit.
         skipped: IDs of tokens without a vector, such as punctuation.
-        only: IDs of the only tokens that have a vector; None if all tokens may have one.
+        only: IDs of the tokens that may have a vector; None for all tokens.
         expansion: the query expansion; None without expansion.
     """
 
@@ -140,7 +140,7 @@ class TokenSelection:
 
 @dataclass(frozen=True)
 class MultiVectorModel:
-    """How a late-interaction checkpoint turns a text into one vector per token.
+    """The part of a late-interaction checkpoint that maps a text to one vector per token.
 
     Attributes:
         token_modules: modules applied to the last hidden state of each token.
@@ -169,7 +169,7 @@ class MultiVectorModel:
 def open_multi_vector_model(
     folder: Path, description: Description, tokenizer: Any
 ) -> tuple[MultiVectorModel | None, ProbeError | None]:
-    """Call `read_multi_vector_model`; return its result and None, or None and the error."""
+    """Return (model, None) with the result of `read_multi_vector_model`, or (None, error) for an error."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is available."):
             return read_multi_vector_model(folder, description, tokenizer), None
@@ -177,14 +177,14 @@ def open_multi_vector_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
         return None, CheckpointError(f"The late-interaction files are broken: {reason(error)}. {AGAIN}")
 
 
 def read_multi_vector_model(
     folder: Path, description: Description, tokenizer: Any
 ) -> MultiVectorModel | None:
-    """Read how a checkpoint turns a text into one vector per token.
+    """Read the settings and modules with which a checkpoint maps a text to one vector per token.
 
     Args:
         description: sizes of the encoder.
@@ -203,7 +203,7 @@ def read_multi_vector_model(
     settings = _legacy_settings(options) | read_transformer(folder, "last_hidden_state", True)
     if "message" in (settings.get("modality_config") or {}):
         raise UnavailableError(
-            f"The module Transformer writes texts with a chat template, which is not supported. {_REMEDY}"
+            f"The module Transformer formats texts with a chat template, which is not supported. {_REMEDY}"
         )
     modules, mask, size = _read_modules(folder, options, description.hidden_size)
     limit = token_limit(settings.get("max_seq_length"), tokenizer.model_max_length, description.max_tokens)
@@ -239,8 +239,7 @@ def add_markers(folder: Path, tokenizer: Any) -> None:
     for marker in (options.get("query_prefix"), options.get("document_prefix")):
         if not isinstance(marker, str) or not marker.split():
             continue
-        # PyLate stores the marker and the space after it as one token; ColBERT stores the marker without the
-        # space.
+        # PyLate stores the marker and the following space as one token; ColBERT stores only the marker.
         name = next((text for text in (marker, marker.split(None, 1)[0]) if text in vocabulary), None)
         if name is not None and tokenizer.tokenize(name) != [name]:
             markers.append(AddedToken(name, normalized=False, special=True))
@@ -313,7 +312,7 @@ def _read_modules(
     entries = read_modules(folder)
     if not entries or _kind(entries[0][0]) != "Transformer" or entries[0][1].resolve() != folder.resolve():
         raise UnavailableError(
-            f"The first module must be a Transformer in the folder of the model. {_REMEDY}"
+            f"The first module must be a Transformer that is saved in the folder of the model. {_REMEDY}"
         )
     modules: list[SentenceModule] = []
     masks = []
@@ -329,12 +328,13 @@ def _read_modules(
                 raise UnavailableError(f"The module {kind} does not output token vectors. {_REMEDY}")
             module, size = MODULE_READERS[kind](config, path, size)
             modules.append(module)
-        elif not is_known or kind != "Normalize":  # Normalize scales only the sentence vector
+        elif not is_known or kind != "Normalize":  # a Normalize module for the sentence vector is ignored
             raise UnavailableError(
                 f"The module {(kind if is_known else name)[:100]} of a late-interaction model is not "
                 f"supported. Supported: Transformer, Dense, Normalize and MultiVectorMask. {_REMEDY}"
             )
-    if model_type != "MultiVectorEncoder":  # PyLate and ColBERT have no modules for normalization and masking
+    # PyLate and ColBERT have no modules for normalization and masking.
+    if model_type != "MultiVectorEncoder":
         return [*modules, SentenceModule("Normalize")], _default_mask(options), size
     if len(masks) > 1:
         raise UnavailableError(
@@ -366,7 +366,7 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
         ) from None
     if weight.ndim != 2 or weight.shape[1] != size or not weight.isfinite().all():
         raise CheckpointError(
-            f"{name} must be a matrix of finite numbers with {size:,} columns. Its shape is "
+            f"{name} must be a matrix of finite numbers with {size:,} columns, not of shape "
             f"{list(weight.shape)}. {AGAIN}"
         )
     weight = weight if weight.dtype == torch.float64 else weight.float()
@@ -382,8 +382,8 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
 def _skipped(mask: Mapping[str, Any] | None, tokenizer: Any) -> dict[str, tuple[int, ...]]:
     """Return the IDs of tokens without a vector, for queries and for documents.
 
-    Words outside the vocabulary are ignored. Their ID is that of the unknown token, which would remove the
-    vectors of all unknown words.
+    Words outside the vocabulary are ignored. Skipping them would remove the vectors of all
+    unknown words, because they have the ID of the unknown token.
     """
     words = (mask or {}).get("skiplist_words") or []
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -416,7 +416,9 @@ def _query_selection(
         )
     length = positive_integer(expansion.get("length"), "length of query_expansion")
     if own is not None and positive_integer(own, "query_length") < length:
-        raise CheckpointError(f"query_length is {own:,}, below the length of query_expansion. {AGAIN}")
+        raise CheckpointError(
+            f"query_length is {own:,}, but must be at least the length of query_expansion. {AGAIN}"
+        )
     longest = max_input_tokens(model_limit)
     if length > longest:
         raise CheckpointError(
@@ -424,13 +426,13 @@ def _query_selection(
         )
     if tokenizer.padding_side != "right":
         raise UnavailableError(
-            f"Queries are expanded at their beginning, because the tokenizer pads there, which is not "
+            "Queries are expanded at the beginning, because the tokenizer pads on the left. This is not "
             f"supported. {_REMEDY}"
         )
     target = length if expansion["strategy"] == "fixed" else own
     max_tokens = _within(target, limit, model_limit)
     is_attended = bool(expansion.get("attend"))
-    if mask is None and not is_attended:  # without attention, the appended tokens are padding
+    if mask is None and not is_attended:  # appended tokens that are not attended to are padding
         return TokenSelection(max_tokens, skipped)
     token_id = _expansion_token(expansion.get("token"), tokenizer)
     return TokenSelection(max_tokens, skipped, expansion=QueryExpansion(length, token_id, is_attended))
@@ -447,7 +449,8 @@ def _expansion_token(name: Any, tokenizer: Any) -> int:
             token_id = None
     if token_id is None:
         raise CheckpointError(
-            f"The vocabulary has no token {str(name or '[MASK]')[:100]} to expand queries with. {AGAIN}"
+            f"The vocabulary does not contain {str(name or '[MASK]')[:100]}, the token with which "
+            f"queries are expanded. {AGAIN}"
         )
     return int(token_id)
 
@@ -456,5 +459,5 @@ def _within(own: Any, limit: int | None, model_limit: int | None) -> int | None:
     """Return the maximum number of tokens of queries or documents, bounded by the model's limit."""
     if own is None:
         return limit
-    positive_integer(own, "The length of queries or documents")
+    positive_integer(own, "The maximum length of queries or documents")
     return int(own) if model_limit is None else min(int(own), model_limit)

@@ -47,7 +47,7 @@ class ModuleCall:
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
     def on(self, states: torch.Tensor) -> Any:
-        """Run the module on other vectors of shape [row, token, hidden], with the recorded arguments."""
+        """Run the module on new vectors of shape [row, token, hidden], with the recorded other arguments."""
         kwargs = _rows(dict(self.kwargs), len(states))
         if not self.args:
             return _vectors(self.module(**{**kwargs, "hidden_states": states}))
@@ -134,8 +134,7 @@ class ForwardPass:
             raise UnavailableError(
                 f"{self.trace.architecture} does not compute its layers in separate modules."
             )
-        # The outermost call ends last. A module with children is a layer; a module without children is a
-        # norm.
+        # The outermost call ends last. A module with children is a layer; one without children is a norm.
         return None if [*candidates[-1].module.children()] else candidates[-1]
 
     def check_pooler(self) -> None:
@@ -202,8 +201,8 @@ def record_forward_pass(trace: Trace) -> ForwardPass:
 def _rows(value: Any, count: int) -> Any:
     """Expand every tensor with batch size 1 to ``count`` equal rows, recursively.
 
-    Integer tensors are positions or distances, which are equal in all rows. They stay unchanged, because
-    DeBERTa accepts only one row of them.
+    Integer tensors are positions or distances, which are equal in all rows. These tensors stay unchanged,
+    because DeBERTa accepts only one row.
     """
     if isinstance(value, torch.Tensor):
         is_batch = value.ndim > 1 and len(value) == 1 and value.dtype != torch.long

@@ -41,8 +41,8 @@ def check_text(text: object) -> None:
     if character_count > MAX_CHARACTERS:
         expanded = " after its ligatures are expanded" if character_count > len(text) else ""
         raise TooLongError(
-            f"{character_count:,} characters{expanded}; a text may have at most {MAX_CHARACTERS:,}, even if "
-            "truncated. Shorten the text."
+            f"The text has {character_count:,} characters{expanded}, but at most {MAX_CHARACTERS:,} are "
+            "allowed, even with truncation. Shorten the text."
         )
     try:
         text.encode("utf-8")
@@ -78,7 +78,7 @@ def check_expansion(tokenizer: Any) -> None:
         if component is not None and expansion(json.loads(component.__getstate__())) > MAX_EXPANSION:
             raise TokenizerError(
                 f"The {name} in tokenizer.json can make a text more than {MAX_EXPANSION} times longer, "
-                "which could fill the memory. Use the tokenizer.json that belongs to the model."
+                "which could exhaust the memory. Use the tokenizer.json that belongs to the model."
             )
 
 
@@ -93,7 +93,7 @@ def _normalizer_expansion(state: dict[str, Any]) -> float:
     if kind == "Replace":
         pattern = state["pattern"].get(
             "String", ""
-        )  # a regular expression may match every character, or none
+        )  # assume the worst case: a regular expression may match every character, or none
         return 1 + len(state["content"]) if not pattern else max(1, len(state["content"]) / len(pattern))
     if kind == "Prepend":
         return 1 + len(state["prepend"])
@@ -145,7 +145,9 @@ def too_many_tokens(tokens: int, accepted: int | None) -> TooLongError:
         limit = f"at most {MAX_TOKENS:,} are supported, regardless of the model"
     else:
         limit = f"this model accepts {accepted:,}"
-    return TooLongError(f"{tokens:,} tokens; {limit}. Shorten the text or turn on truncation.")
+    return TooLongError(
+        f"The text has {tokens:,} tokens, but {limit}. Shorten the text, or turn on truncation."
+    )
 
 
 def kept_positions(

@@ -191,17 +191,17 @@ def load(
 
 @dataclass(frozen=True, eq=False)
 class _OpenedFiles:
-    """What the files of an encoder contain, before a text is read.
+    """The contents of an encoder's files, before the model runs on a text.
 
     Attributes:
         network: the encoder, on its device.
-        heads: the output heads whose weights are complete.
+        heads: the task heads whose weights are complete.
         sha256: digest of the weight files.
         no_qkv: why queries, keys and values are unavailable; "" if they are available.
         is_eager: whether the model computes attention with its own code.
         unused: names of weights that the encoder does not use.
         notes: notes about the encoder.
-        head_notes: notes about the output heads that are not opened.
+        head_notes: notes about the task heads that are not opened.
     """
 
     network: Any
@@ -231,10 +231,11 @@ def _open_files(
             check_sizes(config, headers)
         memory = headers.estimate_memory(dtype)
         notice(
-            f"{format_bytes(headers.bytes)} of weights, about {format_bytes(memory)} of memory to load them."
+            f"The model has {format_bytes(headers.bytes)} of weights; about {format_bytes(memory)} of "
+            "memory are needed to load it."
         )
         with reserved_memory(
-            memory, source.name, "Close other programs, use a smaller model, or dtype float16."
+            memory, source.name, "Close other programs, use a smaller model, or use the dtype float16."
         ):
             file_states = _file_states(files)
             sha256 = digest(files, progress)
@@ -246,12 +247,14 @@ def _open_files(
             if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
                 notes += (f"Only the text encoder of this model is used, not its {other}.",)
             if _file_states(files) != file_states:
-                raise WeightsError(f"{source.name} was changed while it was being loaded. Load it again.")
+                raise WeightsError(
+                    f"{source.name} was changed while it was being loaded. Load the model again."
+                )
     return _OpenedFiles(network, tokenizer, heads, sha256, no_qkv, is_eager, unused, notes, head_notes)
 
 
 def _unused_notes(opened: _OpenedFiles, outputs: Sequence[OutputHead]) -> tuple[str, ...]:
-    """Return a note about the weights that neither the encoder nor an output head uses, if there are any."""
+    """Return a note about the weights that neither the encoder nor a task head uses, if there are any."""
     used = (*opened.network.state_dict(), *(name for output in outputs for name in output.weights))
     unused = [name for name in opened.unused if not any(modern_name(name).endswith(end) for end in used)]
     return (unused_note(unused),) if unused else ()
@@ -274,7 +277,7 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.zeros(1, device=target).item()  # raises an error on the device "meta", which stores no values
+        torch.zeros(1, device=target).item()  # raise an error on the device "meta", which stores no values
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise CheckpointError(f"{device!r} is unavailable on this machine. Use auto or cpu.") from None
     return target
@@ -313,14 +316,14 @@ def _tokenizer(source: Source, config: Any) -> Any:
             )
     except TokenizerError:
         raise
-    except Exception as error:  # tokenizer loaders raise many types of exceptions
+    except Exception as error:  # Tokenizer loaders raise many types of exceptions.
         raise TokenizerError(
-            f"The tokenizer cannot be loaded: {reason(error)}. Save it again with save_pretrained."
+            f"The tokenizer cannot be loaded: {reason(error)}. Save the tokenizer again with save_pretrained."
         ) from None
     check_expansion(tokenizer)
     check_positions(tokenizer)
     limit = tokenizer.model_max_length
-    if not isinstance(limit, int | float) or not limit >= 1:  # also rejects NaN
+    if not isinstance(limit, int | float) or not limit >= 1:  # the negated comparison also rejects NaN
         raise TokenizerError(
             f"model_max_length in tokenizer_config.json is {limit!r}, but must be a number of tokens. "
             "Correct or remove model_max_length, and save the file."
@@ -359,7 +362,8 @@ def _network(
         network.eval().requires_grad_(False)
         for settings in configs_of(network.modules()):
             if any(getattr(module, "is_causal", False) for module in network.modules()):
-                settings.use_cache = False  # a decoder would store copies of keys and values
+                # do not cache keys and values, of which a decoder would store copies
+                settings.use_cache = False
         is_eager = implementation == "eager"
         with running_errors(source.name, network):
             if not is_eager and not uses_interface(network):
@@ -381,7 +385,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
         raise
     except ImportError as error:
         raise missing_package(source.name, error) from None
-    except Exception as error:  # transformers raises many types of exceptions
+    except Exception as error:  # transformers raises many types of exceptions.
         raise CheckpointError(
             f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
         ) from None
@@ -409,14 +413,14 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
     """
     differing = describe_mismatches(report)
     if differing:
-        raise WeightsError(f"Config and weights disagree in {list_names(differing)}. {REMEDY}")
+        raise WeightsError(f"The config and the weights disagree about {list_names(differing)}. {REMEDY}")
     encoder_ids = {id(parameter) for parameter in network.parameters()}
     outside = {name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids}
     missing = sorted(set(report["missing_keys"]) - outside)
     notes = []
     for part, note in _REMOVABLE.items():
         names = {name for name, _ in network.named_parameters() if name.startswith(f"{part}.")}
-        if names and names <= set(missing):  # a module that lacks only some weights is an error
+        if names and names <= set(missing):  # it is an error if a module lacks only some of its weights
             setattr(network, part, None)
             notes.append(note)
             missing = [name for name in missing if name not in names]
@@ -430,7 +434,10 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
 
 def unused_note(names: list[str]) -> str:
     """Return a note about weights that are not part of the encoder."""
-    return f"Not used by the encoder, for example because of a task head: {list_names(names)}."
+    return (
+        "The encoder does not use some of the weights, for example those of a task head: "
+        f"{list_names(names)}."
+    )
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:

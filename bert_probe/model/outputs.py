@@ -1,4 +1,4 @@
-"""Trained output heads: loading them, and their logits, computed from a trace.
+"""Load trained task heads, and compute their logits from a trace.
 
 The transformers class for the task computes the logits. A stub that returns the recorded encoder output
 replaces the encoder. This needs neither a second forward pass nor a reimplementation of the head.
@@ -131,7 +131,7 @@ class OutputHead:
         """
         checkpoint = trace.checkpoint
         memory_message = (
-            f"The {self.task} head needs more memory for {len(trace.encoding):,} tokens than is free."
+            f"The {self.task} head needs more memory for {len(trace.encoding):,} tokens than is available."
         )
         with memory_errors(memory_message), torch.inference_mode(), checkpoint.running():
             inputs = batch(checkpoint, [trace.encoding])
@@ -188,7 +188,7 @@ class OutputHead:
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the head's tensors by name, without those of the encoder."""
+        """Return the head's own tensors by name, without the encoder's tensors."""
         prefix = f"{self.model.base_model_prefix}."
         return {
             name: tensor for name, tensor in self.model.state_dict().items() if not name.startswith(prefix)
@@ -217,7 +217,7 @@ def missing_head_message(checkpoint: Checkpoint, task: str) -> str:
     """Return the error message for a task without a head."""
     tasks = checkpoint.tasks
     remedy = (
-        f"It has one for {' and '.join(tasks)}."
+        f"It has a task head for {' and '.join(tasks)}."
         if tasks
         else "The checkpoint has no task head. Open a checkpoint that was fine-tuned for the task."
     )
@@ -250,7 +250,8 @@ class _EncoderStub(torch.nn.Module):
 
     def __init__(self, encoder: torch.nn.Module) -> None:
         super().__init__()
-        self.__dict__["encoder"] = encoder  # not a submodule: its weights are not part of the head
+        # Do not register a submodule, because the encoder's weights are not part of the head.
+        self.__dict__["encoder"] = encoder
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
         """Return the recorded encoder output of the current `_encoder_output` block."""
@@ -334,7 +335,7 @@ def open_heads(
     try:
         configured = read_head_settings(folder)
     except CheckpointError as error:
-        return [], [f"No output head is loaded. {error}"]
+        return [], [f"No task head is loaded. {error}"]
     heads, refused = [], []
     for task, classes in CLASSES.items():
         name = classes.get(config.model_type, "")
@@ -357,7 +358,7 @@ def open_heads(
             raise
         except UnavailableError as error:
             refused.append(f"The score is not shown. {error}")
-        except Exception as error:  # heads raise many types of exceptions
+        except Exception as error:  # Task heads raise many types of exceptions.
             if is_configured:
                 refused.append(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
@@ -388,7 +389,7 @@ def _identifying_names(meta_model: Any) -> set[str]:
         *meta_model.all_tied_weights_keys
     }
     # A head without weights of its own cannot be identified: return a name that no file contains.
-    return names or {f"{type(meta_model).__name__}, which has none"}
+    return names or {f"all weights of {type(meta_model).__name__}"}
 
 
 def _load_head(
@@ -405,7 +406,9 @@ def _load_head(
     if report["missing_keys"]:
         raise WeightsError(f"the weights lack {list_names(sorted(report['missing_keys']))}")
     if report["mismatched_keys"]:
-        raise WeightsError(f"config and weights disagree in {list_names(describe_mismatches(report))}")
+        raise WeightsError(
+            f"the config and the weights disagree about {list_names(describe_mismatches(report))}"
+        )
     if type(model.base_model) is not type(network):
         raise WeightsError(f"its encoder is a {type(model.base_model).__name__}")
     model.eval().requires_grad_(False)
@@ -454,7 +457,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             difference, tolerance = _head_difference(trace, head)
         except OutOfMemoryError:
             raise
-        except Exception as error:  # heads raise many types of exceptions
+        except Exception as error:  # Task heads raise many types of exceptions.
             refused.append(f"The head for {head.task} is not used: {reason(error)}.")
             continue
         if difference <= tolerance:

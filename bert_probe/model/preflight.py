@@ -30,7 +30,7 @@ from bert_probe.model.config import REMEDY, reason
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
 """Name suffixes of buffers that are not weights and may contain integers."""
-# A config may describe twice the weights plus this slack.
+# A config may describe at most twice the numbers and tensors of the weight files, plus these margins.
 # Smaller mismatches, such as an untrained pooler or an extra layer, are reported by name after loading.
 _SLACK_NUMBERS = 20_000_000
 _SLACK_TENSORS = 1_000
@@ -89,8 +89,8 @@ def read_headers(files: list[Path]) -> WeightHeaders:
                 kind, size = tensor.get_dtype(), prod(tensor.get_shape())
                 if kind not in _FLOATS.values() and not name.endswith(_INDICES):
                     raise WeightsError(
-                        f"{name} contains {kind} numbers; quantized weights cannot be read without their "
-                        "scales. Use the model before quantization."
+                        f"{name} contains numbers of type {kind}, but quantized weights cannot be read "
+                        "without their scales. Use the model before quantization."
                     )
                 names.add(name)
                 numbers += size
@@ -137,11 +137,12 @@ def described(config: Any, make: Callable[[Any], Any] = build_model) -> Any:
             return make(copy.deepcopy(config))
     except _SizeLimitError as error:
         raise ArchitectureError(
-            f"The config describes {error}, which no encoder has. Check the sizes in the config."
+            f"The config describes {error}, more than any encoder has. Check the sizes in the config."
         ) from None
-    except Exception as error:  # model classes raise many types of exceptions
+    except Exception as error:  # Model classes raise many types of exceptions.
         raise ArchitectureError(
-            f"transformers cannot build a model from this config: {reason(error)}. Check its settings."
+            f"transformers cannot build a model from this config: {reason(error)}. Check the settings in "
+            "the config."
         ) from None
 
 
@@ -235,8 +236,7 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
         if size > available:
             raise OutOfMemoryError(
                 f"{purpose} needs about {format_bytes(size)} of memory, but only "
-                f"{format_bytes(max(0, available))} are free. "
-                f"{remedy}"
+                f"{format_bytes(max(0, available))} are available. {remedy}"
             )
         _reserved_bytes += size
     try:

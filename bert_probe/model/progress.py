@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeAlias
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+_CHECK_SECONDS = 0.1
+"""Seconds between checks whether a computation in another thread is cancelled."""
 
 Progress: TypeAlias = Callable[[int, int], None]
 """A callback that receives the amount done and the total amount. If it raises an exception, the work is
@@ -38,10 +44,37 @@ def final_progress(progress: Progress, total: int) -> Progress:
     """Return a `Progress` for the work after the last step, so that it can be cancelled, too.
 
     Args:
-        progress: the callback for all steps, which gets `total` of `total` at each call.
-        total: the total amount of the steps.
+        progress: the callback for all steps, which is called with (`total`, `total`) each time.
+        total: the total over all steps.
     """
     return lambda _done, _total: progress(total, total)
+
+
+def run_cancellable(compute: Callable[[], T], progress: Progress, total: int = 1) -> T:
+    """Return the result of a computation without cancellation points, such as a decomposition of a matrix.
+
+    It runs in another thread, while `progress` is called regularly with `total` of `total`. If that cancels
+    the work, the computation continues to its end, but its result is dropped.
+    """
+    outcome: Queue[tuple[bool, Any]] = Queue()
+
+    def run() -> None:
+        try:
+            outcome.put((True, compute()))
+        except BaseException as error:  # raised in the caller's thread
+            outcome.put((False, error))
+
+    Thread(target=run, daemon=True).start()
+    while True:
+        progress(total, total)
+        try:
+            is_done, value = outcome.get(timeout=_CHECK_SECONDS)
+        except Empty:
+            continue
+        if not is_done:
+            raise value
+        result: T = value
+        return result
 
 
 def no_progress(done: int, total: int) -> None:

@@ -18,7 +18,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION
-from bert_probe.model.config import reason
+from bert_probe.model.config import MAX_LABEL_LENGTH, MAX_LABELS, reason
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.sentence_modules import MODULE_READERS, SentenceModel, read_settings
 from bert_probe.model.sentence_networks import DenseNetwork, SentenceModule, pool_states
@@ -34,21 +34,21 @@ _PROBLEMS = ("single_label_classification", "multi_label_classification", "regre
 
 
 def unsupported_reason(model: SentenceModel | None) -> str:
-    """Return why no head can be trained on a checkpoint's sentence vector, as a clause; "" if one can.
+    """Return why no head can be trained on a checkpoint's sentence vector, as a clause; "" if none applies.
 
     Checkpoints that change texts before tokenization are not supported, because a head does not apply these
     changes.
     """
     if model is None:
-        return "it does not declare its pooling in files of sentence-transformers"
+        return "it does not declare its pooling in sentence-transformers files"
     if model.is_sparse:
-        return "it is a SparseEncoder, whose vectors have one dimension per word"
+        return "it is a SparseEncoder, whose vectors have one dimension per token of the vocabulary"
     if model.routes:
         return "its sentence vector depends on a task"
     if model.lower_case:
-        return "its files ask for lowercased texts"
+        return "its configuration requires lowercase texts"
     if dict(model.prompts).get(model.default_prompt or ""):
-        return "it has a default prompt before each text"
+        return "it prepends a default prompt to each text"
     return ""
 
 
@@ -125,18 +125,24 @@ def open_sentence_head(
         return [_read_head(folder / HEAD_FOLDER, encoder, pooling)], []
     except OutOfMemoryError:
         raise
-    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:  # broken files
+    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
         return [], [f"The head in {HEAD_FOLDER} cannot be loaded: {reason(error)}."]
 
 
 def _read_head(folder: Path, encoder: Any, pooling: SentenceModel | None) -> OutputHead:
     problem = unsupported_reason(pooling)
     if pooling is None or problem:
-        raise CheckpointError(f"It reads the sentence vector of the checkpoint, but {problem}")
+        raise CheckpointError(f"The head reads the sentence vector of the checkpoint, but {problem}")
     metadata = read_settings(folder / LABELS_FILE, dict)
     labels, problem_type = metadata.get("labels"), metadata.get("problem_type")
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise CheckpointError(f"{LABELS_FILE} must list the labels. {AGAIN}")
+        raise CheckpointError(f"{LABELS_FILE} must contain a list of the labels. {AGAIN}")
+    longest = max(map(len, labels), default=0)
+    if len(labels) > MAX_LABELS or longest > MAX_LABEL_LENGTH:
+        raise CheckpointError(
+            f"{LABELS_FILE} has {len(labels):,} labels of up to {longest:,} characters; at most "
+            f"{MAX_LABELS:,} labels of {MAX_LABEL_LENGTH:,} characters are supported. {AGAIN}"
+        )
     if problem_type not in _PROBLEMS:
         raise CheckpointError(
             f"problem_type in {LABELS_FILE} is {str(problem_type)[:100]}, but must be one of "

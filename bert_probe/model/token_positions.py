@@ -1,4 +1,4 @@
-"""Find character positions for slow tokenizers, which do not report them (ESM-2, BERTweet, PhoBERT, XLM).
+"""Compute the character positions that slow tokenizers do not report (ESM-2, BERTweet, PhoBERT, XLM).
 
 The positions follow from the tokens: concatenated without vocabulary marks, the tokens of a text must spell
 the text without spaces, in the original or in lower case. Other texts are rejected.
@@ -50,10 +50,10 @@ def check_positions(tokenizer: Any) -> None:
     try:
         ids = tokenizer(_CHECK_TEXT, add_special_tokens=False)["input_ids"]
         find_positions(tokenizer, [_CHECK_TEXT], ids, [False] * len(ids))
-    except Exception:  # tokenizers raise many types of exceptions
+    except Exception:  # Tokenizers raise many types of exceptions.
         raise TokenizerError(
-            f"{type(tokenizer).__name__} does not report character positions, and its tokens do not spell "
-            "the text. Convert it to a fast tokenizer (tokenizer.json)."
+            f"{type(tokenizer).__name__} does not report character positions, and its tokens cannot be "
+            "matched with the text. Convert the tokenizer to a fast tokenizer (tokenizer.json)."
         ) from None
 
 
@@ -127,8 +127,7 @@ def _skip_spaces(text: str, start: int) -> int:
 def _not_spelled(tokenizer: Any, text: str) -> TextError:
     shown = text if len(text) <= 40 else f"{text[:40]}…"
     return TextError(
-        f"{type(tokenizer).__name__} does not report character positions, and its tokens do not spell the "
-        f"text “{shown}”, so the positions of its tokens are unknown. Remove the characters that the "
-        f"tokenizer "
-        "changes, or use a model with tokenizer.json."
+        f"{type(tokenizer).__name__} does not report character positions, and its tokens cannot be "
+        f"matched with the text “{shown}”, so the positions of the tokens are unknown. Remove the "
+        "characters that the tokenizer changes, or use a model with tokenizer.json."
     )

@@ -133,6 +133,6 @@ def _load_tokenizer(folder: Path, class_name: str) -> Any:
         with panics_as_errors():
             tokenizer = getattr(transformers, class_name).from_pretrained(folder, local_files_only=True)
         check_expansion(tokenizer)
-    except Exception:  # loaders raise many types of exceptions; `load` reports them
+    except Exception:  # Loaders raise many types of exceptions, which `load` reports.
         return None
     return tokenizer if tokenizer.is_fast else None

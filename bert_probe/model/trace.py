@@ -37,7 +37,7 @@ def resolve_index(index: int, count: int, name: str) -> int:
         raise SelectionError(f"{name} must be a whole number, not {index!r}.")
     if not -count <= index < count:
         raise SelectionError(
-            f"There is no {name} {index}: indices run from 0 to {count - 1}, or from -{count} to -1."
+            f"There is no {name} {index}: valid indices are 0 to {count - 1}, or -{count} to -1."
         )
     return int(index) % count
 
@@ -99,7 +99,7 @@ class Trace:
             ):
                 shapes = [array.shape for array in arrays]
                 raise ShapeError(
-                    f"{name} has shapes {shapes}; {count} arrays over {length} tokens are needed."
+                    f"{name} must contain {count} arrays over {length} tokens, not arrays of shapes {shapes}."
                 )
         self._check_attention_parts()
 
@@ -107,25 +107,34 @@ class Trace:
         """Raise ShapeError if q, k, v, scaling and masks do not fit together."""
         if self.weights is not None:
             if any(array.shape[1:] != (len(self.encoding),) * 2 for array in self.weights):
-                raise ShapeError("weights must be [head, query, key] over the same tokens in each layer.")
+                raise ShapeError(
+                    "weights must have shape [head, query, key] in each layer, with the same tokens."
+                )
             return
         if self.keys is None or self.values is None or self.scaling is None or self.masks is None:
-            raise ShapeError("queries need their keys, values, scaling and masks.")
-        assert self.queries is not None  # checked in __post_init__
+            raise ShapeError("queries must be passed together with keys, values, scaling and masks.")
+        assert self.queries is not None  # not None, as checked in `__post_init__`
         if not len(self.scaling) == len(self.masks) == self.layers:
             raise ShapeError(
-                f"{len(self.scaling)} scalings and {len(self.masks)} masks for {self.layers} layers."
+                f"scaling and masks must have {self.layers} entries, one per layer, not "
+                f"{len(self.scaling)} and {len(self.masks)}."
             )
         if self.softcaps and len(self.softcaps) != self.layers:
-            raise ShapeError(f"{len(self.softcaps)} limits of the scores for {self.layers} layers.")
+            raise ShapeError(
+                f"softcaps must have {self.layers} entries, one per layer, not {len(self.softcaps)}."
+            )
         for query, key, value, mask in zip(self.queries, self.keys, self.values, self.masks, strict=True):
             if query.shape != key.shape or query.shape[:2] != value.shape[:2]:
-                raise ShapeError(f"q {query.shape}, k {key.shape} and v {value.shape} do not fit together.")
+                raise ShapeError(
+                    f"The shapes of q, {query.shape}, k, {key.shape}, and v, {value.shape}, do not match."
+                )
             scores = (query.shape[0], query.shape[1], query.shape[1])
             if mask is not None and any(
                 size not in (1, full) for size, full in zip(mask.shape[::-1], scores[::-1], strict=False)
             ):
-                raise ShapeError(f"A mask of shape {mask.shape} does not fit scores of shape {scores}.")
+                raise ShapeError(
+                    f"The shape of a mask, {mask.shape}, does not match scores of shape {scores}."
+                )
 
     @cached_property
     def hidden_states(self) -> Array:
@@ -168,8 +177,8 @@ class Trace:
         """
         if self.made_by is None:
             raise UnavailableError(
-                "This needs the model that computed the attention, but the attention was loaded without one. "
-                "Open the model with load or wrap, and trace the text."
+                "This analysis needs the model that computed the attention, but the attention was "
+                "loaded without its model. Open the model with load or wrap, and trace the text."
             )
         return self.made_by
 
@@ -210,7 +219,7 @@ class Trace:
     def _attention_source(self) -> tuple[Array, ...]:
         """Return one array per layer: the queries, or the attention weights if queries are hidden."""
         arrays = self.weights if self.queries is None else self.queries
-        assert arrays is not None  # checked in __post_init__
+        assert arrays is not None  # not None, as checked in `__post_init__`
         return arrays
 
     @property
@@ -247,7 +256,7 @@ class Trace:
     def _states(self) -> tuple[Array, ...]:
         if not self.states:
             raise UnavailableError(
-                "This needs token vectors, but the attention was loaded without them. "
+                "This analysis needs token vectors, but the attention was loaded without token vectors. "
                 "Trace the text with a checkpoint from load or wrap."
             )
         return self.states
@@ -336,7 +345,9 @@ class Trace:
         )
 
     def _stack(self, arrays: tuple[Array, ...]) -> Array:
-        with memory_errors(f"{len(arrays)} layers together need more memory than is available."):
+        with memory_errors(
+            f"The arrays of {len(arrays)} layers together need more memory than is available."
+        ):
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
@@ -349,8 +360,8 @@ class Trace:
     def _scores(self, layer: int, heads: slice) -> torch.Tensor:
         if self.queries is None or self.keys is None or self.scaling is None or self.masks is None:
             raise UnavailableError(
-                f"{self.architecture} hides its queries and keys, so its scores are unavailable. "
-                "Its attention weights are available."
+                f"{self.architecture} does not expose its queries and keys, so its attention scores are "
+                "unavailable. Its attention weights are available."
             )
         import torch
 
@@ -372,7 +383,7 @@ class _Writeable:
     def __init__(self, array: Array) -> None:
         address, _ = array.__array_interface__["data"]
         self.__array_interface__ = array.__array_interface__ | {"data": (address, False)}
-        self.array = array  # keeps the array's memory allocated
+        self.array = array  # this reference keeps the array's memory allocated
 
 
 def tensor_view(array: Array) -> torch.Tensor:

@@ -19,7 +19,7 @@ from bert_probe.model.sources import SilencedLogging
 
 try:
     import fcntl
-except ImportError:  # not available on Windows
+except ImportError:  # fcntl is not available on Windows.
     fcntl = None  # type: ignore[assignment]
 
 

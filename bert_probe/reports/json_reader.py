@@ -149,8 +149,8 @@ class JsonObject:
         value = self.mapping(name)
         if len(value) > MAX_NAMES:
             raise ReportError(
-                f"{self._description} has {len(value):,} names in its {name}; at most {MAX_NAMES} are "
-                "allowed."
+                f"{self._description} has {len(value):,} names in its {name}, but at most {MAX_NAMES} "
+                "are allowed."
             )
         for item in value.values():
             self._check_text(name, item)
@@ -163,7 +163,9 @@ class JsonObject:
 
     def _check_text(self, name: str, item: Any) -> None:
         if not isinstance(item, str):
-            raise ReportError(f"{self._description} has {_short(item)} in its {name}, which must be strings.")
+            raise ReportError(
+                f"{self._description} has {_short(item)} in its {name}, but all entries must be strings."
+            )
 
     def _read(self, name: str, types: Any, expected: str, default: Any) -> Any:
         value = self._unread.pop(name, default)
@@ -173,7 +175,7 @@ class JsonObject:
 
     def _error(self, name: str, value: Any, expected: str) -> ReportError:
         return ReportError(
-            f"{self._description} has {_short(value)} as its {name}, which must be {expected}."
+            f"{self._description} has {_short(value)} as its {name}, but the value must be {expected}."
         )
 
     def check_complete(self) -> None:
@@ -204,7 +206,7 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
     """
     if len(content) > MAX_BYTES:
         raise ReportError(
-            f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB, the limit of a view file. Choose another file."
+            f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB, the limit for a view file. Choose another file."
         )
     try:
         value = parse_json(content)
@@ -218,7 +220,9 @@ def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict
         raise ReportError(f"{name} is not a view file: it has no {key}. Choose another file.")
     version = value.pop(key)
     if type(version) is not int or version < 1:
-        raise ReportError(f"{name} has format {version!r}, which must be a number. Choose another file.")
+        raise ReportError(
+            f"{name} has the format {version!r}, but the format must be a number. Choose another file."
+        )
     if version > max_format:
         raise ReportError(
             f"{name} was written by a later version of BERT Probe: format {version}, but this version reads "

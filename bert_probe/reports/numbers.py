@@ -88,7 +88,7 @@ class Tolerance:
         """
         with parse_object(value, "A tolerance in the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
-            parsed.number("tolerance")  # not stored, because it follows from the other numbers
+            parsed.number("tolerance")  # read and ignore the tolerance, which follows from the other numbers
         return tolerance
 
 
@@ -148,7 +148,7 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Return path → value for all leaves of a JSON value; a path is, for example, ``facts.positions.0``."""
+    """Return a dict that maps paths, such as ``facts.positions.0``, to the leaves of a JSON value."""
     if isinstance(value, Mapping):
         children: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, list | tuple):
@@ -165,8 +165,8 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 def outline(value: Any) -> Any:
     """Return the structure of a JSON value: the keys, in order, with the types of their values.
 
-    The paths of `leaves` cannot distinguish a list from an object, or ``{"a": {"b": 1}}`` from
-    ``{"a.b": 1}``, but other programs can.
+    The paths of `leaves` are ambiguous: they do not distinguish a list from an object, or
+    ``{"a": {"b": 1}}`` from ``{"a.b": 1}``.
     """
     if isinstance(value, Mapping):
         return {"object": [[str(name), outline(child)] for name, child in value.items()]}
@@ -198,7 +198,7 @@ def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
 
 
 def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
-    """Return name → allowed difference: the larger of the recomputed and the stated tolerance.
+    """Return the allowed difference by name: the larger of the recomputed and the stated tolerance.
 
     A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance.
 
@@ -229,7 +229,7 @@ DIFFERS: Final = "differs from the recomputed value"
 CHANGED: Final = "changed after the report was written"
 DISPLAY_DIFFERS: Final = "displayed value differs from the data"
 OTHER_MODEL: Final = "weights differ from those of the stated model"
-OTHER_VERSION: Final = "another version of BERT Probe, so pages and files cannot be compared"
+OTHER_VERSION: Final = "written by another version of BERT Probe, so pages and files cannot be compared"
 NOT_RENDERED: Final = "differs from BERT Probe's rendering of the data"
 
 MAX_DIFFERENCES: Final = 1_000
@@ -337,11 +337,12 @@ class PicturePayload:
         """
         description, arrays = unpack(payload)
         if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
-            description["of"] = ""  # a digest of measured values cannot be compared with a tolerance
+            # remove a digest of measured values, to which a tolerance cannot be applied
+            description["of"] = ""
         try:
             return cls(leaves(description), arrays, outline(description))
         except RecursionError:
-            raise ValueError("The description is nested too deeply.") from None
+            raise ValueError("The description of the view is nested too deeply.") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,7 +375,7 @@ class ViewNumbers:
         cells = len(table) * (len(table.columns) + (table.index.name is not None))
         if cells > MAX_CELLS:
             raise ReportError(
-                f"its table has {cells:,} cells; at most {MAX_CELLS:,} are allowed in a report. Choose a "
+                f"its table has {cells:,} cells, but at most {MAX_CELLS:,} are allowed in a report. Choose a "
                 "shorter text, or fewer layers and heads."
             )
         picture = _draw_picture(view, answered)
@@ -388,7 +389,7 @@ class ViewNumbers:
 
 
 def portable_leaves(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return path → leaf for a provenance, without machine-dependent entries."""
+    """Return the leaves of a provenance by path, without machine-dependent entries."""
 
     def without_machine(record: Any) -> Any:
         if not isinstance(record, Mapping):
@@ -548,9 +549,11 @@ def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
     parameters = dict(view.drawn)
     kind = parameters.pop("as", "")
     if len(traces) != 1 or kind not in pictures.ATTENTION_PICTURES:
-        raise UnavailableError(f"A picture of kind {kind[:60]!r} does not exist for {len(traces)} texts.")
+        raise UnavailableError(f"There is no picture of the type {kind[:60]!r} for {len(traces)} texts.")
     trace = traces[0]
     selection, unknown = from_address(parameters, trace)
     if unknown:
-        raise SelectionError(f"The {unknown[0].what} {unknown[0].given[:60]} does not exist here.")
+        raise SelectionError(
+            f"The {unknown[0].what} {unknown[0].given[:60]} does not exist in this model and text."
+        )
     return pictures.attention_page(kind, trace, selection)

@@ -60,7 +60,8 @@ def written(stated: Mapping[str, Any]) -> str:
     for part in parts:
         name, _, following = part.partition("-->")
         fragments += [fields[name], following]
-    page = "".join(fragments).encode("utf-8", "backslashreplace")  # for lone surrogates
+    # Escape lone surrogates, which UTF-8 cannot encode.
+    page = "".join(fragments).encode("utf-8", "backslashreplace")
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
 
 
@@ -160,8 +161,8 @@ def _calibration(provenance: Mapping[str, Any]) -> str:
         f'<svg viewBox="-2 0 {_WIDTH + 4} {_HEIGHT}" preserveAspectRatio=none role=img '
         f'aria-label="Histogram of random pairs of reference sentences">{rectangles}{line}</svg>'
         f"<div class=ends><span>{_number(low)}</span><span>{_number(high)}</span></div>"
-        "<figcaption>Other texts have other percentiles: long documents of one field are more similar to "
-        "each other.</figcaption></figure>"
+        "<figcaption>Other texts have different percentiles: for example, long documents on one subject are "
+        "more similar to one another.</figcaption></figure>"
     )
 
 
@@ -215,9 +216,9 @@ def _truncation(table: ReportTable) -> str:
     limits = ((table.rows, MAX_ROWS, "rows"), (len(table.columns), MAX_COLUMNS, "columns"))
     truncated = [f"the first {limit} of {count:,} {name}" for count, limit, name in limits if count > limit]
     if truncated:
-        sentence = f"This table shows {' and '.join(truncated)}. The CSV file has all of them."
+        sentence = f"This table shows {' and '.join(truncated)}. The CSV file contains the complete table."
     else:
-        sentence = "The CSV file has all digits."
+        sentence = "The CSV file contains all digits of the numbers."
     return f"<span class=quiet>{sentence}</span>"
 
 
@@ -227,7 +228,9 @@ def _align(kind: str) -> str:
 
 def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
     """Render the tolerances of a view as an HTML table with an explanation."""
-    entries = [(tolerance.of or "all numbers of the matrix", tolerance) for tolerance in tolerances.table]
+    entries = [
+        (tolerance.of or "the numbers of the complete matrix", tolerance) for tolerance in tolerances.table
+    ]
     entries += [
         (f"provenance: {tolerance.of}", tolerance) for tolerance in tolerances.provenance if tolerance.largest
     ]
@@ -245,7 +248,7 @@ def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
         for name, tolerance in entries
     )
     kinds = {column.kind for column in table.columns}
-    exact = " Texts and integers must be equal." if kinds - {"number"} else ""
+    exact = " Strings and integers must be equal." if kinds - {"number"} else ""
     return (
         "<details><summary>Numerical precision</summary>"
         "<p>Another processor may add the same numbers in another order, so the last digits differ. The "

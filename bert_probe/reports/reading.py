@@ -103,10 +103,10 @@ class ReportFile:
 
     Attributes:
         title: the title of the report.
-        made_with: library → version.
+        made_with: version of each library, by name.
         views: the data of each view.
         page: the page as bytes.
-        files: name → content for the other files in a ZIP; None for a page without a ZIP.
+        files: contents of the other files in a ZIP, by name; None for a page without a ZIP.
     """
 
     title: str
@@ -125,15 +125,17 @@ def read_report(path: Path) -> ReportFile:
     content = read_bytes(path, _MAX_FILE)
     if content.startswith(b"PK"):
         if len(content) > _MAX_FILE:
-            raise ReportError(f"{path.name} is larger than {_MAX_FILE / 1e6:.0f} MB, the limit of a report.")
+            raise ReportError(f"{path.name} is larger than {_MAX_FILE / 1e6:.0f} MB, the limit for a report.")
         return _read_zip(content, path.name)
     return _read_page(content, path.name)
 
 
 def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = None) -> ReportFile:
     if len(content) > MAX_BYTES:
-        raise ReportError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB, the limit of a report's page.")
-    # HTML need not be parsed: verification renders the page from its data and compares the two pages.
+        raise ReportError(
+            f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB, the limit for the page of a report."
+        )
+    # The HTML is not parsed, because verification renders the page from its data and compares both pages.
     start, end = content.find(_DATA_START), content.rfind(_DATA_START)
     if start < 0:
         raise ReportError(f"{name} is not a report of BERT Probe. Choose another file.")
@@ -155,8 +157,8 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
     if type(version) is int and 1 <= version < FORMAT:
         raise ReportError(
             f"{name} was written by an earlier version of BERT Probe: format {version}, but this version "
-            f"verifies "
-            f"format {FORMAT}. Verify the report with the version that wrote it, or create the report again."
+            f"verifies only format {FORMAT}. Verify the report with the version of BERT Probe that wrote "
+            "the report, or create the report again."
         )
     if type(version) is not int or version != FORMAT:
         raise ReportError(
@@ -171,10 +173,10 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
         raise ReportError(f"{name} has invalid names or versions of libraries. Choose another file.")
     if len(title) > MAX_TITLE:
         raise ReportError(
-            f"The title of {name} has {len(title):,} characters; at most {MAX_TITLE} are allowed."
+            f"The title of {name} has {len(title):,} characters, but at most {MAX_TITLE} are allowed."
         )
     if not 1 <= len(views) <= MOST_VIEWS:
-        raise ReportError(f"{name} has {len(views)} views; 1 to {MOST_VIEWS} are allowed.")
+        raise ReportError(f"{name} has {len(views)} views, but 1 to {MOST_VIEWS} are allowed.")
     return ReportFile(title, made_with, tuple(map(_parse_view, views)), content, files)
 
 
@@ -218,7 +220,7 @@ def _parse_view(raw: Any) -> StatedView:
         marks = {"rows": parsed.strings("rows"), "columns": parsed.strings("columns")}
     if table.cells > MAX_CELLS:
         raise ReportError(
-            f"A table in the report has {table.cells:,} cells; at most {MAX_CELLS:,} are allowed."
+            f"A table in the report has {table.cells:,} cells, but at most {MAX_CELLS:,} are allowed."
         )
     _check_texts(provenance)
     return StatedView(
@@ -228,12 +230,12 @@ def _parse_view(raw: Any) -> StatedView:
 
 
 def _check_texts(provenance: Mapping[str, Any]) -> None:
-    """Check that all provenance values that the page displays as quotations are strings."""
+    """Check that all provenance values that the page displays as text are strings."""
     texts = provenance.get("texts") or []
     for text in [provenance, *texts] if isinstance(texts, list) else [None]:
         parts = [text.get(name) for name in ("text", "pair")] if isinstance(text, dict) else [0]
         if not all(part is None or isinstance(part, str) for part in parts):
-            raise ReportError("The provenance of a view has invalid strings. Choose another file.")
+            raise ReportError("The provenance of a view contains invalid strings. Choose another file.")
 
 
 def _parse_payload(raw: Any) -> EmbeddedPayload | None:
@@ -247,7 +249,8 @@ def _read_zip(content: bytes, name: str) -> ReportFile:
     files = unpack(content, name)
     if not {MANIFEST, PAGE} <= files.keys():
         raise ReportError(
-            f"{name} is a ZIP but not a report: it has no manifest or no page. Choose another file."
+            f"{name} is a ZIP file but not a report, because it has no manifest or no page. Choose "
+            "another file."
         )
     return _read_page(files.pop(PAGE), f"{PAGE} in {name}", files)
 
@@ -261,13 +264,13 @@ _MAX_DIRECTORY: Final = 1_000_000
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
-_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # rejected, because zipfile would follow its pointer
+_ZIP64_LOCATOR: Final = b"PK\x06\x07"  # locator of ZIP64, which is not allowed
 _ZIP64_LOCATOR_BYTES: Final = 20
 _UTF_8: Final = 0x800  # flag for UTF-8 names, the only allowed flag
 
 
 def unpack(content: bytes, name: str) -> dict[str, bytes]:
-    """Return file name → content for a ZIP.
+    """Return the contents of the files in a ZIP, by name.
 
     All ZIP readers must agree on the content. Therefore, the archive may contain only stored or deflated
     files with unique names, without gaps between the files and without other bytes.
@@ -287,26 +290,30 @@ def unpack(content: bytes, name: str) -> dict[str, bytes]:
         _check_counts(content, len(entries), directory)
         return _unpack_all(content, entries, directory)
     except (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, ValueError) as error:
-        raise ReportError(f"{name} is a ZIP that cannot be read: {error}. Choose another file.") from None
+        raise ReportError(
+            f"{name} is a ZIP file that cannot be read: {error}. Choose another file."
+        ) from None
 
 
 def _check_end(content: bytes) -> None:
     start = len(content) - _END.size
     if start < 0 or content[start : start + 4] != b"PK\x05\x06":
-        raise ValueError("it does not end where its directory ends")
+        raise ValueError("it contains data after the end of its directory")
     _, _, _, _, count, size, _, _ = _END.unpack_from(content, start)
     locator = max(0, start - _ZIP64_LOCATOR_BYTES)
     if content[locator : locator + 4] == _ZIP64_LOCATOR:
         raise ValueError("it is a ZIP64 archive, which is not allowed")
     if count > MAX_ENTRIES or size > _MAX_DIRECTORY:
-        raise ValueError(f"it lists {count:,} files in {size:,} bytes; at most {MAX_ENTRIES:,} are allowed")
+        raise ValueError(
+            f"it lists {count:,} files in {size:,} bytes, but at most {MAX_ENTRIES:,} files are allowed"
+        )
 
 
 def _check_counts(content: bytes, count: int, directory: int) -> None:
     """Check that the last record of a ZIP describes the directory correctly, so that all readers agree."""
     size = len(content) - _END.size - directory
     if _END.unpack_from(content, len(content) - _END.size)[1:] != (0, 0, count, count, size, directory, 0):
-        raise ValueError("its end does not describe its directory")
+        raise ValueError("its end record does not match its directory")
 
 
 def _unpack_all(content: bytes, entries: Sequence[zipfile.ZipInfo], directory: int) -> dict[str, bytes]:
@@ -345,14 +352,14 @@ def _data_start(content: bytes, entry: zipfile.ZipInfo) -> int:
         *(entry.compress_size, entry.file_size, entry.orig_filename, 0),
     )
     if local != listed or entry.extra or entry.comment:
-        raise ValueError(f"the directory and the header of {entry.orig_filename[:60]!a} differ")
+        raise ValueError(f"the directory entry and the header of {entry.orig_filename[:60]!a} differ")
     return int(start + name_bytes)
 
 
 def _inflate(packed: bytes, entry: zipfile.ZipInfo, limit: int) -> bytes:
     name = ascii(entry.orig_filename[:60])
     if entry.file_size > limit:
-        raise ValueError(f"its files take more than {MAX_UNPACKED / 1e6:.0f} MB, the limit of a report")
+        raise ValueError(f"its files take more than {MAX_UNPACKED / 1e6:.0f} MB, the limit for a report")
     if entry.compress_type == zipfile.ZIP_STORED:
         unpacked = packed
     elif entry.compress_type == zipfile.ZIP_DEFLATED:

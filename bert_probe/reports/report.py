@@ -136,12 +136,13 @@ class Report:
             raise ReportError("The report has no views yet. Add a view.")
         if len(draft.entries) > MOST_VIEWS:
             raise ReportError(
-                f"The report has {len(draft.entries)} views; at most {MOST_VIEWS} are allowed. Split it into "
-                "two reports."
+                f"The report has {len(draft.entries)} views, but at most {MOST_VIEWS} are allowed. Split "
+                "the report into two reports."
             )
         if len(draft.title) > MAX_TITLE:
             raise ReportError(
-                f"The title has {len(draft.title)} characters; at most {MAX_TITLE} are allowed."
+                f"The title has {len(draft.title)} characters, but at most {MAX_TITLE} are allowed. "
+                "Shorten the title."
             )
         items = []
         for number, entry in enumerate(draft.entries, start=1):
@@ -174,8 +175,8 @@ class Report:
         size = len(html.encode())
         if size > MAX_BYTES:
             raise ReportError(
-                f"The report has {size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:.0f} MB are allowed. Remove "
-                "views, or choose shorter texts."
+                f"The report has {size / 1e6:,.0f} MB, but at most {MAX_BYTES / 1e6:.0f} MB are allowed. "
+                "Remove views, or choose shorter texts."
             )
         return html
 
@@ -231,7 +232,7 @@ def check_ending(path: Path) -> None:
 
 def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item:
     numbers, tolerances = models.computed(entry.view, progress)
-    tables.split_note(entry.note, numbers.table)  # raises an error if the note is invalid
+    tables.split_note(entry.note, numbers.table)  # raise an error if the note is invalid
     # Replace the references, because opened models have a known commit and known weights.
     view = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
     return Item(replace(entry, view=view), numbers, tolerances)
@@ -247,8 +248,8 @@ def manifest_of(title: str, made_with: Mapping[str, str], sha256: Mapping[str, s
 
     Args:
         title: the title of the report.
-        made_with: library → version.
-        sha256: file name → digest, for all other files.
+        made_with: version of each library, by name.
+        sha256: digests of all other files, by file name.
     """
     return canonical({KIND: FORMAT, "title": title, "made_with": dict(made_with), "files": dict(sha256)})
 
@@ -259,7 +260,7 @@ def folder_of(number: int, view: ViewFile) -> str:
 
 
 def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return name → content for the text files of a view in a ZIP, which derive from the report's data.
+    """Return the text files of a view in a ZIP, by name; they are derived from the report's data.
 
     Args:
         view: the view of the report.
@@ -283,7 +284,7 @@ def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
 
 
 def picture_file(picture: Page | None) -> dict[str, bytes]:
-    """Return file name → content for a picture: SVG, or text with an error message; {} without a picture.
+    """Return the file of a picture, by name: SVG, or text with an error message; {} without a picture.
 
     The last digits of numbers in the SVG depend on the processor.
     """
@@ -291,7 +292,7 @@ def picture_file(picture: Page | None) -> dict[str, bytes]:
         return {}
     try:
         return {"picture.svg": picture.svg().encode()}
-    except ExportError as error:  # the picture is too large for SVG viewers
+    except ExportError as error:  # The picture is too large for SVG viewers.
         return {"picture.txt": f"{error}\n".encode()}
 
 

@@ -1,8 +1,8 @@
 """Tables of a report, and notes with references to their numbers.
 
 Table cells are Python values that survive a round trip through JSON. A note is plain text with references
-such as ``{{3, weight}}``. Verification recomputes referenced numbers. It cannot verify other numbers, which
-the author wrote.
+such as ``{{3, weight}}``. Verification recomputes referenced numbers. It cannot verify other numbers in a
+note.
 """
 
 from __future__ import annotations
@@ -172,7 +172,9 @@ def _parse_column(value: Any) -> Column:
         cells = [_INFINITIES.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
         cells = [float(cell) if type(cell) is int else cell for cell in cells]
     if any(cell is not None and type(cell) is not _TYPES[kind] for cell in cells):
-        raise ReportError(f"The column {name[:60]!r} of the report has a cell that is not of kind {kind}.")
+        raise ReportError(
+            f"The column {name[:60]!r} of the report has a cell that is not of the type {kind}."
+        )
     return Column(name, kind, tuple(cells))
 
 
@@ -278,7 +280,8 @@ def split_note(note: str, table: ReportTable) -> list[NoteSegment]:
     """
     if len(note) > MAX_NOTE_CHARACTERS:
         raise ReportError(
-            f"The note has {len(note):,} characters; at most {MAX_NOTE_CHARACTERS:,} are allowed. Shorten it."
+            f"The note has {len(note):,} characters, but at most {MAX_NOTE_CHARACTERS:,} are allowed. "
+            "Shorten the note."
         )
     segments, end = [], 0
     for reference in _REFERENCE.finditer(note):
@@ -322,5 +325,7 @@ def _resolve(row: str, name: str, table: ReportTable) -> tuple[int, int]:
         more = f", {len(names) - _MAX_COLUMN_NAMES:,} more" if len(names) > _MAX_COLUMN_NAMES else ""
         raise ReportError(f"The note refers to a column {name!r}; this view's table has {listed}{more}.")
     if not 1 <= int(row) <= table.rows:
-        raise ReportError(f"The note refers to row {row}; this view's table has rows 1 to {table.rows:,}.")
+        raise ReportError(
+            f"The note refers to row {row}, but the table of this view has rows 1 to {table.rows:,}."
+        )
     return int(row) - 1, names.index(name)

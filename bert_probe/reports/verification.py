@@ -1,9 +1,9 @@
 """Verify a report: recompute all its numbers with the models that it names.
 
 Three comparisons find every change. Comparing stated with recomputed numbers finds wrong numbers, even if all
-other data were changed to match. Comparing stated data with their SHA-256 digests finds every changed
-character. Comparing the page and the files in a ZIP with files rendered from the stated data finds changed
-markup, styles and scripts.
+other data were made consistent with them. Comparing stated data with their SHA-256 digests finds every
+changed character. Comparing the page and the files in a ZIP with files rendered from the stated data finds
+changed markup, styles and scripts.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
         rendered = page.written(statement(read.title, read.made_with, views)).encode()
-    except ReportError as error:  # a note refers to a missing cell
+    except ReportError as error:  # A note refers to a missing cell.
         if not differences:
             yield Difference(0, "file", PAGE, "", "", str(error), finding=NOT_RENDERED)
         return
@@ -143,7 +143,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
             count += 1
             yield _page_difference(change, read.views)
     if data_changes and not count and not differences:
-        # The data are correct, but formatted differently than this program would.
+        # The data are correct, but this program would format the JSON differently.
         texts = exact_text(data_changes[0].stated), exact_text(data_changes[0].rendered)
         yield Difference(0, "file", PAGE, "", *texts, finding=NOT_RENDERED)
 
@@ -192,7 +192,7 @@ def page_changes(content: bytes, rendered: bytes) -> Iterator[PageChange]:
 
     The untrusted page is never parsed as HTML, because a forger could choose markup that this program and
     a browser parse differently. Instead, both pages are split at every "<", and the rendered page determines
-    the part to which each piece belongs.
+    the part to which each fragment belongs.
     """
     if content == rendered:
         return

@@ -144,11 +144,11 @@ class ViewCheck:
             yield from self._order(actual, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
             yield self.difference("table", "", "marks", "a different number of marks", "", finding=CHANGED)
-        # A changed cell changes the checksums of both row and column; otherwise a checksum itself was
-        # changed.
+        # A changed cell changes the checksums of its row and column.
+        # If only one checksum differs, the checksum itself was changed.
         elif bool(changed_rows) != bool(changed_columns):
             yield self.difference(
-                "table", "", "marks", "a checksum that does not match its cells", "", finding=CHANGED
+                "table", "", "marks", "a checksum does not match its cells", "", finding=CHANGED
             )
 
     def _order(
@@ -205,8 +205,8 @@ class ViewCheck:
         unchecked = tables.unchecked_numbers(source)
         if unchecked:
             self.remarks.append(
-                f"View {self.number}: these numbers in the note are the author's own and cannot be verified: "
-                f"{', '.join(unchecked)}."
+                f"View {self.number}: these numbers in the note were written by the author and cannot be "
+                f"verified: {', '.join(unchecked)}."
             )
         try:
             segments = tables.split_note(source, self.stated.table)
@@ -241,7 +241,7 @@ class ViewCheck:
         try:
             parts = Item(DraftEntry(self.stated.view, self.stated.note["written"]), actual, tolerances).parts
         except ReportError:
-            return  # the note refers to a missing cell, which `_note` reports
+            return  # `_note` reports a note that refers to a missing cell
         for name in ("title", "code", "picture"):
             yield from self._leaves(name, leaves(self.stated.parts[name]), leaves(parts[name]), {})
 

@@ -126,7 +126,7 @@ class ViewFile:
         models: one model, or two models to compare.
         texts: input texts of the question.
         sentences: input sentences, for questions about many sentences.
-        files: argument name → tagged sentences or labeled texts.
+        files: tagged sentences or labeled texts, by argument name.
         truncate: whether sentences, or texts of files, are truncated.
         drawn: parameters of an attention picture that the view shows instead of the question's own picture:
             "as" is "lines" or "model"; the other keys are URL parameters, see `views.view.to_address`.
@@ -151,7 +151,7 @@ class ViewFile:
 
         Args:
             result: the result of a question.
-            data: argument name → input sentences or rows of input files that the result does not store.
+            data: input sentences or rows of input files that the result does not store, by argument name.
 
         Raises:
             UnavailableError: the model or attention exists only in memory, the result comes from a store, or
@@ -160,7 +160,12 @@ class ViewFile:
         inputs, question = result.inputs, result.question
         if inputs.store:
             raise UnavailableError(
-                "Results from a store cannot be saved in a view file. Save the table or the command."
+                "Results from a corpus store cannot be saved in a view file. Save the table or the command."
+            )
+        if "vectors_sha256" in inputs.sentences:
+            raise UnavailableError(
+                "Results from stored vectors cannot be saved in a view file, because it would need the "
+                "vectors. Save the table or the command."
             )
         for model in inputs.models:
             if model.get("origin") in ("given", "in memory"):
@@ -229,25 +234,27 @@ class ViewFile:
                 current_parameters(parsed.text_map("address")),
             )
         if not view.question and not view.page:
-            raise ReportError("This view has neither a question nor a page, so it shows nothing.")
+            raise ReportError("This view has neither a question nor a page, so there is nothing to show.")
         keys = {url_key(field) for field in fields(find_question(view.question))} if view.question else {}
         for key in view.asked:
             if key not in keys:
                 raise ReportError(f"This view has a field {key[:60]!r} that its question does not have.")
         for key in view.drawn:
             if key != "as" and key not in PARAMETERS:
-                raise ReportError(f"This view has a picture option {key[:60]!r} that does not exist here.")
+                raise ReportError(
+                    f"This view has the picture option {key[:60]!r}, which its picture does not have."
+                )
         check_size(
             sum(len(file.content.encode("utf-8", "replace")) for file in view.files.values()), ReportError
         )
         for name, file in view.files.items():
             if PurePath(file.file).stem != name:
                 raise ReportError(
-                    f"This view has the file {file.file[:60]!r} for its argument {name[:60]}. The name of "
-                    "the file must be that of the argument, followed by the file extension."
+                    f"This view has the file {file.file[:60]!r} for its argument {name[:60]}. The file "
+                    "name must be the name of the argument, followed by the file extension."
                 )
         if len(view.models) > 2:
-            raise ReportError(f"This view has {len(view.models)} models; at most two are allowed.")
+            raise ReportError(f"This view has {len(view.models)} models, but at most two are allowed.")
         return view
 
     def asked_of(self, checkpoint: Checkpoint) -> Question:
@@ -258,7 +265,7 @@ class ViewFile:
             UnavailableError: the view has no question.
         """
         if not self.question:
-            raise UnavailableError("This view file has a page but no question. Open it in the app.")
+            raise UnavailableError("This view file has a page but no question. Open the file in the app.")
         return find_question(self.question).from_address(self.asked, checkpoint.description)
 
     def answer(self, *checkpoints: Checkpoint, progress: Progress = no_progress) -> AnsweredView:
@@ -334,7 +341,9 @@ def find_question(name: str) -> type[Question]:
     """
     question = getattr(bert_probe, name) if name in bert_probe.__all__ else None
     if not isinstance(question, type) or question not in QUESTIONS.values():
-        raise ReportError(f"The question {name[:60]!r} does not exist in this version. Update BERT Probe.")
+        raise ReportError(
+            f"The question {name[:60]!r} does not exist in this version of BERT Probe. Update BERT Probe."
+        )
     return question
 
 
@@ -480,10 +489,11 @@ class Attachment:
         # Other extensions are unsafe: a report's ZIP contains this file next to code.py, which users may run.
         if PurePath(name).suffix not in _SUFFIXES:
             raise ReportError(
-                f"A file in this view has the name {name[:60]!r}. It must end in {', '.join(_SUFFIXES)}."
+                f"A file in this view has the name {name[:60]!r}, but the name must end in "
+                f"{', '.join(_SUFFIXES)}."
             )
         if (PurePath(name).suffix == ".csv") != (kind in KINDS):
-            raise ReportError(f"{name[:60]} in this view has an invalid kind of labels, {kind[:60]!r}.")
+            raise ReportError(f"{name[:60]} in this view has an invalid label type, {kind[:60]!r}.")
         return attachment
 
     def to_json(self) -> dict[str, str]:
@@ -514,8 +524,8 @@ def make_attachments(
     """Return an attachment for each input file of a result, by argument name.
 
     Args:
-        data: argument name → input rows of the question.
-        records: argument name → provenance of the file in the result.
+        data: input rows of the question, by argument name.
+        records: provenance of each file in the result, by argument name.
 
     Raises:
         UnavailableError: a file is missing or too large, or writing its rows would change them.

@@ -43,7 +43,7 @@ from bert_probe.text.parquet_child import reader_limits
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
-_CHUNK: Final = struct.Struct(">L4s")  # header of a PNG chunk: length of the content, type
+_CHUNK: Final = struct.Struct(">L4s")  # header of a PNG chunk: length of the content, and type
 _CHECKSUM_BYTES: Final = 4
 _DECIMAL: Final = re.compile(r"-?[0-9]+\.[0-9]{2,}")
 
@@ -55,7 +55,7 @@ def file_differences(
 
     Args:
         check: the check of the view; this function adds the expected digests to `check.sha256`.
-        files: file name → content, for all files of the ZIP except the page.
+        files: contents of all files of the ZIP except the page, by file name.
         actual: the recomputed numbers of the view.
     """
     stated, folder = check.stated, folder_of(check.number, check.stated.view)
@@ -96,7 +96,7 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
     try:
         return restated(check.stated.table, actual.result.table(), check.stated.provenance)
     except (ValueError, TypeError, OverflowError):
-        return None  # the table has other columns or types, which `ViewCheck.all` reports
+        return None  # `ViewCheck.all` reports other columns and types
 
 
 def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
@@ -118,8 +118,9 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
                 yield check.difference("table.parquet", name, column.name, *texts, finding=CHANGED)
     if is_same:
         check.remarks.append(
-            f"View {check.number}: table.parquet was written by another version of pyarrow. Its types and "
-            "cells equal those of the page; its other bytes, such as statistics, were not compared."
+            f"View {check.number}: table.parquet was written by another version of pyarrow. The types "
+            "and cells of table.parquet equal those of the page; the other bytes, such as statistics, "
+            "were not compared."
         )
 
 
@@ -130,8 +131,8 @@ def manifest_differences(
 
     Args:
         read: the report.
-        files: file name → content, for all files of the ZIP except the page.
-        sha256: expected file name → digest, without the page.
+        files: contents of all files of the ZIP except the page, by file name.
+        sha256: expected digests of all files except the page, by file name.
         is_right: whether no other differences were found.
     """
     for name in sorted({*files, MANIFEST} ^ {*sha256, MANIFEST}):
@@ -275,7 +276,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except OSError as error:
         if error.errno is not None:
-            raise  # an error of this machine: for damaged files, pyarrow sets no errno
+            raise  # an error of this machine: pyarrow sets no errno for damaged files
         return None
     except (
         TextError,

@@ -92,7 +92,7 @@ class Cache(Generic[K, V]):
     def _make(self, key: K, make: Callable[[], V], pending: Future[V]) -> V:
         try:
             value = make()
-            with self._lock, suppress(ValueError):  # the value is larger than the cache
+            with self._lock, suppress(ValueError):  # the cache rejects a value that is larger than the cache
                 self._stored[key] = value
         except BaseException as error:
             with self._lock:
@@ -171,13 +171,12 @@ def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
 def _input_key(value: Any) -> Hashable:
     if isinstance(value, Trace):
         encoding = value.encoding
-        # Include the complete description, because models with equal weights may differ in config or
-        # tokenizer.
+        # Include the complete description: models with equal weights may differ in config or tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint | Document | DocumentList) or hasattr(type(value), "cache_key"):
         key: Hashable = value.cache_key
         return key
-    if isinstance(value, Sentence):  # equality of sentences ignores the name
+    if isinstance(value, Sentence):  # include the name, which the comparison of sentences ignores
         return (str(value), value.name)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

@@ -86,7 +86,7 @@ class ThreadPool:
                 if inbox in self._idle_inboxes:
                     self._idle_inboxes.remove(inbox)
                     return None
-            return inbox.get()  # `start` has taken this inbox and is about to fill it
+            return inbox.get()  # wait, because `start` has taken this inbox and is about to fill it
 
 
 CHECK_INTERVAL: Final = 0.3
@@ -148,7 +148,7 @@ class Semaphore:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Add the duration of the block to the waiting time for a slot, or for a thread that holds a slot."""
+        """Count the duration of the block as time spent waiting for a slot or for another thread."""
         start = time.monotonic()
         with self._lock:
             self.waiting += 1
@@ -277,7 +277,7 @@ class Job(Generic[T]):
                 self._end("done", result=work(self._report))
         except Cancelled:
             self._end("cancelled")
-        except BaseException as error:  # `value` raises it again
+        except BaseException as error:  # `value` raises this exception again
             self._end("failed", error=error)
         finally:
             _working.pop(self).set()

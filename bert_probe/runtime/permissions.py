@@ -25,22 +25,23 @@ _MAX_NAME: Final = 100
 class Permissions:
     """Permissions of a server's users. The defaults suit an app on the user's own machine."""
 
-    models: tuple[str, ...] = ()  # models that can be opened; () for every folder and Hub ID
+    models: tuple[str, ...] = ()  # models that can be opened; () allows every folder and Hub ID
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16", "float64")
     can_train: bool = True
-    can_write_files: bool = True  # outside temporary folders: converted models, tuned lenses
+    # whether files, such as converted models, can be saved outside of temporary folders
+    can_write_files: bool = True
     can_build_stores: bool = True  # also allows opening the stores in the default folder
     has_api: bool = True
-    max_file_bytes: int = 5_000_000  # limit for an uploaded file, a pasted text or a request body
-    max_session_bytes: int = 20_000_000  # total uploaded files of a session
-    max_client_bytes: int = 100_000_000  # total uploaded files from an IP address
-    max_upload_bytes: int = 200_000_000  # total uploaded files
+    max_file_bytes: int = 5_000_000  # size limit of an uploaded file, a pasted text or a request body
+    max_session_bytes: int = 20_000_000  # limit of the total size of a session's uploaded files
+    max_client_bytes: int = 100_000_000  # limit of the total size of the files uploaded from an IP address
+    max_upload_bytes: int = 200_000_000  # limit of the total size of all uploaded files
     trace_bytes: int = 1_000_000_000  # size limit of the trace cache
     max_job_seconds: float | None = None
     max_sessions: int | None = None
-    max_client_sessions: int | None = None  # concurrent sessions from an IP address
-    requests_per_minute: int | None = None  # HTTP requests from an IP address
-    runs_per_minute: int | None = None  # script runs and API requests from an IP address
+    max_client_sessions: int | None = None  # limit of concurrent sessions from an IP address
+    requests_per_minute: int | None = None  # limit of HTTP requests from an IP address
+    runs_per_minute: int | None = None  # limit of script runs and API requests from an IP address
     trusted_proxies: int = 0  # number of proxies that append an address to X-Forwarded-For
     frame_ancestors: tuple[str, ...] = ()  # origins whose pages may contain the app in a frame
 
@@ -63,8 +64,9 @@ class Permissions:
         if not self.allows(model, revision):
             name = f"{model.strip() or BUILT_IN}{f' at {revision}' if revision else ''}"
             raise NotFoundError(
-                f"{_shorten(name)!r} is not available on this server. Choose one of its models: "
-                f"{', '.join(self.models)}. To open other models, install BERT Probe on your machine."
+                f"{_shorten(name)!r} is not available on this server. Choose one of the available "
+                f"models: {', '.join(self.models)}. To open other models, install BERT Probe on your "
+                "machine."
             )
 
     @property
@@ -105,7 +107,7 @@ def public(
     for origin in frame_ancestors:
         if not _ORIGIN.fullmatch(origin):
             raise AddressError(
-                f"{_shorten(origin)!r} is not an origin. Pass scheme and host name without a path: "
+                f"{_shorten(origin)!r} is not an origin. Pass the scheme and the host name without a path: "
                 "--frame-ancestors https://huggingface.co"
             )
     return Permissions(

@@ -109,7 +109,7 @@ def exit_on_sigterm() -> Iterator[None]:
     previous_handlers = {
         number: signal.signal(number, _exit)
         for number in numbers
-        if signal.getsignal(number) is signal.SIG_DFL  # do not replace custom handlers
+        if signal.getsignal(number) is signal.SIG_DFL  # custom handlers are not replaced
     }
     try:
         yield

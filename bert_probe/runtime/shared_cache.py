@@ -151,8 +151,7 @@ class DynamicBatcher(Generic[T, V]):
                     queue.expected_callers = len(batch.items) + arrived
                     queue.end, queue.duration = end, end - start
         except Exception:
-            # It is unknown which item failed, so each caller that has not been cancelled retries its own
-            # item.
+            # It is unknown which item failed, so each caller that is not cancelled retries its own item.
             if len(batch.items) == 1:
                 raise
             check()
@@ -242,12 +241,12 @@ def cached_checkpoint(model: str, revision: str, dtype: str = "float32") -> Chec
 
 
 def _key(model: str, revision: str, dtype: str) -> _Key:
-    """Return the cache key of a checkpoint; a model in memory keeps the dtype of its training."""
+    """Return the cache key of a checkpoint; a model that exists only in memory has a fixed dtype."""
     return (model, revision, "" if is_in_memory(model) else dtype)
 
 
 def loaded_stamp(model: str, revision: str, dtype: str = "float32") -> Stamp | None:
-    """Return the stamp of a checkpoint's files at loading time; None for files outside a local folder."""
+    """Return the file stamp that a checkpoint had when it was loaded; None if it is not in a local folder."""
     return _stamps.get(_key(model, revision, dtype))
 
 
@@ -315,10 +314,10 @@ def open_checkpoint(
     def load_model() -> Checkpoint:
         if is_in_memory(model):
             raise NotFoundError(
-                "This model was trained here but not saved, and has been removed from memory. Train it again "
-                "and save it."
+                "This model was trained in this app but not saved, and has been removed from memory. "
+                "Train the model again, and save it."
             )
-        from bert_probe.model.loading import load  # `preload` has already imported it in the background
+        from bert_probe.model.loading import load  # fast, because `preload` has already imported this module
 
         state = _openings[key] = OpeningProgress()
         file_stamp = stamp(model)
@@ -343,7 +342,7 @@ def open_checkpoint(
         state = opening_progress(*key)
         progress(state.done, state.total)
 
-    cached_checkpoint(*key)  # evicts the checkpoint if its files have changed
+    cached_checkpoint(*key)  # evict the checkpoint if its files have changed
     checkpoint = _checkpoints.once(key, load_model, report_state)
     if loaded_here:
         _drop_stale_traces()
@@ -379,8 +378,7 @@ def traces(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # Include the complete description, because models with equal weights may differ in config or
-        # tokenizer.
+        # Include the complete description: models with equal weights may differ in config or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [trace_text(text) for text in texts]

@@ -57,7 +57,7 @@ class SafeStream(io.TextIOBase):
         """Write text with control characters escaped, except line ends and tabs."""
         encoding = self.direct.encoding or "utf-8"
         escaped = visible(text, allowed="\n\t").encode(encoding, "backslashreplace").decode(encoding)
-        if escaped:  # click tests streams by writing "" and ignores errors
+        if escaped:  # the library click writes "" to test a stream, and ignores errors
             with self._write_errors():
                 self.direct.write(escaped)
         return len(text)

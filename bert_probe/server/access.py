@@ -112,8 +112,8 @@ class AllowedHosts:
         if len(hosts) != 1 or not _is_among(hosts[0], self._allowed):
             problem = f"the host name {_quote(hosts[0])}" if len(hosts) == 1 else f"{len(hosts)} Host headers"
             return text_response(
-                f"BERT Probe does not accept {problem}. Open the app at localhost, or, if the name is yours, "
-                f"{_REMEDY}.",
+                f"BERT Probe does not accept {problem}. Open the app at localhost, or, if you own this "
+                f"name, {_REMEDY}.",
                 421,
             )
         if scope["type"] == "http" or not origins:
@@ -122,8 +122,8 @@ class AllowedHosts:
             return None
         page = _quote(", ".join(origins))
         return text_response(
-            f"BERT Probe does not accept WebSockets from pages of {page}. Open the app itself, or, if that "
-            f"name is yours, {_REMEDY}.",
+            f"BERT Probe does not accept WebSockets from pages of {page}. Open the app itself, or, if "
+            f"you own that name, {_REMEDY}.",
             403,
         )
 
@@ -202,7 +202,7 @@ def token(file: Path | None = None) -> str:
         text, source = _read_token(file), str(file)
     if not _TOKEN.fullmatch(text) or len(set(text)) < _MIN_DISTINCT:
         raise AddressError(
-            f"{source} contains {len(text):,} characters that are not a token. A token is a single line of "
+            f"The {len(text):,} characters in {source} are not a valid token. A token is a single line of "
             f"{MIN_CHARACTERS} to {MAX_CHARACTERS} characters, at least {_MIN_DISTINCT} of them different, "
             "from A-Z, a-z, 0-9 and . _ ~ + / = -. To generate one: "
             "python -c 'import secrets; print(secrets.token_urlsafe())'"
@@ -259,9 +259,9 @@ class Authorization:
         if not self._token:
             return Problem(
                 errors.LOCAL_ONLY,
-                "The API answers only programs on this machine. To use it from elsewhere, start the app with "
-                f"a token, in {TOKEN_VARIABLE} or with bert-probe app --token-file, and send it as "
-                "Authorization: Bearer.",
+                "The API answers only programs on this machine. To use the API from other machines, "
+                f"start the app with a token, in {TOKEN_VARIABLE} or with bert-probe app --token-file, "
+                "and send the header Authorization: Bearer <token>.",
             )
         return Problem(
             errors.TOKEN_REQUIRED,

@@ -72,7 +72,7 @@ def sections() -> dict[str, tuple[str, ...]]:
         excluded.add("train")
     if not allowed.can_build_stores and not paths.stores():
         excluded.add("corpus")
-    if len(allowed.models) == 1:  # the page "changes" compares two models
+    if len(allowed.models) == 1:  # omit the page "changes", which compares two models
         excluded.add("changes")
     menus = {
         title: tuple(name for name in names if name not in excluded) for title, names in SECTIONS.items()
@@ -94,7 +94,7 @@ _INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
 
 
 class _MissingPath(Convertor[str]):
-    """A path converter for paths that are neither files nor Streamlit routes.
+    """A path converter that matches paths that are neither files nor Streamlit routes.
 
     Streamlit would answer such a path with the front page.
     """
@@ -175,7 +175,7 @@ class SecurityHeaders:
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "websocket.close" and not started and can_deny(scope):
-                # This response replaces that of uvicorn, which would lack the headers.
+                # Send this response in place of uvicorn's, which would lack the headers.
                 await _NO_WEBSOCKET(scope, receive, send_with_headers)
                 return
             started = True
@@ -202,14 +202,14 @@ class WithoutMetrics:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or answer 404 for Streamlit's metrics."""
-        # Streamlit reserves paths under _stcore, possibly after a base path, so no route can match these
-        # paths.
+        # No route can match paths under _stcore, possibly after a base path, because Streamlit reserves
+        # these.
         is_metrics = scope["type"] == "http" and scope["path"].rstrip("/").endswith("/_stcore/metrics")
         await (_NO_METRICS if is_metrics else self.app)(scope, receive, send)
 
 
 _NO_METRICS = text_response("Not found. The app's metrics are at /metrics.", 404)
-_NO_WEBSOCKET = PlainTextResponse("There is no WebSocket at this address.\n", status_code=403)
+_NO_WEBSOCKET = PlainTextResponse("There is no WebSocket endpoint at this URL.\n", status_code=403)
 _SERVER_ERROR = text_response(
     "Internal error; the app's log has the details. Reload the page, or try again.", 500
 )
@@ -336,7 +336,7 @@ def app_arguments(
 
 
 def apply_settings() -> None:
-    """Apply the app's settings, whichever server runs the app and in whichever folder.
+    """Apply the app's settings, regardless of the server and of the current folder.
 
     Streamlit reads settings only from the current folder and the folder of the main script. Settings on the
     command line and in environment variables take precedence.

@@ -47,10 +47,10 @@ _MODEL_VIEW_LINES: Final = 72 * MODEL_VIEW_TOKENS**2
 _WEIGHTS: Final = 144 * HEAD_VIEW_TOKENS**2
 
 HEAD_VIEW_CAPTION: Final = (
-    "BertViz head view. Lines run from each token (left) to the tokens it attends to (right); a line is as "
-    "opaque as its weight, divided by the number of visible heads. The colored squares are the heads, "
-    "counted from 1: click a square to hide or show its head, double-click to see only that head. A strong "
-    "weight shows where a head attends, not what caused a result."
+    "BertViz head view. Lines run from each token (left) to the tokens it attends to (right); the "
+    "opacity of a line is its weight divided by the number of visible heads. The colored squares are "
+    "the heads, counted from 1: click a square to hide or show its head, double-click to see only that "
+    "head. A strong weight shows where a head attends, not what caused a result."
 )
 
 MODEL_VIEW_CAPTION: Final = (
@@ -83,7 +83,7 @@ class BertVizFrame:
     url: str  # path on this server; valid while the frame is stored
     height: int  # height of the complete drawing in CSS pixels, so that only the page scrolls
     title: str  # text alternative for screen readers
-    caption: str  # how to read the view, and its limits
+    caption: str  # explanation of the view and of its limits
 
 
 class FrameStore:
@@ -159,7 +159,7 @@ def head_view(
     weights = _weights(trace)
 
     def render() -> bytes:
-        from bertviz import head_view as draw  # imports torch, which would delay the start of the app
+        from bertviz import head_view as draw  # imported on first use, because it imports torch
 
         drawing = draw(
             **_arguments(trace, weights), layer=layer, heads=head_indices, html_action="return"
@@ -214,9 +214,9 @@ def _check_length(trace: Trace, view: str, limit: int, heads: int) -> None:
     tokens = len(trace.encoding)
     if tokens > limit:
         raise TooLongError(
-            f"{tokens:,} tokens, but BertViz's {view} of this model is limited to {limit}. It draws one line "
-            f"for each head, query and key, here {heads * tokens**2:,}, which would freeze the browser. Use "
-            "the heatmap, which does not have this limit, or shorten the text."
+            f"The text has {tokens:,} tokens, but BertViz's {view} of this model is limited to {limit}. "
+            f"It draws one line for each head, query and key, here {heads * tokens**2:,}, which would "
+            "freeze the browser. Use the heatmap, which does not have this limit, or shorten the text."
         )
 
 
@@ -260,8 +260,7 @@ def _key(view: str, trace: Trace, weights: Array, dark: bool, *options: object) 
     tokens = [token.display for token in trace.tokens]
     content = [view, tokens, _second_start(trace), weights.shape, dark, options]
     digest = hashlib.sha256(json.dumps(content).encode())
-    # Hash the attention weights instead of the model's name, because the trace may come from a modified
-    # model.
+    # Hash the attention weights, not the model's name: the trace may come from a modified model.
     digest.update(weights.tobytes())
     return digest.digest()
 
@@ -278,7 +277,7 @@ def _page(title: str, drawing: str, trace: Trace, dark: bool, colors: Sequence[s
     # A comment in BertViz's template repeats all of the data, so the first line of the comment is removed.
     code, comment_start, comment = script.partition("; // HACK: ")
     if not (cdn_end and script_start and script_end and comment_start):
-        raise RuntimeError("The output of BertViz does not have the structure of version 1.4.1.")
+        raise RuntimeError("The output of BertViz does not have the structure that BertViz 1.4.1 produces.")
     code = _with_tokens(code, trace) + ";" + comment[comment.index("\n") :]
     longest = max(len(token.display) for token in trace.tokens)
     nonce = f'nonce="{_NONCE_MARK}"'
@@ -337,8 +336,8 @@ def library(name: str) -> bytes:
 
 
 def _library_url(name: str) -> str:
-    # The URL is relative to that of a frame. It contains a digest, because browsers cache the library
-    # forever.
+    # The URL is relative to the URL of a frame.
+    # The URL contains a digest, because browsers cache the library forever.
     return f"lib/{name}.js?{hashlib.sha256(library(name)).hexdigest()[:12]}"
 
 

@@ -1,9 +1,9 @@
 """Patch Streamlit so that no clicks are lost: callbacks run to completion, and clicks reach the script.
 
-Streamlit stops a running script as soon as the user clicks again. It checks for new clicks at every access to
-``st.session_state``, also within callbacks and before the first callback, and never repeats a callback. It
-reports a click on a button to a single run, even if that run is stopped before it reaches the button. A late
-request from the previous page can undo a page change.
+Streamlit stops a running script as soon as the user clicks again. Streamlit checks for new clicks at every
+access to ``st.session_state``, also within callbacks and before the first callback, and never repeats a
+callback. A click on a button is reported to a single run, even if that run is stopped before it reaches the
+button. A late request from the previous page can undo a page change.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ def uninterrupted() -> Iterator[None]:
         return
     with _ignore_requests(context.session_state):
         yield
-    context.session_state._yield_callback()  # let a newer request or a page change take over
+    context.session_state._yield_callback()  # handle the requests that arrived during the block
 
 
 @contextmanager
 def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
     runner = getattr(state._yield_callback, "__self__", None)
-    if not isinstance(runner, ScriptRunner) or not runner._execing:  # in a test without a browser
+    if not isinstance(runner, ScriptRunner) or not runner._execing:  # true in tests without a browser
         yield
         return
-    runner._execing = False  # disables Streamlit's check for newer requests
+    runner._execing = False  # disable Streamlit's check for newer requests
     try:
         yield
     finally:

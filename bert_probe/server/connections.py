@@ -131,7 +131,7 @@ def _watch(connection: Any) -> None:
 def _exceeds_limits(connection: Any) -> bool:
     if len(connection.connections) > MAX_CONNECTIONS:
         return True
-    if permissions.current().trusted_proxies:  # all connections have the proxy's address
+    if permissions.current().trusted_proxies:  # behind a proxy, all connections have the proxy's address
         return False
     client = _client(connection)
     return sum(_client(other) == client for other in list(connection.connections)) > MAX_PER_CLIENT
@@ -144,7 +144,7 @@ def _client(connection: Any) -> str:
 
 def _close_idle(connection: Any) -> None:
     transport, cycle = connection.transport, connection.cycle
-    if transport.is_closing() or transport.get_protocol() is not connection:  # closed, or now a WebSocket
+    if transport.is_closing() or transport.get_protocol() is not connection:  # or now a WebSocket
         return
     if cycle is None or cycle.response_complete:
         transport.close()
@@ -215,7 +215,7 @@ _ATTRIBUTE: Final = "sent_messages"
 
 
 class SentMessages:
-    """Records for each large message of a session the number of finished runs at its last use."""
+    """Records how many runs of a session had finished when each large message was last used."""
 
     def __init__(self) -> None:
         self._finished = 0

@@ -32,7 +32,7 @@ def settings_file() -> Path:
 
 
 def settings() -> dict[str, Any]:
-    """Return option name → value; an option name is, for example, `theme.light.textColor`."""
+    """Return a dict that maps option names, such as `theme.light.textColor`, to their values."""
     return _flatten(tomllib.loads(settings_file().read_text(encoding="utf-8")))
 
 
@@ -66,12 +66,14 @@ def set_store_folders(folders: Sequence[Path]) -> None:
     """
     for folder in folders:
         if not folder.is_dir():
-            raise AddressError(f"There is no folder {folder}. Pass --corpus a store or a folder of stores.")
+            raise AddressError(
+                f"There is no folder {folder}. Pass a store or a folder of stores with --corpus."
+            )
     _store_folders[:] = [folder.resolve() for folder in folders]
 
 
 def stores() -> dict[str, Path]:
-    """Return store name → folder for all available stores.
+    """Return a dict that maps the name of each available store to its folder.
 
     Each configured folder is either a store or contains stores.
     """
@@ -90,8 +92,8 @@ VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
 
 
 def vector_files() -> dict[str, Path]:
-    """Return name → file for files in the configured folders that may contain document vectors."""
-    by_name: dict[str, Path] = {}
+    """Return a dict that maps names to the stores and to files that may contain document vectors."""
+    by_name = stores()
     for parent in _configured_folders():
         if not (parent / MANIFEST).is_file():
             with suppress(OSError):
@@ -153,7 +155,8 @@ def _check_url(url: str) -> str:
         is_valid = False
     if url and (not is_valid or " " in url or "#" in url):
         raise AddressError(
-            f"{url[:200]!r} is not the URL of a playground. Give a URL with http:// or https:// and without "
-            f"#, such as https://example.org/playground/, in --playground or {PLAYGROUND_VARIABLE}."
+            f"{url[:200]!r} is not the URL of a playground. Pass a URL with http:// or https:// and "
+            "without #, such as https://example.org/playground/, in --playground or "
+            f"{PLAYGROUND_VARIABLE}."
         )
     return url

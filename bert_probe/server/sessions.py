@@ -69,7 +69,7 @@ class LayerLink:
     @property
     def data(self) -> HeadViewData | None:
         """The head view, or None if the link has expired."""
-        from bert_probe.views.head_view import HeadViewData  # the caller has already imported it
+        from bert_probe.views.head_view import HeadViewData  # The caller has already imported this module.
 
         trace = self._trace()
         return (
@@ -109,8 +109,7 @@ def _serve_layer(request: Request) -> Response:
     names = [] if data is None else [str(layer + 1) for layer in range(data.trace.layers)]
     headers = {"Cache-Control": "no-store"}
     if data is None and name == LABELS:
-        # Not an error response: the browser requests labels after the first paint, and the user may have
-        # left the page by then.
+        # This is not an error, because the user may leave the page before the browser requests labels.
         return Response(status_code=204, headers=headers)
     if data is None or name not in (*names, LABELS):
         return PlainTextResponse(
@@ -118,7 +117,7 @@ def _serve_layer(request: Request) -> Response:
             status_code=404,
             headers=headers,
         )
-    from bert_probe.views import head_view  # `LayerLink.data` has already imported it
+    from bert_probe.views import head_view  # fast, because `LayerLink.data` has already imported this module
 
     try:
         if name == LABELS:
@@ -255,7 +254,7 @@ class _FileResponse(Response):
         headers = {
             "Cache-Control": "no-store",
             "Content-Disposition": f'attachment; filename="{_ZIP_NAME}.zip"',
-            "Content-Encoding": "identity",  # weights do not compress well
+            "Content-Encoding": "identity",  # no compression, because weights do not compress well
             "Content-Length": str(file.seek(0, os.SEEK_END)),
         }
         super().__init__(headers=headers)
@@ -267,7 +266,8 @@ class _FileResponse(Response):
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             self._file.seek(0)
-            with suppress(TimeoutError):  # the server closes the connection of an incomplete response
+            # the server then closes the connection, because the response is incomplete
+            with suppress(TimeoutError):
                 while part := await run_in_threadpool(self._file.read, _CHUNK):
                     async with asyncio.timeout(_CHUNK_SECONDS):
                         await send({"type": "http.response.body", "body": part, "more_body": True})

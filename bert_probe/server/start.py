@@ -23,7 +23,7 @@ from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import access, asgi, paths, text_store
 
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # wildcard address -> loopback address
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # loopback address for each wildcard address
 
 
 def start(
@@ -68,8 +68,8 @@ def start(
     answers_to = list(
         dict.fromkeys((*access.own_names(), *filter(None, [address]), *access.additional_names(names)))
     )
-    # Streamlit reads the settings file next to the started script last, so its settings override those in the
-    # current folder and in the home folder.
+    # Streamlit reads the settings file next to the started script last.
+    # Its settings therefore override the settings in the current folder and in the home folder.
     sys.argv = [str(paths.root_folder() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
     url = _url(host, port)
@@ -78,11 +78,13 @@ def start(
     message = f"BERT Probe is at {url} (Ctrl+C stops it)"
     if host in _WILDCARDS:
         message += (
-            f"\nIt listens on all addresses of this machine, but answers only to {', '.join(answers_to)}. "
-            f"Add other host names with --allow or {access.HOSTS_VARIABLE}."
+            "\nThe server listens on all addresses of this machine, but answers only requests to "
+            f"{', '.join(answers_to)}. Add other host names with --allow or {access.HOSTS_VARIABLE}."
         )
     if allowed.is_public:
-        message += f"\nIt is public: its users can open {', '.join(allowed.models)}, and nothing is saved."
+        message += (
+            f"\nThe server is public: users can open {', '.join(allowed.models)}, and nothing is saved."
+        )
     lifespan = _announcing_lifespan(message, url, browser and _has_display())
     app = st.App(**asgi.app_arguments(names, token_file, address) | {"lifespan": lifespan})
     with suppress(KeyboardInterrupt):
@@ -112,7 +114,7 @@ def _keep_caches_in(folder: tempfile.TemporaryDirectory[str]) -> None:
 def _check(host: str, port: int) -> None:
     # Streamlit treats an empty address as the wildcard address.
     if not host.strip():
-        raise AddressError("The address is empty. Pass --host 127.0.0.1.")
+        raise AddressError("The address in --host is empty. Pass an address, such as --host 127.0.0.1.")
     # Try to bind the address as Streamlit does, because Streamlit would report errors as tracebacks.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -128,7 +130,7 @@ def _check(host: str, port: int) -> None:
 def _reason(error: OSError | UnicodeError, host: str, port: int) -> str:
     if isinstance(error, OSError):
         if error.errno == errno.EADDRINUSE:
-            return f"Port {port} of {host} is already in use. Choose another with --port."
+            return f"Port {port} of {host} is already in use. Choose another port with --port."
         if error.errno == errno.EACCES:
             return f"Port {port} cannot be opened: {error.strerror}. Choose --port 1024 or higher."
     return (

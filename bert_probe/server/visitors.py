@@ -38,7 +38,7 @@ class ClientAddress:
     """ASGI middleware that sets the client of a request to the address in X-Forwarded-For.
 
     Each proxy appends the address of its client. With `proxies` proxies, the user's address is therefore the
-    entry with this number from the end. Earlier entries come from the user and are not trusted.
+    entry at index `-proxies`. Earlier entries come from the user and are not trusted.
 
     Args:
         proxies: number of proxies between the users and this server, 1 or more.
@@ -144,10 +144,14 @@ class LimitedVisitors:
     def _session_refusal(self, client: str) -> PlainTextResponse | None:
         maximum, of_client = self._permissions.max_sessions, self._permissions.max_client_sessions
         if maximum is not None and self._sessions.total() >= maximum:
-            return text_response(f"All {maximum} pages of this server are in use. Try again later.", 503)
+            return text_response(
+                f"This server already has {maximum} open pages, the maximum. Try again later.", 503
+            )
         if of_client is not None and self._sessions[client] >= of_client:
             return text_response(
-                f"{of_client} pages are open from your IP address. Close some, and reload the page.", 503
+                f"{of_client} pages are open from your IP address, the maximum. Close some of these "
+                "pages, and reload this page.",
+                503,
             )
         return None
 
@@ -202,9 +206,9 @@ class BoundedUploads:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._stated: Counter[str] = Counter()  # session → stated bytes of the uploads in progress
-        self._arrived: Counter[str] = Counter()  # session → received bytes of the uploads in progress
-        self._clients: dict[str, str] = {}  # session → IP address of its latest upload
+        self._stated: Counter[str] = Counter()  # stated bytes of the uploads in progress, by session
+        self._arrived: Counter[str] = Counter()  # received bytes of the uploads in progress, by session
+        self._clients: dict[str, str] = {}  # IP address of the latest upload, by session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request, or reject an upload that exceeds a limit."""
@@ -250,7 +254,7 @@ class BoundedUploads:
             async with asyncio.timeout(UPLOAD_SECONDS):
                 await self.app(scope, count, send)
         except TimeoutError:
-            text = f"Timeout: only {arrived:,} of {size:,} bytes of the file arrived. Try again."
+            text = f"The upload timed out: only {arrived:,} of {size:,} bytes of the file arrived. Try again."
             await _end(text_response(text, 408))(scope, receive, send)
         except _RefusedError as error:
             await _end(error.response)(scope, receive, send)
@@ -301,7 +305,7 @@ class BoundedUploads:
 def _reject_null(session: str, file_id: str) -> None:
     """Remove a file whose name contains NUL, and raise `_RefusedError`.
 
-    If the file were kept, Streamlit would fail in every run of the page.
+    With such a file, Streamlit would fail in every run of the page.
     """
     if any("\0" in file.name for file in _manager().get_files(session, [file_id])):
         _manager().remove_file(session, file_id)

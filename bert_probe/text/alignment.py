@@ -23,7 +23,7 @@ _Group = tuple[list[Token], list[Token]]
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a text, or the special tokens that have the same role in both models.
+    """A section of a text, or the special tokens that have the same role in both models.
 
     Attributes:
         text: the text of the span, or its special tokens.
@@ -59,7 +59,9 @@ class CommonSpans:
         for side in (0, 1):
             positions = [position for span in self.spans for position in (span.a, span.b)[side]]
             if positions != [*range(len(positions))]:
-                raise ShapeError(f"The spans must cover all tokens in order, but have tokens {positions}.")
+                raise ShapeError(
+                    f"The spans must cover all tokens in order, but contain the tokens {positions}."
+                )
         if not any(span.shared for span in self.spans):
             raise ShapeError("The two tokenizations have no common span.")
 
@@ -125,7 +127,7 @@ def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
         SelectionError: the texts differ, or a text was truncated for one of the models.
     """
     if (a.text, a.pair) != (b.text, b.pair):
-        raise SelectionError("The two texts differ. Pass the same text to both models.")
+        raise SelectionError("The texts of the two models differ. Pass the same text to both models.")
     if a.dropped or b.dropped:
         raise SelectionError(
             f"Truncation removed {a.dropped:,} tokens in A and {b.dropped:,} in B, so the models did not "
@@ -193,7 +195,7 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge each group with tokens of only one model into the next group, or at the end into the previous."""
+    """Merge each group with tokens of only one model into the next group, or into the previous at the end."""
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:
@@ -238,7 +240,9 @@ class Alignment:
     def __post_init__(self) -> None:
         for indices, units in ((self.places_a, self.units_a), (self.places_b, self.units_b)):
             if list(indices) != sorted(set(indices)) or not set(indices) <= set(range(len(units))):
-                raise ShapeError(f"The indices {indices} must increase and be less than {len(units)}.")
+                raise ShapeError(
+                    f"indices must be strictly increasing and less than {len(units)}, not {indices}."
+                )
 
     @property
     def places_a(self) -> tuple[int, ...]:
@@ -272,7 +276,7 @@ class Alignment:
 
     @property
     def shares_text(self) -> bool:
-        """Return whether any aligned units are not special tokens."""
+        """Return whether the texts share any token or word that is not special."""
         return not all(unit.special for unit in self.aligned)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.model.lengths import check_text
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.text.formats import (
     FASTA,
     LINES,
@@ -52,6 +53,8 @@ FOLDER_ENDINGS = (".txt", ".md")
 MAX_ENTRIES = 1_000_000
 """Maximum number of files of any kind in a folder of documents, at any depth."""
 SKIP_REMEDY = "Correct the file, or skip these rows (skip_broken=True, --skip-broken)."
+_ROWS_PER_REPORT = 1_000
+"""Number of rows between two reports of progress."""
 _NOT_UTF8 = re.compile("[\ud800-\udfff]")
 """Matches surrogate escapes, to which bytes that are not UTF-8 are decoded."""
 
@@ -178,7 +181,12 @@ def as_documents(texts: Iterable[str]) -> DocumentList:
     return DocumentList(documents)
 
 
-def read_documents(file: str | Path, as_named: bool = False, skip_broken: bool = False) -> DocumentList:
+def read_documents(
+    file: str | Path,
+    as_named: bool = False,
+    skip_broken: bool = False,
+    progress: Progress = no_progress,
+) -> DocumentList:
     """Read documents from a text file, one per line, from the rows of a table, from FASTA, or from a folder.
 
     The file may be compressed (.gz, .zst). A table is a .csv, .tsv, .jsonl, .ndjson or .parquet file with a
@@ -199,6 +207,7 @@ def read_documents(file: str | Path, as_named: bool = False, skip_broken: bool =
         file: a file in UTF-8, or a folder.
         as_named: trust the file extension, even if the contents look like another format.
         skip_broken: skip broken rows, which `DocumentList.skipped` lists, instead of raising an error.
+        progress: called with the number of bytes read from the file and their total.
 
     Raises:
         InvalidFileError: rows are broken and `skip_broken` is False, or all rows are broken. The message
@@ -211,7 +220,13 @@ def read_documents(file: str | Path, as_named: bool = False, skip_broken: bool =
     if Path(file).is_dir():
         return _folder_documents(Path(file), skip_broken)
     with open_file(file) as (stream, name):
-        return _documents(stream, name, as_named, skip_broken)
+        size = os.fstat(stream.fileno()).st_size
+
+        def on_rows() -> None:
+            if size:  # a pipe has no size and no position
+                progress(stream.tell(), size)
+
+        return _documents(stream, name, as_named, skip_broken, on_rows=on_rows)
 
 
 def parse_documents(
@@ -263,8 +278,8 @@ def document_of_line(line: str) -> Document:
     except (ValueError, RecursionError):
         pass
     raise TextError(
-        f"{line[:60]!r} is not a document as BERT Probe saves it, such as {Document('A text.', '1').line}. "
-        "Save the view again."
+        f"{line[:60]!r} is not in the format in which BERT Probe saves documents, such as "
+        f"{Document('A text.', '1').line}. Save the view again."
     )
 
 
@@ -303,10 +318,12 @@ class _Columns:
         def cell(index: int | None) -> str:
             try:
                 value = "" if index is None else row[index]
-            except TextError:  # a JSON lines row raises this error for an invalid cell
-                raise ValueError("a text is not UTF-8, or contains a NUL or an unpaired surrogate") from None
+            except TextError:  # A row of a JSON lines file raises TextError for an invalid cell.
+                raise ValueError(
+                    "a text is not UTF-8, or contains a NUL character or an unpaired surrogate"
+                ) from None
             if isinstance(value, NonTextCell):
-                raise ValueError(f"a cell is {value}, but must be a text")
+                raise ValueError(f"a cell is {value}, but must be a string")
             return value.strip()
 
         return Document(cell(self.text), cell(self.id), cell(self.title))
@@ -319,13 +336,20 @@ class _Reader:
         name: name of the file, for error messages.
         unit: what a row number counts: "line", "row" or "file".
         max_rows: maximum number of rows.
+        on_rows: called after every `_ROWS_PER_REPORT` rows.
     """
 
-    def __init__(self, name: str, unit: str = "line", max_rows: int = MAX_SENTENCES) -> None:
-        self.name, self.unit, self._max_rows = name, unit, max_rows
+    def __init__(
+        self,
+        name: str,
+        unit: str = "line",
+        max_rows: int = MAX_SENTENCES,
+        on_rows: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.name, self.unit, self._max_rows, self._on_rows = name, unit, max_rows, on_rows
         self.errors = ValidationErrors(name, unit, SKIP_REMEDY)
         self._documents: list[Document] = []
-        self._numbers: dict[str, int] = {}  # ID → number of its row
+        self._numbers: dict[str, int] = {}  # row number of each document, by ID
         self._rows = 0
 
     def refuse(self, number: int, problem: str) -> None:
@@ -343,12 +367,12 @@ class _Reader:
         self._count()
         identifier = document.id or str(self._rows)
         if not document:
-            self.errors.add(number, "there is neither a title nor a text")
+            self.errors.add(number, "the title and the text are both missing")
         elif len(identifier) > MAX_ID:
             self.errors.add(number, f"the ID has more than {MAX_ID} characters")
         elif identifier in self._numbers:
             first = f"{self.unit} {self._numbers[identifier]:,}"
-            self.errors.add(number, f"the ID {identifier[:100]!r} is also that of {first}")
+            self.errors.add(number, f"the ID {identifier[:100]!r} is also the ID of {first}")
         else:
             self._numbers[identifier] = number
             self._documents.append(Document(document.text, identifier, document.title))
@@ -363,7 +387,7 @@ class _Reader:
         if not skip_broken or not self._documents:
             self.errors.check()
         if not self._documents:
-            raise EmptyTextError(f"{self.name} has no documents. Write one per line.")
+            raise EmptyTextError(f"{self.name} has no documents. Write one document per line.")
         return DocumentList(self._documents, self.errors)
 
     @property
@@ -375,6 +399,8 @@ class _Reader:
         self._rows += 1
         if self._rows > self._max_rows:
             raise TextError(f"{self.name} has more than {self._max_rows:,} documents. Split the file.")
+        if self._rows % _ROWS_PER_REPORT == 0:
+            self._on_rows()
 
 
 def _documents(
@@ -384,13 +410,14 @@ def _documents(
     skip_broken: bool,
     max_documents: int = MAX_SENTENCES,
     max_bytes: int | None = None,
+    on_rows: Callable[[], None] = lambda: None,
 ) -> DocumentList:
     with unpack(stream, name) as (unpacked, stem):
         if stem.lower().endswith(".parquet"):
-            reader = _Reader(name, "row", max_documents)
+            reader = _Reader(name, "row", max_documents, on_rows)
             _add_rows(reader, *parquet_table(unpacked, name, (*ID_COLUMNS, "title", "text")))
             return reader.documents(skip_broken)
-        reader = _Reader(name, max_rows=max_documents)
+        reader = _Reader(name, max_rows=max_documents, on_rows=on_rows)
         is_named = as_named or is_table(stem)
         form = format_of(stem) if is_table(stem) or format_of(stem) == FASTA else LINES
         file_lines = check_format(
@@ -439,7 +466,7 @@ def _add_rows(reader: _Reader, header: Sequence[str], rows: Iterable[tuple[int, 
             reader.refuse(number, row.problem)
         elif len(row) != len(header):
             cells = "1 cell" if len(row) == 1 else f"{len(row):,} cells"
-            reader.refuse(number, f"{cells} where the header has {len(header):,}")
+            reader.refuse(number, f"the row has {cells}, but the header has {len(header):,}")
         elif isinstance(row, list) and any(map(_NOT_UTF8.search, row)):
             reader.refuse(number, "it is not UTF-8")
         else:
@@ -497,7 +524,9 @@ def _walk(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         entries += len(files)
         if entries > MAX_ENTRIES:
-            raise TextError(f"{folder} has more than {MAX_ENTRIES:,} files. Choose a smaller folder.")
+            raise TextError(
+                f"{folder} has more than {MAX_ENTRIES:,} files. Choose a folder with fewer files."
+            )
         for name in files:
             path = Path(parent, name)
             is_text = path.suffix.lower() in FOLDER_ENDINGS and not name.startswith(".")

@@ -41,14 +41,14 @@ _DESCRIPTIONS = {
     _MARKUP: "HTML or XML",
 }
 _REMEDIES = {
-    LINES: "Rename it with the extension .txt",
-    TABLE: "Rename it with the extension .csv or .tsv",
-    JSON_LINES: "Rename it with the extension .jsonl",
-    CONLL: "Rename it with the extension .conll",
-    CONLLU: "Rename it with the extension .conllu",
-    FASTA: "Rename it with the extension .fasta",
-    _JSON: "Save it as JSON lines, one object per line",
-    _MARKUP: "Save its text, or its table as CSV",
+    LINES: "Rename the file with the extension .txt",
+    TABLE: "Rename the file with the extension .csv or .tsv",
+    JSON_LINES: "Rename the file with the extension .jsonl",
+    CONLL: "Rename the file with the extension .conll",
+    CONLLU: "Rename the file with the extension .conllu",
+    FASTA: "Rename the file with the extension .fasta",
+    _JSON: "Save the data as JSON Lines, with one object per line",
+    _MARKUP: "Save the content as plain text, or a table as CSV",
 }
 _SAMPLE = 50
 """Number of lines that are inspected to detect the format."""
@@ -85,7 +85,7 @@ def check_format(lines: Iterator[str], name: str, read_as: str, as_named: bool) 
     if detected not in ("", read_as):
         raise TextError(
             f"{name} is read as {_DESCRIPTIONS[read_as]}, but it looks like {_DESCRIPTIONS[detected]}. "
-            f"{_REMEDIES[detected]}. If it really is {_DESCRIPTIONS[read_as]}, pass --as-named."
+            f"{_REMEDIES[detected]}. If the file really is {_DESCRIPTIONS[read_as]}, pass --as-named."
         )
     return chain(start, lines)
 
@@ -170,7 +170,7 @@ def _is_table(filled: Sequence[str], separators: str) -> bool:
     for separator in separators:
         try:
             rows = list(csv_reader((f"{line}\n" for line in filled), separator))
-        except csv.Error:  # for example, a quoted cell continues after the sample
+        except csv.Error:  # For example, a quoted cell continues after the sample.
             continue
         header = [cell.casefold() for cell in rows[0]]
         widths = {len(row) for row in rows}
@@ -290,9 +290,9 @@ def json_table(
     objects = ((number, _object(line)) for number, line in enumerate(lines, 1) if line.strip())
     sample = list(islice(_checked(objects, name, keep_broken), _SAMPLE_OBJECTS))
     if not sample:
-        raise EmptyTextError(f"{name} is empty. Write an object with a text on each line.")
+        raise EmptyTextError(f"{name} is empty. Write one JSON object with a text per line.")
     header = list(dict.fromkeys(key for _, value in sample if isinstance(value, dict) for key in value))
-    header = header or ["text"]  # all lines of the sample are broken
+    header = header or ["text"]  # use a default header if all lines of the sample are broken
     values = chain(sample, _checked(objects, name, keep_broken))
     return header, (
         (number, JsonRow(header, value, name, number) if isinstance(value, dict) else value)
@@ -324,7 +324,7 @@ def _object(line: str) -> dict[str, object] | BrokenRow:
         return BrokenRow("a number with too many digits, or objects nested too deeply")
     if isinstance(value, str):
         return {"text": value}
-    return value if isinstance(value, dict) else BrokenRow("neither an object nor a string")
+    return value if isinstance(value, dict) else BrokenRow("the value is neither an object nor a string")
 
 
 def _cell(key: str, value: object, name: str, number: int) -> str:
@@ -344,13 +344,27 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
         return NonTextCell("an object")
     if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
         raise TextError(
-            f"{name}, line {number:,}: a text contains a NUL or an unpaired surrogate. Remove it."
+            f"{name}, line {number:,}: a text contains a NUL or an unpaired surrogate. Remove this character."
         )
     return value
 
 
 MAX_LISTED = 10
 """Maximum number of errors listed in the message about a file. Further errors are only counted."""
+
+
+MAX_LABEL_LENGTH = 1_000
+"""Maximum number of characters of a label or tag."""
+
+
+def label_error(label: str) -> str:
+    """Return an error message for a label or tag that is too long; otherwise ""."""
+    if len(label) <= MAX_LABEL_LENGTH:
+        return ""
+    return f"a label of {len(label):,} characters; at most {MAX_LABEL_LENGTH:,} are supported"
+
+
+_CORRECT_FILE = "Correct the file, and open the file again."
 
 
 class ValidationErrors:
@@ -364,9 +378,7 @@ class ValidationErrors:
         count: total number of errors.
     """
 
-    def __init__(
-        self, name: str, unit: str = "line", remedy: str = "Correct the file and open it again."
-    ) -> None:
+    def __init__(self, name: str, unit: str = "line", remedy: str = _CORRECT_FILE) -> None:
         self.name, self.unit, self.remedy = name, unit, remedy
         self.found: list[tuple[int, str]] = []
         self.count = 0
@@ -446,7 +458,10 @@ def read_records(
             continue
         if record is None:
             record = FastaRecord(number, "")
-            record.errors.add(number, "text before the first header. Begin each record with > and its name")
+            record.errors.add(
+                number,
+                "there is text before the first header. Begin each record with > and the name of the record",
+            )
         part = "".join(text.split())
         if invalid := sorted(set(_INVALID.findall(part))):
             listed = " ".join(repr(character) for character in invalid[:5])
@@ -479,24 +494,27 @@ def _finish(record: FastaRecord, parts: list[str], size: int, max_length: int | 
     return record
 
 
-def parse_fasta(lines: Iterable[str], name: str, max_records: int | None = None) -> list[FastaRecord]:
+def parse_fasta(
+    lines: Iterable[str], name: str, max_records: int | None = None, remedy: str = _CORRECT_FILE
+) -> list[FastaRecord]:
     """Return the records of a FASTA file.
 
     Args:
         lines: the lines of the file.
         name: file name for error messages.
         max_records: maximum number of records to read. Further records are ignored.
+        remedy: see `ValidationErrors`.
 
     Raises:
         InvalidFileError: lines are invalid; the message lists the errors.
         EmptyTextError: there are no records.
     """
     records: list[FastaRecord] = []
-    errors = ValidationErrors(name)
+    errors = ValidationErrors(name, remedy=remedy)
     for record in islice(read_records(enumerate(lines, 1)), max_records):
         errors.extend(record.errors)
         if errors.count:
-            records.clear()  # they are not returned
+            records.clear()  # free the memory, because no records are returned after an error
         else:
             records.append(record)
     errors.check()
@@ -512,7 +530,7 @@ def records_in_text(text: str, name: str) -> list[FastaRecord]:
         InvalidFileError: the text is FASTA with invalid lines.
     """
     lines = text.splitlines()
-    return parse_fasta(lines, name) if is_fasta(lines) else []
+    return parse_fasta(lines, name, remedy="Correct the text.") if is_fasta(lines) else []
 
 
 def single_record(text: str) -> FastaRecord | None:

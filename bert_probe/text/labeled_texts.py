@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.formats import LabelList, NonTextCell, ValidationErrors, check_format, format_of
+from bert_probe.text.formats import (
+    LabelList,
+    NonTextCell,
+    ValidationErrors,
+    check_format,
+    format_of,
+    label_error,
+)
 from bert_probe.text.sentence_files import (
     MAX_SENTENCES,
     is_table,
@@ -41,7 +48,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 MAX_ABS_LABEL = 1e15
 """Maximum absolute value of a numeric label, whose square, used as a loss, can still be summed in float32."""
-_FORMAT_HELP = "Use a header with text,label or text_a,text_b,label, and one row for each text"
+_FORMAT_HELP = "Use a header with text,label or text_a,text_b,label, and write one row per text"
 
 Label = str | tuple[str, ...] | float
 
@@ -134,7 +141,7 @@ def parse_labeled_texts(
 
 def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> LabeledTexts:
     if kind is not None and kind not in KINDS:
-        raise SelectionError(f"Unknown kind of labels {kind!r}. Use {', '.join(KINDS)}.")
+        raise SelectionError(f"Unknown label type {kind!r}. Use one of {', '.join(KINDS)}.")
     if not is_table(name):
         raise TextError(f"{name} is not a table with labels. {_FORMAT_HELP}, in a .csv, .tsv or .jsonl file.")
     file_lines = check_format(lines_of(stream, name), name, format_of(name), as_named)
@@ -152,8 +159,7 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
     ):
         raise TextError(
             f"The labels of {name} look like numbers with a decimal comma. Write a decimal point, or "
-            f"choose the kind "
-            "classes (--labels classes) if they are classes."
+            "choose the label type classes (--labels classes) if the labels are classes."
         )
     label_kind = kind or _detect_kind(label_column, [cell.label for cell in cells if not cell.error])
     errors = ValidationErrors(name)
@@ -162,13 +168,13 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
         label, error = _parse_label(row.label, label_kind)
         if label_kind != MULTI_LABEL and row.is_list:
             error = (
-                "label is a list; rename the key to labels if texts have several labels, or write a "
-                "single label"
+                "the value of label is a list; rename the key to labels if texts have several labels, "
+                "or write a single label"
             )
         if not error and kind is None and label_kind == CLASSES and _NOT_FINITE.fullmatch(row.label):
             error = (
-                f"label {row.label[:40]}, a missing or infinite number. Remove the row, or choose the kind "
-                "classes (--labels classes) if it is a class"
+                f"the label {row.label[:40]} is a missing or infinite number. Remove the row, or choose "
+                "the label type classes (--labels classes) if the label is a class"
             )
         if row.error or error:
             errors.add(row.line, row.error or error)
@@ -182,8 +188,9 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
     dataset = LabeledTexts.of(label_kind, texts)
     if len(dataset.labels) > MAX_LABELS:
         raise TextError(
-            f"{name} has {len(dataset.labels):,} different labels; at most {MAX_LABELS:,} are supported. "
-            "Choose the kind number if they are numbers, or check which column is named label."
+            f"{name} has {len(dataset.labels):,} different labels, but at most {MAX_LABELS:,} are "
+            "supported. Choose the label type number if the labels are numbers, or check which column "
+            "is named label."
         )
     return dataset
 
@@ -200,7 +207,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     column_names = [cell.casefold() for cell in header]
     texts = [candidate for candidate in _TEXT_COLUMNS if all(column in column_names for column in candidate)]
     labels = [candidate for candidate in ("label", "labels", "score") if candidate in column_names]
-    if len(labels) > 1 and "score" in labels:  # a score next to labels is an ordinary column
+    if len(labels) > 1 and "score" in labels:  # next to labels, a column named score has no special meaning
         labels.remove("score")
     if len(texts) != 1 or len(labels) != 1:
         listed = ", ".join(cell[:40] for cell in header[:8])
@@ -208,7 +215,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     names = [*texts[0], *labels]
     duplicates = [column for column in names if column_names.count(column) > 1]
     if duplicates:
-        raise TextError(f"{name} has several columns {duplicates[0]}. Keep one of them.")
+        raise TextError(f"{name} has several columns named {duplicates[0]}. Keep one of these columns.")
     return [column_names.index(column) for column in names], labels[0]
 
 
@@ -226,12 +233,14 @@ class _Cells(NamedTuple):
 def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequence[str]) -> _Cells:
     if len(row) != len(header):
         cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-        error = f"{cells} where the header has {len(header)}; quote texts that contain the separator"
+        error = (
+            f"the row has {cells}, but the header has {len(header)}; quote texts that contain the separator"
+        )
         return _Cells(line, [], "", error)
     for column in columns:
         if isinstance(row[column], NonTextCell):
             return _Cells(line, [], "", f"{header[column]} is {row[column]}")
-    *texts, label = (" ".join(lines(row[column])) for column in columns)  # line breaks become spaces
+    *texts, label = (" ".join(lines(row[column])) for column in columns)  # replace line breaks with spaces
     is_list = isinstance(row[columns[-1]], LabelList)
     empty = [header[column] for column, text in zip(columns, texts, strict=False) if not text]
     group_column = next((index for index, name in enumerate(header) if name.casefold() == GROUP), None)
@@ -262,10 +271,11 @@ def _parse_label(cell: str, kind: str) -> tuple[Label, str]:
     if kind == MULTI_LABEL:
         # In multi-label data, a text may have no label.
         names = [name.strip() for name in cell.split(SEPARATOR)] if cell else []
-        return tuple(sorted(set(names))), "" if all(names) else f"an empty label among {cell[:40]}"
+        error = "" if all(names) else f"there is an empty label in {cell[:40]}"
+        return tuple(sorted(set(names))), error or next(filter(None, map(label_error, names)), "")
     if not cell:
         return cell, "no label"
-    return parse_number(cell) if kind == NUMBER else (cell, "")
+    return parse_number(cell) if kind == NUMBER else (cell, label_error(cell))
 
 
 def parse_number(cell: str) -> tuple[float, str]:
@@ -275,7 +285,7 @@ def parse_number(cell: str) -> tuple[float, str]:
     if not _NUMBER.fullmatch(cell):
         return 0.0, f"{cell[:40]} is not a number"
     if not abs(float(cell)) <= MAX_ABS_LABEL:
-        return 0.0, f"{cell[:40]} is too large; the absolute value may be at most {MAX_ABS_LABEL:g}"
+        return 0.0, f"{cell[:40]} is too large; the absolute value must be at most {MAX_ABS_LABEL:g}"
     return float(cell), ""
 
 

@@ -37,6 +37,12 @@ def check_readable(content: bytes, name: str) -> None:
     Raises:
         TextError: the file crashes the process, or reading takes too long.
     """
+    # A process may also be killed for lack of memory, so only a file that crashes it twice is refused.
+    if _crashes_reader(content, name) and _crashes_reader(content, name):
+        raise _broken(name, ValueError("it is damaged, and reading it crashes the reader process"))
+
+
+def _crashes_reader(content: bytes, name: str) -> bool:
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     try:
         child = subprocess.run(
@@ -50,8 +56,7 @@ def check_readable(content: bytes, name: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise TextError(f"{name} takes more than {_SECONDS} seconds to read. Split the file.") from None
-    if child.returncode < 0:
-        raise _broken(name, ValueError("it is damaged, and reading it crashes the reader process"))
+    return child.returncode < 0
 
 
 def check_upload(content: bytes, name: str, max_values: int | None = None) -> None:
@@ -134,12 +139,13 @@ def _columns(schema: Any, columns: Sequence[str], name: str) -> list[str]:
         if field.name.strip().casefold() not in columns and len(schema.names) > 1:
             continue
         if schema.names.count(field.name) > 1:
-            raise TextError(f"{name} has several columns {field.name[:40]}. Keep one of them.")
+            raise TextError(f"{name} has several columns named {field.name[:40]}. Keep one of these columns.")
         value = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
         checks = ("is_string", "is_large_string", "is_string_view", "is_integer", "is_null")
         if not any(getattr(pyarrow.types, check)(value) for check in checks):
             raise TextError(
-                f"Column {field.name[:40]} of {name} has type {str(field.type)[:60]}. Save it as text."
+                f"Column {field.name[:40]} of {name} has type {str(field.type)[:60]}, but must have type "
+                "string. Save the column as strings."
             )
         names.append(field.name)
     return names
@@ -147,9 +153,11 @@ def _columns(schema: Any, columns: Sequence[str], name: str) -> list[str]:
 
 def _broken(name: str, error: Exception) -> TextError:
     if isinstance(error, UnicodeDecodeError):
-        return TextError(f"{name} has a column whose name is not UTF-8. Rename it and save the file again.")
+        return TextError(
+            f"{name} has a column whose name is not UTF-8. Rename the column, and save the file again."
+        )
     reason = str(error).partition("\n")[0].rstrip(".")[:200]
-    return TextError(f"{name} cannot be read as Parquet: {reason}. Save it as Parquet again.")
+    return TextError(f"{name} cannot be read as Parquet: {reason}. Save the file as Parquet again.")
 
 
 def _too_large(name: str) -> TextError:
@@ -211,21 +219,21 @@ def _check_pages(
             for page in pages(content, chunk):
                 remaining -= page.size
                 if page.size < 0 or not 0 <= page.values <= page_values:
-                    raise ValueError("a page has more values than the file may have")
+                    raise ValueError("a page has more values than are allowed in the file")
                 if remaining_values is not None:
                     remaining_values -= page.values
                     if remaining_values < 0:
                         raise _too_large(name)
                 if page.encoding not in _ENCODINGS:
                     raise TextError(
-                        f"Column {chunk.path_in_schema[:40]} of {name} has an unsupported encoding. "
-                        "Save it with pyarrow or pandas."
+                        f"Column {chunk.path_in_schema[:40]} of {name} has an unsupported encoding. Save "
+                        "the file with pyarrow or pandas."
                     )
                 if remaining < 0:
                     raise _too_large(name)
 
 
-class Page(NamedTuple):
+class PageHeader(NamedTuple):
     """The header of a page: decompressed size in bytes, number of values, and encoding.
 
     Attributes:
@@ -237,7 +245,7 @@ class Page(NamedTuple):
     encoding: int
 
 
-def pages(content: bytes, chunk: Any) -> list[Page]:
+def pages(content: bytes, chunk: Any) -> list[PageHeader]:
     """Return the headers of all pages of a column chunk, without decompressing a page.
 
     Args:
@@ -257,7 +265,7 @@ def pages(content: bytes, chunk: Any) -> list[Page]:
     for fields in _page_headers(content[start : start + size]):
         inner = fields.get(5) or fields.get(7) or fields.get(8)
         inner = inner if isinstance(inner, dict) else {}
-        headers.append(Page(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
+        headers.append(PageHeader(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
     return headers
 
 

@@ -6,6 +6,7 @@ Damaged files can crash the Parquet library. `parquet.check_readable` starts thi
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -30,13 +31,13 @@ def main() -> None:
         for group in range(file.metadata.num_row_groups):
             for column in range(file.metadata.num_columns):
                 file.metadata.row_group(group).column(column).to_dict()
-    except Exception:  # only crashes matter; the parent process reports exceptions
+    except Exception:  # Only crashes matter, because the parent process reports exceptions.
         pass
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
         for _ in file.iter_batches(1024, use_threads=False):
             pass
-    except Exception:  # only crashes matter; the parent process reports exceptions
+    except Exception:  # Only crashes matter, because the parent process reports exceptions.
         return
 
 
@@ -45,10 +46,13 @@ def _limit_memory() -> None:
         import resource
 
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    except (ImportError, OSError):  # not available on this system
+    except (ImportError, OSError):  # The resource module is not available on this system.
         return
     resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, used + MAX_BYTES))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        os._exit(0)  # Threads of the library may crash the process when it ends.

@@ -21,14 +21,14 @@ SPECIAL, UNUSED, BYTES, CONTINUATION = "special", "unused", "bytes", "continuati
 DIGITS, CHARACTER, WORD, SIGNS = "digits", "character", "word", "signs"
 
 KINDS = {
-    WORD: "two or more letters, at the beginning of a word",
+    WORD: "two or more letters at the beginning of a word",
     CONTINUATION: "continuation of a word",
     CHARACTER: "a single character that is not a digit",
     DIGITS: "digits only",
     SIGNS: "punctuation and symbols, possibly mixed with letters or digits",
     BYTES: "bytes of an incomplete character",
-    SPECIAL: "tokens that are added around the text or replace words",
-    UNUSED: "reserved entries, which have an embedding but which the tokenizer never produces",
+    SPECIAL: "tokens such as [CLS] and [MASK], which are added to the text or replace words",
+    UNUSED: "reserved entries that have an embedding, but that the tokenizer never produces",
 }
 """Descriptions of the kinds of vocabulary tokens. Each token has one kind; docs/methods.md has the rules."""
 
@@ -264,8 +264,8 @@ def check(search: str, match: str, case: bool = False) -> None:
     """
     if len(search) > MAX_SEARCH_LENGTH:
         raise SelectionError(
-            f"The search text has {len(search):,} characters; at most {MAX_SEARCH_LENGTH} are allowed. "
-            "Shorten it."
+            f"The search text has {len(search):,} characters, but at most {MAX_SEARCH_LENGTH} are "
+            "allowed. Shorten the search text."
         )
     if match == REGEX:
         _compiled(search, case)
@@ -314,7 +314,7 @@ def _compiled(search: str, case: bool) -> Any:
         message = error.args[0].decode("utf-8", "replace")
         raise SelectionError(
             f"Invalid regular expression: {message}. The syntax is that of RE2: up to 1,000 repetitions, no "
-            "lookaround and no backreferences. Correct it, or search for plain text."
+            "lookaround and no backreferences. Correct the expression, or search for plain text."
         ) from None
 
 
@@ -325,7 +325,7 @@ def _with_unicode(unit: re.Match[str]) -> str:
         return text
     if text.startswith("["):
         return re.sub(r"\\(.)", _class_member, text, flags=re.DOTALL)
-    if text == r"\Z":  # RE2 writes \z
+    if text == r"\Z":  # RE2 has another syntax for the end of the text
         return r"\z"
     members = _UNICODE.get(text[1].lower())
     if members is None:

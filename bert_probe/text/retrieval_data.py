@@ -35,7 +35,7 @@ class Judgments:
     """Relevance judgments of documents for queries (qrels).
 
     Attributes:
-        grades: query ID → document ID → grade; documents with a grade above 0 are relevant.
+        grades: grade of each judged document, by query ID and document ID; a grade above 0 means relevant.
         digest: SHA-256 of the judgments, which does not depend on their order or format.
     """
 
@@ -125,7 +125,8 @@ def find_retrieval_files(folder: Path, without: Collection[str] = ()) -> dict[st
             continue
         if not paths:
             raise TextError(
-                f"{folder} has none of {', '.join(candidates)}. Add the file, or name it with --{name}."
+                f"{folder} has none of {', '.join(candidates)}. Add one of these files, or pass a file "
+                f"with --{name}."
             )
         files[name] = paths[0]
     return files
@@ -141,7 +142,7 @@ def _read(stream: BinaryIO, name: str) -> Judgments:
                 continue
             if len(cells) not in (3, 4):
                 columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
-                errors.add(number, f"{columns} where 3 or 4 are expected")
+                errors.add(number, f"the line has {columns}, but must have 3 or 4")
                 continue
             query, document, grade = cells[0], cells[-2], _grade(cells[-1])
             documents = grades.setdefault(query, {})

@@ -77,7 +77,7 @@ class Sentence(str):
 def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[int, str]]:
     """Return (line number, text) pairs of the texts that are not blank.
 
-    The line number of a text without one is its 1-based position.
+    A text without a line number gets its 1-based position as line number.
 
     Args:
         item_name: noun for a text in error messages, such as "sentence".
@@ -132,14 +132,15 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
     try:
         with path.open("rb") as stream:
             before = os.fstat(stream.fileno())
-            if before.st_size > MAX_BYTES:  # pipes have size 0, so their size is checked during reading
+            if before.st_size > MAX_BYTES:  # pipes report size 0, so the size is checked during reading
                 raise _too_large(path.name)
             yield stream, path.name
             if stat.S_ISREG(before.st_mode) and _version(os.fstat(stream.fileno())) != _version(before):
                 raise TextError(
-                    f"{path.name} was changed while it was read. Read it again when it is complete."
+                    f"{path.name} was changed while it was being read. Read the file again when it is "
+                    "complete."
                 )
-    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL
+    except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
 
@@ -160,10 +161,10 @@ def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
             yield unpacked, stem
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # an I/O error has nothing to do with the contents
+            raise  # an I/O error is not an error in the contents
         program = "gzip" if ending.lower() == "gz" else "zstd"
         raise TextError(
-            f"{name} cannot be decompressed: {error}. Compress it with {program} again."
+            f"{name} cannot be decompressed: {error}. Compress the file with {program} again."
         ) from None
 
 
@@ -172,8 +173,8 @@ def _decompressed(stream: BinaryIO, ending: str) -> AbstractContextManager[Binar
         return cast(AbstractContextManager[BinaryIO], gzip.open(stream))
     import pyarrow
 
-    # Use Arrow, which raises an error for a truncated file, unlike other Zstandard readers.
-    # It would close the stream, which belongs to the caller.
+    # Unlike other Zstandard readers, Arrow raises an error for a truncated file.
+    # Arrow would close the stream, which belongs to the caller.
     handle = SimpleNamespace(read=stream.read, close=lambda: None, closed=False)
     unpacked = pyarrow.CompressedInputStream(pyarrow.PythonFile(handle, "r"), "zstd")
     return cast(AbstractContextManager[BinaryIO], unpacked)
@@ -236,7 +237,7 @@ def _unpacked_sentences(
         cells = ((line, text.strip()) for line, text in enumerate(file_lines, 1))
     sentences = tuple(islice((Sentence(text, line) for line, text in cells if text), MAX_SENTENCES + 1))
     if not sentences:
-        raise EmptyTextError(f"{name} has no sentences. Write one per line.")
+        raise EmptyTextError(f"{name} has no sentences. Write one sentence per line.")
     return _limited(sentences, name)
 
 
@@ -248,7 +249,9 @@ def _limited(sentences: tuple[Sentence, ...], name: str) -> tuple[str, ...]:
 
 def _one_line(cell: str, name: str, line: int) -> str:
     if isinstance(cell, NonTextCell):
-        raise TextError(f"{name}, line {line:,}: the text is {cell}. Write a string in each object.")
+        raise TextError(
+            f"{name}, line {line:,}: the text is {cell}, but must be a string. Write a string in each object."
+        )
     return " ".join(lines(cell))
 
 
@@ -328,7 +331,10 @@ def lines_of(
         before, nul, _ = text.partition("\0")
         if nul:
             line += before.count("\n")
-            raise TextError(f"{name} is not a text file: line {line:,} has a NUL. Save it as UTF-8 text.")
+            raise TextError(
+                f"{name} is not a text file, because line {line:,} contains a NUL character. Save the "
+                "file as UTF-8 text."
+            )
         line += text.count("\n")
         if line > MAX_LINES:
             raise TextError(f"{name} has more than {MAX_LINES:,} lines. Split the file.")
@@ -352,12 +358,15 @@ def _decoded(stream: BinaryIO, name: str, errors: str, max_bytes: int) -> Iterat
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(name, max_bytes)
-        has_pending_return = bool(decoder.getstate()[1] & 1)  # a "\r" that may be the first half of "\r\n"
+        # whether the text may end with the first half of "\r\n"
+        has_pending_return = bool(decoder.getstate()[1] & 1)
         try:
             text = decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
             line += len(_LINE_END.findall("\r" * has_pending_return + error.object[: error.start].decode()))
-            raise TextError(f"{name} is not UTF-8: line {line:,} cannot be read. Save it as UTF-8.") from None
+            raise TextError(
+                f"{name} is not UTF-8, because line {line:,} cannot be decoded. Save the file as UTF-8."
+            ) from None
         line += text.count("\n")
         yield text
         if not chunk:
@@ -389,7 +398,7 @@ def table_of(
     rows = _rows(chain(start, file_lines), detect_separator(start[-1] if start else ""), name, keep_broken)
     header = next(rows, None)
     if header is None:
-        raise EmptyTextError(f"{name} is empty. Add a header and a sentence in each row.")
+        raise EmptyTextError(f"{name} is empty. Add a header, and write one sentence per row.")
     return [cell.strip() for cell in header[1]], rows
 
 
@@ -403,7 +412,7 @@ def _rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a table that are not blank, each with the number of its first line."""
     reader = csv_reader(file_lines, separator)
-    is_header = True  # a broken header is always an error
+    is_header = True  # a broken header is an error even if `keep_broken` is True
     while True:
         line = reader.line_num + 1
         problem, where, remedy, row = "", "", "", None
@@ -416,12 +425,12 @@ def _rows(
             return
         if row and separator == "\t" and any("\n" in cell and "\t" in cell for cell in row):
             # Many programs write TSV without quoting, so two quotation marks may not enclose a cell.
-            problem = f"a quotation mark in line {line:,} joins it with the next line"
-            remedy = 'Write each " as "" and the cell in quotation marks, or save the table as CSV.'
+            problem = f"a quotation mark in line {line:,} joins this line with the next line"
+            remedy = 'Write each " as "", and enclose the cell in quotation marks, or save the table as CSV.'
         if problem and (is_header or not keep_broken):
             raise TextError(f"{name} is a broken table: {where}{problem}. {remedy}")
         if problem:
-            if "not closed" in problem:  # the next line is not the start of a row
+            if "not closed" in problem:  # the row extends to the end of the file, so no further row follows
                 yield line, BrokenRow(f"{problem}; the row extends to the end of the file")
                 return
             is_long = reader.line_num > line
@@ -441,14 +450,15 @@ def find_column(header: Sequence[str], column: str | None, name: str) -> int:
         default = default_column(header)
         if default is None:
             raise SelectionError(
-                f"{name} has {len(header)} columns: {_list_columns(header)}. Name one of them."
+                f"{name} has {len(header)} columns: {_list_columns(header)}. Choose one of these columns."
             )
         return default
     matches = [index for index, name_in_header in enumerate(header) if name_in_header == column.strip()]
     if len(matches) != 1:
         problem = "several columns" if matches else "no column"
         raise SelectionError(
-            f"{name} has {problem} {column}; there are {_list_columns(header)}. Name one of them."
+            f"{name} has {problem} {column}. Its columns are {_list_columns(header)}. Choose one of "
+            "these columns."
         )
     return matches[0]
 

@@ -32,8 +32,8 @@ COLUMNS = {
 }
 """Kind of examples → the columns of its table. A table with the columns of triplets contains triplets."""
 _FORMAT_HELP = (
-    "Use a header with text_a,text_b,score or anchor,positive or anchor,positive,negative, and one row for "
-    "each example"
+    "Use a header with text_a,text_b,score or anchor,positive or anchor,positive,negative, and write "
+    "one row per example"
 )
 
 
@@ -125,7 +125,7 @@ def has_similarity_examples(file: str | Path) -> bool:
         try:
             header, _ = table_of(lines_of(stream, name), name)
         except TextError:
-            return False  # read_similarity_examples reports the error
+            return False  # `read_similarity_examples` reports this error
         return similarity_kind(header) is not None
 
 
@@ -141,7 +141,7 @@ def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
     names = [cell.casefold() for cell in header]
     duplicates = [column for column in COLUMNS[kind] if names.count(column) > 1]
     if duplicates:
-        raise TextError(f"{name} has several columns {duplicates[0]}. Keep one of them.")
+        raise TextError(f"{name} has several columns named {duplicates[0]}. Keep one of these columns.")
     columns = [names.index(column) for column in COLUMNS[kind]]
     errors, examples = ValidationErrors(name), []
     for line, row in rows:
@@ -164,11 +164,13 @@ def _parse_row(
     """Return the example in a row and "", or None and an error message."""
     if len(row) != len(header):
         size = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-        return None, f"{size} where the header has {len(header)}; quote texts that contain the separator"
+        return None, (
+            f"the row has {size}, but the header has {len(header)}; quote texts that contain the separator"
+        )
     for column in columns:
         if isinstance(row[column], NonTextCell):
             return None, f"{header[column]} is {row[column]}"
-    cells = [" ".join(lines(row[column])) for column in columns]  # line breaks become spaces
+    cells = [" ".join(lines(row[column])) for column in columns]  # replace line breaks with spaces
     empty = [header[column] for column, cell in zip(columns, cells, strict=True) if not cell]
     if empty:
         return None, f"{empty[0]} is empty"

@@ -53,7 +53,7 @@ def parse_integer(text: str) -> int:
         return int(text)
     except ValueError:
         digits, limit = len(text.lstrip("-")), sys.get_int_max_str_digits()
-        raise LongNumberError(f"a number has {digits:,} digits; at most {limit:,} are allowed") from None
+        raise LongNumberError(f"a number has {digits:,} digits, but at most {limit:,} are allowed") from None
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

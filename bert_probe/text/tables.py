@@ -19,8 +19,8 @@ Dataset = LabeledTexts | SimilarityExamples | Sequence[TaggedSentence] | Sequenc
 def to_file(rows: Dataset) -> bytes:
     """Return the content of a file that contains a dataset.
 
-    The format is JSON lines for documents, TSV for judgments, CSV for labeled texts and similarity examples,
-    CoNLL for tagged sentences, CoNLL-U for dependency trees, and one text per line for everything else.
+    Documents are written as JSON lines, judgments as TSV, labeled texts and similarity examples as CSV,
+    tagged sentences as CoNLL, and dependency trees as CoNLL-U. All other datasets have one text per line.
     Reading the file returns the same dataset, except for line numbers.
     """
     if isinstance(rows, Judgments):
@@ -67,7 +67,7 @@ def _conll_block(sentence: TaggedSentence | str) -> str:
 
 def _conllu_block(sentence: TaggedSentence | str) -> str:
     """Return a sentence in CoNLL-U format. A contracted token precedes its words, which share one span."""
-    assert isinstance(sentence, TaggedSentence)  # only tagged sentences have trees
+    assert isinstance(sentence, TaggedSentence)  # only tagged sentences can have trees
     metadata = {"text": sentence.text, **sentence.metadata}
     lines = [f"# {name} = {value}" for name, value in metadata.items()]
     span_counts = Counter(sentence.spans)

@@ -23,7 +23,7 @@ from conllu.exceptions import ParseException
 from bert_probe.errors import EmptyTextError, ShapeError, TextError
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.formats import CONLL, CONLLU, ValidationErrors, check_format
+from bert_probe.text.formats import CONLL, CONLLU, ValidationErrors, check_format, label_error
 from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, open_file, unpack
 from bert_probe.text.words import Unit, WordLens, truncate_text
 
@@ -67,7 +67,8 @@ class TaggedSentence:
         tree_lengths = {len(self.heads), len(self.relations)}
         if {len(self.tags), len(self.spans)} != {count} or tree_lengths not in ({0}, {count}):
             raise ShapeError(
-                f"{count} words need {count} tags and spans, and {count} heads and relations or none."
+                f"A sentence of {count} words needs {count} tags and spans, and either {count} heads and "
+                "relations or none."
             )
 
 
@@ -193,13 +194,16 @@ class _ConllReader:
         if len(columns) < 2 or not columns[-1]:
             faults.add(line, f"“{truncate_text(columns[0])}” has no tag in a column after the word")
             return False
+        if error := label_error(columns[-1]):
+            faults.add(line, error)
+            return False
         if not columns[0]:
-            faults.add(line, f"tag {truncate_text(columns[-1])} has no word in a column before it")
+            faults.add(line, f"the tag {truncate_text(columns[-1])} has no word in a preceding column")
             return False
         # Compare the numbers of columns: the second half of a word with a space must not be read as the tag.
         self._columns = self._columns or len(columns)
         if len(columns) != self._columns:
-            faults.add(line, f"{len(columns)} columns, but previous lines have {self._columns}")
+            faults.add(line, f"the line has {len(columns)} columns, but previous lines have {self._columns}")
             return False
         return True
 
@@ -240,7 +244,7 @@ class _ConlluReader:
                 _read_comment(text, parsed.metadata)
             else:
                 self._word(line, text, parsed, faults)
-            if faults.count > previous_count:  # after an error, all word numbers would be wrong
+            if faults.count > previous_count:  # after an error, all further word numbers are wrong
                 return None
         words = parsed.words
         self._check_tree(words, faults)
@@ -262,7 +266,7 @@ class _ConlluReader:
     def _word(self, line: int, text: str, parsed: _SentenceLines, faults: ValidationErrors) -> None:
         columns = text.split("\t")
         if len(columns) != _COLUMNS:
-            faults.add(line, f"{len(columns)} columns separated by tabs, but CoNLL-U has {_COLUMNS}")
+            faults.add(line, f"the line has {len(columns)} tab-separated columns, but CoNLL-U has {_COLUMNS}")
             return
         number = head = None
         with suppress(ParseException, ValueError):  # int() raises ValueError for too many digits
@@ -280,10 +284,13 @@ class _ConlluReader:
                 parsed.contracted.append((number[0] - 1, number[2] - number[0] + 1, form, space))
             return
         if number != len(parsed.words) + 1:
-            faults.add(line, f"word {number}, but word {len(parsed.words) + 1} was expected")
+            faults.add(line, f"the line has word {number}, but word {len(parsed.words) + 1} was expected")
             return
         if not form.strip() or not tag.strip():
-            faults.add(line, "a word without a form or without a tag; write _ for a missing value")
+            faults.add(line, "a word has no form or no tag; write _ for a missing value")
+            return
+        if error := label_error(tag) or label_error(relation):
+            faults.add(line, error)
             return
         parsed.words.append(_WordLine(line, form, tag, head, relation, space))
 
@@ -293,11 +300,11 @@ class _ConlluReader:
         previous_count = faults.count
         for number, word in enumerate(words, 1):
             if word.head is None:
-                faults.add(word.line, "no head, but other words of the sentence have one")
+                faults.add(word.line, "the word has no head, but other words of the sentence have one")
             elif not 0 <= word.head <= len(words):
-                faults.add(word.line, f"head {word.head}, but the sentence has {len(words)} words")
+                faults.add(word.line, f"the head is {word.head}, but the sentence has {len(words)} words")
             elif word.head == number:
-                faults.add(word.line, "a word that is its own head")
+                faults.add(word.line, "a word is its own head")
         if faults.count == previous_count:
             cyclic = _find_cycle([word.head or 0 for word in words])
             if cyclic is not None:
@@ -334,7 +341,7 @@ def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int],
         for start, count, form, space in parsed.contracted
         if start + count <= len(words)
     }
-    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, whether a space follows)
+    tokens: list[tuple[int, str, bool]] = []  # (number of words, form, whether a space follows) of each token
     index = 0
     while index < len(words):
         token = contracted.get(index, (1, words[index].form, words[index].space))

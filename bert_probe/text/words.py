@@ -93,7 +93,7 @@ class WordLens:
         """
         length = sum(len(unit.positions) for unit in self.units)
         if weights.shape[-2:] != (length, length):
-            raise ShapeError(f"weights has shape {weights.shape}, but must be [..., {length}, {length}].")
+            raise ShapeError(f"weights must have shape [..., {length}, {length}], not {weights.shape}.")
         merged = self._sum_tokens(self.merge_keys(weights), axis=-2)
         merged /= self._sizes[:, None]
         return merged
@@ -125,7 +125,7 @@ class WordLens:
         """
         length = sum(len(unit.positions) for unit in self.units)
         if vectors.ndim != 2 or len(vectors) != length:
-            raise ShapeError(f"vectors has shape {vectors.shape}, but must be [{length}, hidden].")
+            raise ShapeError(f"vectors must have shape [{length}, hidden], not {vectors.shape}.")
         mean: Array = np.add.reduceat(vectors, self._starts, axis=0) / self._sizes[:, None]
         return mean
 
@@ -204,7 +204,7 @@ def find_token(trace: Trace, name: str) -> Token:
     if len(unit.positions) > 1:
         listed = ", ".join(f"{trace.tokens[position].display} ({position})" for position in unit.positions)
         raise SelectionError(
-            f"{unit} has {len(unit.positions)} tokens: {listed}. Choose one by its position."
+            f"{unit} has {len(unit.positions)} tokens: {listed}. Choose one of these tokens by its position."
         )
     return trace.tokens[unit.position]
 

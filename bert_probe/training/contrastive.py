@@ -32,13 +32,14 @@ from bert_probe.training.schedule import BatchOrder
 AUTO, NEGATIVES, TRIPLET, COSENT, COSINE = "auto", "in-batch-negatives", "triplet", "cosent", "cosine"
 
 LOSSES = {
-    AUTO: "Default: cosent for scored pairs, in-batch-negatives for pairs and triplets.",
-    NEGATIVES: "Cross-entropy of each anchor's similar text among all texts of the batch "
+    AUTO: "The default is cosent for scored pairs, and in-batch-negatives for pairs and triplets.",
+    NEGATIVES: "Cross-entropy of the similar text of each anchor among all texts of the batch "
     "(MultipleNegativesRankingLoss, InfoNCE; van den Oord et al. 2018).",
-    TRIPLET: "Euclidean distance to the similar text plus a margin minus that to the dissimilar text "
-    "(TripletLoss; Schroff et al. 2015).",
-    COSENT: "Order of the cosines compared with the order of the scores (CoSENTLoss).",
-    COSINE: "Squared difference of cosine and score, which must be between −1 and 1 (CosineSimilarityLoss).",
+    TRIPLET: "Euclidean distance to the similar text, plus a margin, minus the distance to the dissimilar "
+    "text (TripletLoss; Schroff et al. 2015).",
+    COSENT: "Ranking loss that compares the order of the cosines with the order of the scores (CoSENTLoss).",
+    COSINE: "Squared difference between the cosine and the score, which must be between −1 and 1 "
+    "(CosineSimilarityLoss).",
 }
 """Losses of similarity training → their meaning."""
 
@@ -123,7 +124,7 @@ class SimilarityObjective(Objective):
         losses = _LOSSES_OF_KIND[data.kind]
         if loss not in (AUTO, *losses):
             raise SelectionError(
-                f"The loss {loss} does not fit {data.kind}. Choose {' or '.join(losses)} (--loss)."
+                f"The loss {loss} cannot be used with {data.kind}. Choose {' or '.join(losses)} (--loss)."
             )
         self.loss_name = losses[0] if loss == AUTO else loss
         self.measure = _MEASURES[data.kind]
@@ -133,8 +134,9 @@ class SimilarityObjective(Objective):
         scores = [row.score for row in data.rows if row.score is not None]
         if self.loss_name == COSINE and not all(-1 <= score <= 1 for score in scores):
             raise TextError(
-                f"The scores are from {min(scores):g} to {max(scores):g}, but the loss {COSINE} needs scores "
-                f"between −1 and 1. Divide them by the highest possible score, or choose the loss {COSENT}."
+                f"The scores are from {min(scores):g} to {max(scores):g}, but the loss {COSINE} needs "
+                "scores between −1 and 1. Divide the scores by the highest possible score, or choose "
+                f"the loss {COSENT}."
             )
 
     def examples(
@@ -230,7 +232,7 @@ def recall_at_1(anchors: Array, positives: Array) -> float:
 
 
 class DistinctBatches:
-    """Random batches that avoid the same text in two examples, as far as possible.
+    """Random batches in which, as far as possible, no text occurs in two examples.
 
     With in-batch negatives, a text that occurs twice in a batch would be its own negative.
     """
@@ -273,7 +275,7 @@ def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
     model = checkpoint.sentence_model
     assert model is not None
     reason = "is a SparseEncoder" if model.is_sparse else "has a Router" if model.routes else ""
-    reason = reason or ("" if checkpoint.pads else "cannot read texts of different lengths together")
+    reason = reason or ("" if checkpoint.pads else "cannot batch texts of different lengths")
     if reason:
         raise UnavailableError(
             f"The sentence vectors of {checkpoint.description.name} cannot be trained, because it {reason}. "
@@ -344,7 +346,7 @@ def trained_sentence_model(original: SentenceModel, embedder: SentenceEmbedder) 
 
 
 def _with_digest(module: SentenceModule) -> SentenceModule:
-    """Set a module's SHA-256 to that of the weight file that `write_sentence_model` writes."""
+    """Set a module's SHA-256 to the digest of the weight file that `write_sentence_model` writes."""
     if not module.sha256:
         return module
     weights = {name: tensor.contiguous() for name, tensor in module.network.state_dict().items()}

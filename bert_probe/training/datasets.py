@@ -102,7 +102,8 @@ def build_dataset(
         )
     if held_out is not None and _type(held_out) is not data_type:
         raise SubjectError(
-            "The held-out data have another type than the training data. Read both with the same function."
+            "The held-out data and the training data have different types. Read both files with the "
+            "same function."
         )
     if loss != AUTO and data_type is not SimilarityExamples:
         raise SelectionError(f"The loss {loss} applies to similarity examples only. Omit the loss.")
@@ -184,7 +185,10 @@ def _from_tagged_sentences(
         if (example.target != IGNORE_INDEX).sum() < len(sentence.words) and not example.inputs.dropped
     ]
     notes = (
-        [f"Words that share a token, or have none, are ignored: {format_lines(incomplete)}."]
+        [
+            "Words that share a token with another word, or have no token, are ignored: "
+            f"{format_lines(incomplete)}."
+        ]
         if incomplete
         else []
     )
@@ -215,8 +219,8 @@ def _from_similarity_examples(
     """Return a dataset of similarity examples; examples with the same first text stay in the same split."""
     if held_out is not None and held_out.kind != data.kind:
         raise TextError(
-            f"The held-out data are {held_out.kind}, the training data {data.kind}. Use files with the same "
-            "columns."
+            f"The held-out data are {held_out.kind}, but the training data are {data.kind}. Use files "
+            "with the same columns."
         )
     objective = SimilarityObjective(checkpoint, data, loss)
     train, evaluation = _split_or_given(
@@ -265,8 +269,8 @@ def _from_lines(
         token, share = objective.most_frequent_token(train_examples, held_out_examples)
         name = checkpoint.tokenizer.convert_ids_to_tokens(token)
         notes.append(
-            f"Always predicting “{name}”, the most frequent token, would be correct in {share:.1%} of all "
-            "cases."
+            f"Always predicting “{name}”, the most frequent token, would be correct for {share:.1%} of "
+            "the masked tokens."
         )
     return Dataset(
         objective,
@@ -301,10 +305,10 @@ def _check_split(
     key: Callable[[T], Hashable],
     labels: Sequence[Hashable] = (),
 ) -> None:
-    """Raise an error if a split has no training rows, or no held-out rows although a share is held out."""
+    """Raise an error if there are no training rows, or no held-out rows although a share is held out."""
     if train and (evaluation or not share):
         return
-    count, remedy = len(data), "or hold out another file (--held-out FILE)"
+    count, remedy = len(data), "or pass another file for evaluation (--held-out FILE)"
     if count > 1 and len({key(row) for row in data}) == 1:
         raise TextError(
             f"All {count:,} texts are identical, so no texts can be held out. Use different texts, {remedy}."
@@ -326,7 +330,7 @@ def _truncation_notes(examples: Sequence[TrainingExample]) -> list[str]:
 
 
 def _digest(texts: Iterable[Any]) -> str:
-    """Return the SHA-256 digest of texts, each written as a line of JSON, or "" if there are no texts."""
+    """Return the SHA-256 digest of texts, each serialized as a line of JSON; "" if there are no texts."""
     lines = "".join(f"{json.dumps(text)}\n" for text in texts)
     return hashlib.sha256(lines.encode()).hexdigest() if lines else ""
 
@@ -377,7 +381,7 @@ def split(
         target = round(share * sum(map(len, stratum_groups))) if share else 0
         target = max(target, 1) if share else 0
         count = 0
-        for group in random.permutation(len(stratum_groups))[:-1]:  # at least one group remains for training
+        for group in random.permutation(len(stratum_groups))[:-1]:  # keep at least one group for training
             if count >= target:
                 break
             held_out.update(stratum_groups[group])
@@ -421,7 +425,7 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
         return
     if held_out.kind != data.kind:
         raise TextError(
-            f"The held-out texts have {LABEL_DESCRIPTIONS[held_out.kind]}, the training texts "
+            f"The held-out texts have {LABEL_DESCRIPTIONS[held_out.kind]}, but the training texts have "
             f"{LABEL_DESCRIPTIONS[data.kind]}. Use files with the same type of labels."
         )
     check_labels(data.labels, held_out.labels, "texts")
@@ -441,7 +445,7 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
     """Check that all held-out labels occur in the training data.
 
     Args:
-        units: what is labeled, for error messages: "texts" or "words".
+        units: noun for the labeled units in error messages: "texts" or "words".
 
     Raises:
         TextError: a held-out label does not occur in the training data.
@@ -449,9 +453,9 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
     unknown = sorted({*held_out_labels} - {*labels})
     if unknown:
         raise TextError(
-            f"The held-out {units} have labels that the training data lack: {_format_names(unknown)}. Add "
-            f"{units} "
-            "with these labels to the training data, or remove them from the held-out data."
+            f"The held-out {units} have labels that do not occur in the training data: "
+            f"{_format_names(unknown)}. Add {units} with these labels to the training data, or remove "
+            f"these {units} from the held-out data."
         )
 
 
@@ -472,7 +476,8 @@ def split_notes(
         singletons = sorted(str(label) for label, count in counts.items() if count == 1)
         if singletons:
             notes.append(
-                f"Labels with a single text, which cannot be in both splits: {_format_names(singletons)}."
+                "Some labels have a single text, which cannot be in both splits: "
+                f"{_format_names(singletons)}."
             )
         lookalikes = _lookalikes(data.labels)
         if lookalikes:
@@ -481,8 +486,8 @@ def split_notes(
         largest_count = max(counts.values())
         if largest_count >= 10 * smallest_count and smallest_count > 1:
             notes.append(
-                f"The labels are imbalanced: the rarest has {smallest_count:,} texts, the most frequent "
-                f"{largest_count:,}."
+                f"The labels are imbalanced: the rarest label has {smallest_count:,} texts, the most "
+                f"frequent label {largest_count:,}."
             )
     labels_by_text: dict[Hashable, set[Hashable]] = defaultdict(set)
     for row in data.rows:

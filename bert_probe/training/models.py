@@ -1,6 +1,4 @@
-"""Models for training: build them from a checkpoint and a task, select and count the parameters that training
-updates, estimate the memory, add low-rank adapters (LoRA), and turn trained models into checkpoints.
-"""
+"""Models for training: creation, trainable parameters, memory, LoRA, and conversion to checkpoints."""
 
 from __future__ import annotations
 
@@ -155,10 +153,10 @@ def to_checkpoint(
 HEAD, ALL, LORA, TOP = "head", "all", "lora", "top"
 
 UPDATES: Mapping[str, str] = {
-    HEAD: "The head only. The encoder is frozen, so its vectors are computed only once.",
-    TOP: "The last K layers and the head.",
-    ALL: "All parameters, including the embeddings.",
-    LORA: "The head, and low-rank updates of the matrices in all layers (Hu et al. 2022).",
+    HEAD: "Train only the head. The encoder is frozen, so its vectors are computed only once.",
+    TOP: "Train the last K layers and the head.",
+    ALL: "Train all parameters, including the embeddings.",
+    LORA: "Train the head, and low-rank updates of the matrices in all layers (Hu et al. 2022).",
 }
 """Update scopes; "top" is written with its number of layers, as in "top:2"."""
 
@@ -190,7 +188,8 @@ def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Mod
         if isinstance(module, torch.nn.ModuleList) and len(module) == count:
             return name, list(module)
     raise UnavailableError(
-        f"{type(network).__name__} has no list of separate layers. Choose head or all instead."
+        f"{type(network).__name__} has no list of separate layers, so its last layers cannot be "
+        "selected. Choose head or all instead."
     )
 
 
@@ -209,7 +208,7 @@ def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
 
 
 def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that an update scope trains, by name; for lora, only those of the task head.
+    """Return the parameters that an update scope trains, by name; for lora, only the task head's.
 
     Raises:
         SelectionError: the update scope has more layers than the model.
@@ -222,7 +221,7 @@ def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parame
         count = int(update.partition(":")[2])
         name, layers = encoder_layers(full_model.base_model)
         if count > len(layers):
-            raise SelectionError(f"{update} has more layers than this model, which has {len(layers)}.")
+            raise SelectionError(f"{update} selects more layers than this model has ({len(layers)}).")
         prefixes = [
             f"{full_model.base_model_prefix}.{name}.{index}." for index in range(len(layers))[-count:]
         ]
@@ -380,7 +379,7 @@ class LoraAdapter:
 
     Attributes:
         config: the peft configuration.
-        parts: peft's tensor names → tensors of the adapter.
+        parts: tensors of the adapter, by peft's tensor names.
     """
 
     config: Any

@@ -75,8 +75,8 @@ def check_space(target_folder: Path, size: int) -> None:
         free = shutil.disk_usage(_target(target_folder).parent).free
     if free < size:
         raise ExportError(
-            f"{target_folder} needs about {format_bytes(size)}, but only {format_bytes(free)} are free on "
-            "its disk. Free some space, or choose another folder."
+            f"{target_folder} needs about {format_bytes(size)}, but only {format_bytes(free)} are free "
+            "on the disk. Free some space, or choose another folder."
         )
 
 
@@ -84,15 +84,16 @@ def _target(target_folder: Path) -> Path:
     """Return the path of a folder with all symbolic links resolved."""
     real = Path(os.path.realpath(target_folder))
     with suppress(FileNotFoundError):
-        os.lstat(real)  # raises if the name is too long or a parent is a file
+        os.lstat(real)  # raises an error if the name is too long or a parent is a file
     if real.is_symlink():
-        raise ExportError(f"{target_folder} is a link in a loop. Remove it, or choose another name.")
+        raise ExportError(
+            f"{target_folder} is a symbolic link that forms a loop. Remove the link, or choose another name."
+        )
     try:
         str(real).encode()
     except UnicodeEncodeError:
         raise ExportError(
-            f"{target_folder} is not UTF-8, and models cannot be saved under such a path. Choose another "
-            "place."
+            f"The path {target_folder} is not UTF-8, so models cannot be saved there. Choose another path."
         ) from None
     return real
 
@@ -100,11 +101,11 @@ def _target(target_folder: Path) -> Path:
 def _check_parent(target_folder: Path, real: Path) -> None:
     parent = real.parent
     if not parent.is_dir():
-        raise ExportError(f"There is no folder {parent}. Create it, or choose another place.")
+        raise ExportError(f"There is no folder {parent}. Create this folder, or choose another path.")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise ExportError(f"{parent} is not writable. Choose another place.")
-    if os.path.ismount(real):  # a mount point cannot be renamed
-        raise ExportError(f"{target_folder} is a mount point. Choose a folder in it.")
+        raise ExportError(f"{parent} is not writable. Choose another path.")
+    if os.path.ismount(real):  # a mount point cannot be renamed, so it cannot be replaced
+        raise ExportError(f"{target_folder} is a mount point. Choose a folder inside the mount point.")
 
 
 def _check_replaceable(target_folder: Path, real: Path, replaces: bool) -> None:
@@ -147,7 +148,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
             if name in files or name == HISTORY_FILE:
                 results.append(path)
     if not files:  # HISTORY_FILE is missing or lists no files
-        raise _not_replaced(target_folder, f"{HISTORY_FILE} does not list the files of a model")
+        raise _not_replaced(target_folder, f"{HISTORY_FILE} does not contain the list of the model's files")
     return results
 
 
@@ -164,7 +165,7 @@ def _raise(error: OSError) -> None:
 
 
 def _sealed(folder: Path) -> dict[str, str]:
-    """Return file name → SHA-256 as listed in a folder's `HISTORY_FILE`; {} if the list is invalid."""
+    """Return the SHA-256 digests in a folder's `HISTORY_FILE`, by file name; {} if the list is invalid."""
     try:
         files = read_json(folder / HISTORY_FILE)["files"]
     except (CheckpointError, OSError, KeyError, TypeError):
@@ -195,12 +196,16 @@ def find_leftovers(target_folder: Path) -> list[str]:
         for path in sorted(real.parent.glob(f"{_escaped(_prefix(real))}.*")):
             if path.suffix == _PART:
                 results.append(
-                    f"{path} is incomplete, because the process that wrote it was ended. Delete it."
+                    f"{path} is incomplete, because the process that wrote this folder was ended. Delete "
+                    "the folder."
                 )
             elif path.suffix == _OLD and target_folder.exists():
-                results.append(f"{path} is the previous content of {target_folder}. Delete it.")
+                results.append(f"{path} is the previous content of {target_folder}. Delete this folder.")
             elif path.suffix == _OLD:
-                results.append(f"{path} is the original content of {target_folder}. Rename it back.")
+                results.append(
+                    f"{path} is the original content of {target_folder}. Rename the folder to its "
+                    "original name."
+                )
     return results
 
 
@@ -225,9 +230,9 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
         replaces: whether an existing folder may be replaced.
 
     Raises:
-        ExportError: the folder cannot be written; an existing folder is unchanged. If the new folder is
-            complete but cannot be moved to its path, for example because another program has written to that
-            path, the new folder remains next to the path, and the message names it.
+        ExportError: the folder cannot be written; an existing folder is unchanged. If only the last
+            step, moving the complete folder to its path, fails, the folder remains next to the path, and the
+            message names the folder.
     """
     with _locked(target_folder, replaces, reserve=False) as real, _system_errors(target_folder):
         token = secrets.token_hex(6)
@@ -251,7 +256,7 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
 def _publish(part: Path, old: Path, target_folder: Path, real: Path, replaces: bool) -> None:
     """Move a complete folder to its path. First rename an existing folder, then check and delete it."""
     if not replaces or not real.is_dir() or not any(real.iterdir()):
-        part.replace(real)  # fails if the path exists and is not an empty folder
+        part.replace(real)  # this raises an error if the path exists and is not an empty folder
         return
     real.replace(old)
     try:
@@ -308,7 +313,7 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
                 for path in sorted(folder.rglob("*")):
                     packed.write(path, path.relative_to(above))
                     if path.is_file():
-                        path.unlink()  # frees disk space for the rest of the zip
+                        path.unlink()  # free disk space for the remaining files
     except (OSError, ValueError, SafetensorError) as error:
         raise ExportError(
             f"The ZIP file cannot be written: {_reason(error)}. Save the model in a folder."
@@ -336,12 +341,13 @@ def _system_errors(target_folder: Path) -> Iterator[None]:
     """Convert errors from the operating system and safetensors to an ExportError that names the folder."""
     try:
         yield
-    except (OSError, ValueError, SafetensorError) as error:  # ValueError if the name contains a NUL
+    except (OSError, ValueError, SafetensorError) as error:
+        # ValueError is raised if the name contains a NUL.
         raise _refused(target_folder, error) from None
 
 
 def _refused(target_folder: Path, error: Exception) -> ExportError:
-    return ExportError(f"{target_folder} cannot be written: {_reason(error)}. Choose another place.")
+    return ExportError(f"{target_folder} cannot be written: {_reason(error)}. Choose another path.")
 
 
 def _reason(error: Exception) -> str:

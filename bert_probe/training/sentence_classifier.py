@@ -38,9 +38,11 @@ from bert_probe.training.training_loop import STOPPED, EvaluationPoint, OnEvalua
 AUTO, SENTENCE, CLS = "auto", "sentence", "cls"
 
 HEADS = {
-    AUTO: "sentence where the checkpoint declares its pooling and only the head is trained; otherwise cls.",
+    AUTO: "The default is sentence if the checkpoint declares its pooling and only the head is trained; "
+    "otherwise cls.",
     SENTENCE: "A linear head on the model's own sentence vector, fitted with scikit-learn.",
-    CLS: "The head of transformers' class for the task, for most families on the vector of [CLS].",
+    CLS: "The head of the transformers class for the task, which for most model families reads the "
+    "vector of [CLS].",
 }
 """Heads of text classification → what they read."""
 
@@ -54,7 +56,7 @@ _MAX_ITERATIONS = 1_000
 
 
 def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
-    """Return why no head on the sentence vector can be trained on these data, as a clause; "" if one can."""
+    """Return why these data cannot train a head on the sentence vector, as a clause; "" if they can."""
     if not isinstance(data, LabeledTexts):
         return "it classifies texts, not words or masks"
     if any(row.pair is not None for row in data.rows):
@@ -65,7 +67,7 @@ def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
     network = type(checkpoint.model).__name__
     names = MODEL_MAPPING_NAMES.get(checkpoint.description.family, "")
     if not problem and network not in ([names] if isinstance(names, str) else names):
-        problem = f"its encoder ({network}) is a part of a larger model"
+        problem = f"its encoder ({network}) is part of a larger model"
     return problem
 
 
@@ -74,8 +76,8 @@ class SentenceHead:
     """A fitted head on the sentence vector, with the evaluations for all values of C.
 
     Attributes:
-        weights: [label, size].
-        bias: [label].
+        weights: weights of the head, [label, size].
+        bias: bias of the head, [label].
         history: one evaluation for each value of C.
         best: the evaluation of this head.
         ended: `STOPPED` if the user stopped the training; "" otherwise.
@@ -165,7 +167,8 @@ def select_penalty(penalties: Sequence[float], scores: Array) -> int:
     """
     if not scores.shape[1]:
         return 0
-    differences = scores[scores.mean(axis=1).argmax()] - scores  # from the best mean, [C, text]
+    # Differences from the scores of the C with the highest mean, [C, text].
+    differences = scores[scores.mean(axis=1).argmax()] - scores
     errors = differences.std(axis=1) / math.sqrt(scores.shape[1])
     candidates = np.flatnonzero(differences.mean(axis=1) <= errors)
     return min(candidates.tolist(), key=lambda index: abs(math.log(penalties[index] / DEFAULT_PENALTY)))
@@ -175,11 +178,13 @@ def _notes(unfinished: Sequence[str], held_out: Sequence[Any]) -> list[str]:
     notes = []
     if unfinished:
         notes.append(
-            f"scikit-learn reached its limit of {_MAX_ITERATIONS:,} iterations for C = "
+            f"The fit did not converge within the limit of {_MAX_ITERATIONS:,} iterations for C = "
             f"{', '.join(unfinished)}."
         )
     if not held_out:
-        notes.append(f"No texts are held out, so C was not selected; it is {DEFAULT_PENALTY:g}.")
+        notes.append(
+            f"No texts are held out, so C was not selected; the default, {DEFAULT_PENALTY:g}, is used."
+        )
     return notes
 
 
@@ -207,7 +212,8 @@ def _fit_classes(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
 def _fit_multilabel(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
     """Fit one logistic regression per label.
 
-    If all texts or no texts have a label, its logit is constant: the log odds after adding 0.5 to both
+    If all texts or no texts have a label, the label's logit is constant: the log odds after adding 0.5 to
+    both
         counts.
     """
     fits = []

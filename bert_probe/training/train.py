@@ -102,7 +102,7 @@ class Train(Question):
 
     inputs = Files({"data": FileInput(), "held_out": FileInput("--held-out", is_required=False)})
 
-    update: str = param(UpdateScope(), default=HEAD, about=f"Parameters to update.  [default: {HEAD}]")
+    update: str = param(UpdateScope(), default=HEAD, about=f"Parameters to train.  [default: {HEAD}]")
     epochs: int | None = param(
         Optional(Number(1, 10_000)), default=None, about="Number of epochs (passes over the data)."
     )
@@ -122,10 +122,13 @@ class Train(Question):
         Choice(HEADS),
         default=AUTO,
         key="train_head",
-        about="Head for text classification: on the model's own sentence vector, or on [CLS].",
+        about="Input of the head for text classification: the model's own sentence vector, or the vector "
+        "of [CLS].",
     )
 
-    loss: str = param(Choice(LOSSES), default=AUTO, about="Loss of similarity training.")
+    loss: str = param(
+        Choice(LOSSES), default=AUTO, about="Loss function for training on similarity examples."
+    )
 
     def plan(self, checkpoint: Checkpoint, data: Any, held_out: Any = None) -> TrainingPlan:
         """Prepare the training: encode the texts, and estimate the number of steps and the memory.
@@ -184,7 +187,7 @@ class Train(Question):
             epochs=self.epochs or defaults.epochs,
             rate=defaults.rate if self.rate is None else self.rate,
         )
-        assert resolved.epochs is not None  # `replace` above has filled in the default
+        assert resolved.epochs is not None  # not None, because `replace` above has filled in the default
         assert resolved.rate is not None
         # A linear head is trained on precomputed vectors, which need no padding.
         has_linear_head = _trains_linear_head(self.update, objective)
@@ -222,7 +225,7 @@ class Train(Question):
         """
         problem = sentence_head_problem(checkpoint, data)
         if not problem and self.update != HEAD:
-            problem = f"it is trained alone (--update {HEAD}), not with --update {self.update}"
+            problem = f"only this head can be trained (--update {HEAD}), not --update {self.update}"
         if self.head == SENTENCE and problem:
             raise SelectionError(
                 f"{checkpoint.description.name} does not support a head on its sentence vector: {problem}. "
@@ -334,12 +337,12 @@ class TrainingPlan:
 
     def __str__(self) -> str:
         training, held_out = len(self.material.training), len(self.material.held_out)
-        texts = f"{training:,} texts for training, {held_out:,} held out."
+        texts = f"{training:,} texts are used for training, and {held_out:,} are held out."
         memory = f"Training needs about {format_bytes(self.memory)} of memory."
         if self.head == SENTENCE:
             return (
                 f"{texts} A linear head with {self.trainable:,} parameters is fitted to the model's own "
-                f"sentence vectors, for {self.pace.steps} strengths of its L2 penalty. {memory}"
+                f"sentence vectors, for {self.pace.steps} strengths of the L2 penalty. {memory}"
             )
         return (
             f"{texts} {self.trainable:,} of "
@@ -397,7 +400,7 @@ class TrainingPlan:
                     else to_checkpoint(full_model, self.checkpoint.tokenizer, f"{name}, fine-tuned", history)
                 )
         sentence_model = checkpoint.sentence_model or self.checkpoint.sentence_model
-        assert run.best is not None  # before the first evaluation, `Cancelled` propagates
+        assert run.best is not None  # not None, because `Cancelled` propagates before the first evaluation
         return TrainingResult(
             self.question,
             InputRecord(self.checkpoint.provenance(), (), self.material.about),
@@ -498,7 +501,7 @@ def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
     if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
         note = "has no masked-language-modeling head. Training a new head needs many texts"
         return [f"{checkpoint.description.name} {note}."] if objective.task == FILL_MASK else []
-    return [f"{checkpoint.description.name} has a head for this task; training continues from it."]
+    return [f"{checkpoint.description.name} has a head for this task. Training continues from this head."]
 
 
 def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[str]:
@@ -509,8 +512,8 @@ def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[st
     assert loop.best is not None
     if not loop.best.step:
         return [
-            "No evaluation was better than with the original weights, so the model keeps the original "
-            "weights."
+            "No evaluation was better than the evaluation of the original weights, so the model keeps "
+            "the original weights."
         ]
     if not loop.ended:
         return []
@@ -521,15 +524,15 @@ def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[st
         DIVERGED: "The training ended because the loss was not finite; choose a lower learning rate",
     }[loop.ended]
     return [
-        f"{reason}. The weights are those of step {loop.best.step:,}; {done:,} of {schedule.steps:,} steps "
-        "were done."
+        f"{reason}. The model has the weights of step {loop.best.step:,}; {done:,} of {schedule.steps:,} "
+        "steps were completed."
     ]
 
 
 _CLS_NOTE = (
-    f"--head {CLS} trains the head of transformers' class, so that the model opens with transformers alone. "
-    "On three datasets with the built-in model, it was 3 to 8 percentage points less accurate than the "
-    f"default, --head {SENTENCE}."
+    f"--head {CLS} trains the head of the transformers class, so that transformers alone can open the "
+    "model. On three datasets with the built-in model, this head was 3 to 8 percentage points less "
+    f"accurate than the default, --head {SENTENCE}."
 )
 
 _turn = threading.Lock()

@@ -1,4 +1,4 @@
-"""Training loops: with the transformers Trainer, or of only the task head on frozen encoder outputs."""
+"""Training loops: the transformers Trainer, and a loop that trains only the task head on frozen features."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ class LinearHead:
         if self._pooler is not None and pooled is not None:
             try:
                 self._runs_pooler = _almost_equal(self._pooler(states), pooled)
-            except (RuntimeError, TypeError, IndexError):  # some poolers take other inputs
+            except (RuntimeError, TypeError, IndexError):  # Some poolers need other inputs.
                 self._runs_pooler = False
         logits = self._answer(states, mask, pooled)
         if self._objective.of_tokens:
@@ -346,7 +346,7 @@ class LinearHead:
                 raise UnavailableError(
                     f"The head of {type(self._whole).__name__} depends on more than each token's own "
                     "vector, so "
-                    "it cannot be trained separately. Update the last layers too, for example top:1."
+                    "it cannot be trained separately. Train the last layers as well, for example with top:1."
                 )
             return _read_all
         mask_of_one = torch.ones_like(mask[:, :1])
@@ -423,7 +423,7 @@ def train_model(
     """Train a model until the training loop ends. Only parameters that require gradients change."""
     device = next(full_model.parameters()).device
     settings = TrainingArguments(
-        output_dir=tempfile.gettempdir(),  # required, but nothing is saved
+        output_dir=tempfile.gettempdir(),  # a required argument, although nothing is saved
         num_train_epochs=schedule.epochs,
         per_device_train_batch_size=schedule.batch,
         seed=seed % 2**32,

@@ -30,7 +30,7 @@ DEFAULT_HELD_OUT = 0.2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Result):
-    """The result of a training run: the trained checkpoint, and how it was trained.
+    """The result of a training run: the trained checkpoint, and a record of the training.
 
     Attributes:
         question: the question, with the number of epochs and the learning rate of this run.
@@ -72,7 +72,7 @@ class TrainingResult(Result):
 
     def __post_init__(self) -> None:
         if self.best not in self.history:
-            raise ShapeError("The best evaluation must be part of the history.")
+            raise ShapeError("best must be one of the evaluations in history.")
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -226,7 +226,7 @@ class Usage:
 def transformers_usage(task: str) -> Usage:
     """Return instructions for a model with a transformers task head."""
     lines = (
-        "Fine-tuned with BERT Probe. Open it with transformers or BERT Probe:",
+        "This model was fine-tuned with BERT Probe. Open the model with transformers or BERT Probe:",
         "",
         "```python",
         "import transformers",
@@ -240,7 +240,7 @@ def transformers_usage(task: str) -> Usage:
 EMBEDDER_USAGE = Usage(
     "sentence-transformers",
     (
-        "Fine-tuned with BERT Probe. Open it with sentence-transformers or BERT Probe:",
+        "This model was fine-tuned with BERT Probe. Open the model with sentence-transformers or BERT Probe:",
         "",
         "```python",
         "import sentence_transformers",
@@ -275,16 +275,16 @@ _OUTPUTS = {
 SENTENCE_USAGE = Usage(
     "sentence-transformers",
     (
-        "A linear head on the sentence vector of the base model, fitted with BERT Probe. Open it with BERT "
-        "Probe, or print the probability of each label with sentence-transformers:",
+        "A linear head on the sentence vector of the base model, fitted with BERT Probe. Open the model "
+        "with BERT Probe, or print the probability of each label with sentence-transformers:",
         "",
         "```sh",
         f'python {SCRIPT_FILE} "a text" "another text"',
         "```",
         "",
-        "sentence-transformers opens the folder as a model with the sentence vectors of the base model, and "
-        "transformers opens the encoder. A transformers pipeline for text-classification does not find the "
-        f"head, which is in {HEAD_FOLDER}.",
+        "sentence-transformers opens the folder as a model with the sentence vectors of the base model, "
+        "and transformers opens the encoder. A text-classification pipeline of transformers cannot load "
+        f"the head, which is in {HEAD_FOLDER}.",
     ),
 )
 

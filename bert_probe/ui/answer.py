@@ -1,4 +1,4 @@
-"""The Answer page: the predictions of the model's output head for a text."""
+"""The Answer page: the predictions of the model's task head for a text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from bert_probe.analyses.outputs.prediction import (
     PredictionResult,
 )
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
-from bert_probe.analyses.retrieval.calibration import calibration_of
 from bert_probe.core.field_types import WordList
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -34,7 +33,7 @@ from bert_probe.views.palette import Scale
 from bert_probe.views.text import shorten
 
 MAX_BARS = 20
-_LABEL_NOTE = "The label names come from the checkpoint, whose authors defined what they mean."
+_LABEL_NOTE = "The label names come from the checkpoint; its authors defined their meaning."
 
 
 def render() -> None:
@@ -49,8 +48,9 @@ def render() -> None:
     if not tasks:
         workbench.trace_request()
         st.info(
-            f"{state.escape(checkpoint.description.name)} is an encoder without a trained output head, so it "
-            "has no predictions. Under Model and length, choose a checkpoint that was trained for a task."
+            f"{state.escape(checkpoint.description.name)} is an encoder without a trained task head, so "
+            "it makes no predictions. Under Model and length, choose a checkpoint that was fine-tuned "
+            "for a task."
         )
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -59,7 +59,7 @@ def render() -> None:
             "Task",
             {task: TASK_LABELS[task] for task in tasks},
             tasks[0],
-            "Tasks for which this model has a trained output head.",
+            "Tasks for which this model has a trained task head.",
         )
         st.space("stretch")
         menu = st.container(width="content")
@@ -125,7 +125,9 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
                 )
             )
         with st.container(width=360):
-            text = state.text_input("targets", "Target words", "Separate with commas; leave empty for all")
+            text = state.text_input(
+                "targets", "Target words", "Separate words with commas; leave empty for all words"
+            )
     targets = WordList().read("targets", text, trace)
     default = default_position(trace)
     st.markdown("Click a word to mask it, or type the mask token in your text")
@@ -145,8 +147,8 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
         _bars([shorten(token) for token in predictions.tokens], predictions, title, scale.high)
     _numbers(result, "Predictions for each mask, with rank, probability and logit")
     blocks.caveat(
-        "The probabilities of all vocabulary entries sum to 1. They reflect the texts that the model was "
-        f"trained on. {CERTAINTY}"
+        "The probabilities of all vocabulary entries sum to 1. The probabilities reflect the texts on "
+        f"which the model was trained. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task, at=position)
     lens.part(trace, FillMask.task, result.question.mask, request.truncate)
@@ -158,15 +160,16 @@ def _classify_text(checkpoint: Checkpoint, request: workbench.Request) -> Predic
     trace = _choose_trace(checkpoint, request)
     result: ClassifyTextResult = shared_cache.answers.of(ClassifyText().of, trace)
     notes = {
-        "single_label_classification": "Single-label classification: the probabilities sum to 1.",
-        "multi_label_classification": "Multi-label classification: any number of labels may apply.",
-        "regression": "Regression: the output is a number, not a probability.",
+        "single_label_classification": "This is single-label classification: the probabilities of all "
+        "classes sum to 1.",
+        "multi_label_classification": "This is multi-label classification: any number of labels can apply.",
+        "regression": "This is a regression model: the output is a number, not a probability.",
     }
     if result.scores is not None:
         st.metric(
             f"Score ({state.escape(shorten(result.labels[0]))})",
             f"{result.scores[0]:.4f}",
-            help="The score of the cross-encoder, as CrossEncoder.predict returns it.",
+            help="The score of the cross-encoder, equal to the output of CrossEncoder.predict.",
         )
     st.markdown(notes[result.problem])
     _bars(
@@ -233,7 +236,7 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
                     "Answers",
                     counts,
                     "5",
-                    "Number of answers to show. Answers do not overlap.",
+                    "Number of answers to show. The answers do not overlap.",
                 )
             )
         no_answer = state.toggle(
@@ -255,9 +258,9 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
         st.markdown(blocks.highlight_markdown(result.context, spans))
     _numbers(result, "Answers with position and probability")
     blocks.caveat(
-        "The probability of an answer is the probability of its start token times that of its end token. "
-        "Both are softmax probabilities over the context. One answer always ranks first, even if the "
-        f"context does not contain the answer. {CERTAINTY}"
+        "The probability of an answer is the product of the probabilities of its start token and its "
+        "end token. Both are softmax probabilities over the context. Some answer always ranks first, "
+        f"even if the context does not contain the answer. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task)
     return result
@@ -281,19 +284,20 @@ def _next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predic
             )
             _numbers(result, order)
     blocks.caveat(
-        "The head was trained to distinguish the next sentence of a text from a sentence of another text "
-        "(Devlin et al. 2019), so it may rely on the topic alone. The export contains only the result for "
-        f"the order A, then B. {CERTAINTY}"
+        "The head was trained to distinguish the next sentence of a text from a sentence of another "
+        "text (Devlin et al. 2019), so it may rely on the topic alone. The export contains only the "
+        f"result for the order “A, then B”. {CERTAINTY}"
     )
     attribution.part(traces[:1], results[0].question.task)
     return results[0]
 
 
 _SCORE_HELP = {
-    "cosine": "1 means that the vectors have the same direction, 0 that they are orthogonal.",
+    "cosine": "A value of 1 means that the vectors have the same direction, and 0 that the vectors are "
+    "orthogonal.",
     "dot": "The dot product of the two vectors, which also depends on their norms.",
-    "euclidean": "0 means that the vectors are equal; the more negative, the more they differ.",
-    "manhattan": "0 means that the vectors are equal; the more negative, the more they differ.",
+    "euclidean": "0 means that the vectors are equal; more negative values mean larger differences.",
+    "manhattan": "0 means that the vectors are equal; more negative values mean larger differences.",
 }
 
 
@@ -324,14 +328,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
                 help=f"The part of the {name} that comes from token pairs with [CLS], [SEP] or another "
                 "special token.",
             )
-    calibration = calibration_of(result)
-    if calibration is not None:
-        show_calibration(checkpoint, calibration, result.score)
-    else:
-        blocks.caveat(
-            "The two texts have different prompts, so the score is not compared with pairs of reference "
-            "sentences. Choose the same prompt for both, or search your documents on the Search page."
-        )
+    show_calibration(checkpoint, result, result.score)
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
     if result.pair_recipe != result.recipe:
         st.caption(f"Sentence embedding of text B: {state.escape(str(result.pair_recipe))}.")
@@ -340,8 +337,8 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
             blocks.table(result.scores_by_dimension, f"{name} of the vectors truncated to fewer dimensions")
     if result.not_a_sum:
         st.caption(
-            f"{result.not_a_sum} The attribution to input words, below, includes this part and states the "
-            "difference between its sum and the score."
+            f"{result.not_a_sum} The attribution to input words below covers the complete score, and "
+            "states the difference between its sum and the score."
             if result.recipe.similarity in ("cosine", "dot")
             else result.not_a_sum
         )

@@ -146,16 +146,17 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 
     def work(progress: Progress) -> bool:
         model.attention_long(list(layers)).of(trace, progress)
-        return True  # Returning the result would keep the trace in memory as long as the job.
+        return True  # do not return the result, because the job would keep its trace in memory
 
     done = jobs.run(
         "measure" if start else "measure of all layers",
-        (ref(trace), measure.name, tuple(layers)),  # the job's inputs; its results are cached with the trace
+        # These inputs identify the job. Its results are cached with the trace.
+        (ref(trace), measure.name, tuple(layers)),
         f"Compute {measure.label.lower()}" if start else "Compute all layers first",
         work,
         "layer passes",
-        f"Runs {len(layers) * len(trace.tokens):,} forward passes through one layer each. You can cancel at "
-        "any time.",
+        f"This analysis runs {len(layers) * len(trace.tokens):,} forward passes through one layer each. "
+        "You can cancel at any time.",
         start=start,
     )
     return done is True
@@ -198,7 +199,7 @@ def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Itera
     """Draw the row below a view. The `with` body draws the export menu, and the caveats follow it.
 
     Args:
-        why: whether to explain why the initial head was selected; the head view has its own explanation.
+        why: whether to state why the initial attention head was selected; the head view explains this itself.
     """
     with st.container(horizontal=True, gap="medium"):
         yield
@@ -332,7 +333,7 @@ def grid(trace: Trace, as_table: bool) -> None:
         title = f"{heatmaps.attention_title(result)}. "
     else:
         heatmap(heatmaps.attention_heatmap(result, model.selection.options.root), key="attention_matrix")
-        title = ""  # The heatmap has its own title.
+        title = ""  # no title, because the heatmap has its own title
     with footer(model, f"{title}{_row_sums(model, result)} {CAVEAT}"):
         _grid_exports(model, result)
 
@@ -382,9 +383,9 @@ def _row_sums(model: ViewModel, result: AttentionResult) -> str:
     if question.specials and not question.renormalize:
         return "Each row sums to 1. The columns need not sum to 1."
     if question.specials:
-        return "Each row was divided by its sum, so rows sum to 1."
+        return "Each row was divided by its sum, so the rows sum to 1."
     if question.renormalize:
-        return "Special tokens are hidden and each row was renormalized, so rows sum to 1 again."
+        return "Special tokens are hidden, and each row was renormalized, so the rows sum to 1 again."
     sums = result.row_sums
     return (
         f"Special tokens are hidden, so the rows sum to between {sums.min():.2f} and {sums.max():.2f}. The "
@@ -478,14 +479,14 @@ def model_view(trace: Trace) -> None:
         chosen=(selection.layer, selection.series),
     )
     if model_view_component(data, (trace.layers, trace.heads), key=MODEL_VIEW, on_open=_open_head):
-        st.rerun()  # reruns the page, not only this fragment, because the view has changed
+        st.rerun()  # rerun the page, not only this fragment, because the view has changed
 
     with footer(
         model,
-        "Each thumbnail is one head: rows are queries, columns are keys. In long texts, each pixel covers "
-        "several tokens and shows the largest of their weights. A label describes where a head attends on "
-        "this text, not its function. The export contains the measures for sorting heads. To export the "
-        "weights, use the Heatmap view.",
+        "Each thumbnail is one head: rows are queries, columns are keys. In long texts, each pixel "
+        "covers several tokens and shows the largest of their weights. A label describes where a head "
+        "attends on this text, not the function of the head. The export contains the measures for "
+        "sorting heads. To export the weights, use the Heatmap view.",
     ):
         export(
             profiles,

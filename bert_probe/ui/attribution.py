@@ -49,8 +49,8 @@ _REMOVALS = {"": "Default", "removed": "Deleted", "masked": "Masked"}
 _CAVEAT = (
     "Each row is scaled to the same total, so that methods can be compared. One color marks words that "
     "support the answer; the other color marks words that oppose it. Methods disagree, and none is the "
-    "ground truth. Faithfulness is measured on this text only, and texts with words removed are unlike the "
-    "model's training data."
+    "ground truth. Faithfulness is measured on this text only, and texts from which words were removed "
+    "differ from the model's training data."
 )
 
 
@@ -69,7 +69,7 @@ def part(
     """
     pair_options = {} if similarity is None else _pair_options(similarity)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.header("Attribution: what does the answer depend on?", anchor=False)
+        st.header("Attribution: what does the prediction depend on?", anchor=False)
         st.space("stretch")
         corner = st.container(width="content")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -86,8 +86,8 @@ def part(
                 _REMOVALS,
                 "",
                 "Deleted: the word is removed from the text. Masked: the word is replaced by the mask "
-                "token. By default, words are masked if the answer concerns a single token, and deleted "
-                "otherwise.",
+                "token. By default, words are masked if the prediction concerns a single token, and "
+                "deleted otherwise.",
             )
     result: Result | None
     if inputs == "heads":
@@ -165,7 +165,7 @@ def _tokens(
         "Run all attribution methods",
         "Computing attributions",
         "",
-        "Runs a few hundred forward passes in batches. You can cancel at any time.",
+        "This analysis runs a few hundred forward passes in batches. You can cancel at any time.",
         start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
     if result is None:
@@ -188,8 +188,8 @@ def _summary(result: AttributionFaithfulnessResult) -> str:
     word, label = state.escape(shorten(best.units[index].display)), methods()[result.best].label
     # With few words, random orders often give the same drop as the best order, up to rounding.
     is_better = drop > high and not np.isclose(drop, high)
-    comparison = f"{'' if is_better else 'not '}more than removing words in random order does"
-    doubt = "" if is_better else ". On this text, no method is better than chance"
+    comparison = f"{'' if is_better else 'not '}more than removing words in random order"
+    doubt = "" if is_better else ". On this text, no method is better than a random order"
     effect = f"{drop:.3f} on average, {comparison} ({low:.3f} to {high:.3f})".replace("-", "−")
     return (
         f"“{word}” has the largest score by {label}, the most faithful method on this text: removing the "
@@ -203,9 +203,9 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
         st.space("stretch")
         export(result, f"faithfulness-{result.question.task}", label="Export faithfulness")
     st.markdown(
-        ":gray[Comprehensiveness: how much the output drops on average when the 10%, 20% and 50% of words "
-        "with the highest scores are removed; larger is better. Sufficiency: how much it drops when only "
-        "these words are kept; smaller is better (DeYoung et al. 2020).]"
+        ":gray[Comprehensiveness: how much the output drops on average when the 10%, 20% and 50% of "
+        "words with the highest scores are removed; larger is better. Sufficiency: how much the output "
+        "drops when only these words are kept; smaller is better (DeYoung et al. 2020).]"
     )
     table = result.table().iloc[:, :4]
     names = [*(methods()[name].label for name in result.explanations), "Random orders"]
@@ -239,8 +239,9 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
         attention, best = (result.effects[name][0] for name in ("attention", result.best))
         st.markdown(
             "**Attention as an explanation:** removing the top words by attention lowers the output by "
-            f"{attention:.4f}. Removing the top words by {methods()[result.best].label} lowers it by "
-            f"{best:.4f}, and removing random words by {result.random[:, 0].mean():.4f}."
+            f"{attention:.4f}. Removing the top words by {methods()[result.best].label} lowers the "
+            f"output by {best:.4f}, and removing random words lowers the output by "
+            f"{result.random[:, 0].mean():.4f}."
         )
     for name, reason in result.refused.items():
         st.caption(f"{methods()[name].label} is unavailable: {state.escape(reason, 300)}")
@@ -291,7 +292,8 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         "Ablate each head",
         "Ablating",
         "heads and layers",
-        "Runs one forward pass for each head and each layer, in batches. You can cancel at any time.",
+        "This analysis runs one forward pass for each head and each layer, in batches. You can cancel "
+        "at any time.",
         start=len(traces[0].tokens) <= MAX_TOKENS_AT_ONCE,
     )
     if result is None:
@@ -300,7 +302,7 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
     st.markdown(
         f"Without **layer {layer + 1}, head {head + 1}**, the {state.escape(result.number)} changes from "
         f"{result.value:.4f} to {result.value + result.changes[layer, head]:.4f}, a larger change than "
-        "without any other head."
+        "for any other head."
     )
     changes, importance = head_attribution_heatmaps(result)
     heatmap(changes, key="head_attribution_picture")
@@ -315,8 +317,8 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
     blocks.caveat(
         "The first heatmap shows the effect of ablating each head. The second is an estimate from one "
         "backward pass (Michel et al. 2019). Spearman's rank correlation of the two heatmaps is "
-        f"{result.agreement:.2f}. Heads compensate for each other, so the effect of one head may show only "
-        "when another is ablated too."
+        f"{result.agreement:.2f}. Heads compensate for each other, so the effect of one head may become "
+        "visible only when another head is also ablated."
     )
     return result
 
@@ -331,9 +333,9 @@ def show_input_pairs(traces: Sequence[Trace], question: SimilarityAttribution) -
         "Attribute to input words",
         "Attributing the similarity",
         "integration steps",
-        "The heatmap above compares last-layer vectors, each of which depends on its whole text. This "
-        "analysis attributes the similarity to the input embeddings (integrated Jacobians, Moeller et al. "
-        "2023). It takes a few seconds for short sentences. You can cancel at any time.",
+        "The heatmap above compares last-layer vectors, each of which depends on the whole text. This "
+        "analysis attributes the similarity to the input embeddings (integrated Jacobians, Moeller et "
+        "al. 2023). The analysis takes a few seconds for short sentences. You can cancel at any time.",
         start=False,
     )
     if result is None:

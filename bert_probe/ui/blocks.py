@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -24,6 +24,9 @@ from bert_probe.views.text import StripToken, place_name, ruler_number, shorten
 from bert_probe.views.text import labels as labels
 from bert_probe.views.text import positions as positions
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 TASK_LABELS: Final = {
     "fill-mask": "Fill mask",
     "text-classification": "Text classification",
@@ -32,7 +35,7 @@ TASK_LABELS: Final = {
     "next-sentence-prediction": "Next-sentence prediction",
     "sentence-similarity": "Sentence similarity",
 }
-"""Display names of the tasks of output heads."""
+"""Display names of the tasks of task heads."""
 
 _HEADER_HEIGHT, _ROW_HEIGHT = 38, 35
 """Heights of a table's header and of its other rows, in pixels."""
@@ -78,7 +81,10 @@ def error_box(error: ProbeError, remedy: str = "") -> None:
         if len(models) == 1:
             remedy = f"Press Run to use {models[0]}."
     elif isinstance(error, TextError):
-        title, remedy = "This text cannot be read", "Change it under Your text, or choose an example there."
+        title, remedy = (
+            "This text cannot be read",
+            "Change the text under Your text, or choose an example there.",
+        )
     else:
         title, remedy = "This result cannot be shown", "Your texts and settings are kept."
     with st.container(border=True, key="refusal"):
@@ -94,7 +100,7 @@ def truncation_notice(trace: Trace) -> None:
     if dropped:
         st.warning(
             f"The text was truncated by {dropped:,} tokens, because this model reads at most "
-            f"{trace.encoding.max_tokens:,}. The results are for the truncated text.",
+            f"{trace.encoding.max_tokens:,} tokens. The results are for the truncated text.",
             icon=":material/content_cut:",
         )
 
@@ -225,7 +231,7 @@ _MAX_PLAIN = 400
 
 @dataclass(frozen=True)
 class HighlightSpan:
-    """A span of characters, the name that is drawn next to it, and its color from `COLOURS`."""
+    """A span of characters with the name drawn next to the span, and a color from `COLOURS`."""
 
     start: int
     end: int
@@ -277,3 +283,12 @@ def _escape(text: str) -> str:
     """Escape text for Markdown; leading and trailing whitespace becomes a single space each."""
     before, after = (" " if end.isspace() else "" for end in (text[:1], text[-1:]))
     return f"{before}{escape(text, len(text))}{after}" if text.strip() else before
+
+
+def numbers(frame: pd.DataFrame, title: str = "Numbers") -> None:
+    """Draw a table of numbers in an expander that is initially closed."""
+    rows = frame.reset_index() if frame.index.name else frame
+    decimals = st.column_config.NumberColumn(format="%.4f")
+    columns = {str(name): decimals for name in rows if rows[name].dtype.kind == "f"}
+    with st.expander(title):
+        table(rows, title, column_config=columns)

@@ -13,7 +13,6 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.comparison.answer_change import AnswerChange, AnswerChangeResult, common_tasks
-from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.model_change import (
     HeadChange,
     HeadChangeResult,
@@ -22,6 +21,7 @@ from bert_probe.analyses.comparison.model_change import (
     VectorChange,
     VectorChangeResult,
 )
+from bert_probe.analyses.comparison.model_similarity import LayerSimilarity
 from bert_probe.analyses.outputs.fill_mask import default_position, mask_position
 from bert_probe.analyses.outputs.prediction import CERTAINTY
 from bert_probe.analyses.vectors.similarity import SimilarityBaseline, SimilarityBaselineResult
@@ -72,8 +72,8 @@ def render() -> None:
     """Draw the Changes page."""
     blocks.heading(
         "Changes",
-        "Two models on the same text, for example before and after fine-tuning: compare their attention "
-        "heads, vectors, predictions and parameters.",
+        "Compare the attention heads, vectors, predictions and parameters of two models on the same "
+        "text, for example before and after fine-tuning.",
     )
     second_model.follow_link()
     a = workbench.checkpoint()
@@ -155,7 +155,9 @@ def change_curves(result: VectorChangeResult, baseline: SimilarityBaselineResult
     figure = go.Figure()
     distances = _unrelated_distances(baseline)
     if distances.min() <= _MAX_RATIO * result.largest.max():
-        _add_curve(figure, "unrelated tokens of A: mean", distances, {"color": GRAY, "dash": "dot"}, "circle")
+        _add_curve(
+            figure, "mean of unrelated tokens in A", distances, {"color": GRAY, "dash": "dot"}, "circle"
+        )
     _add_curve(figure, "largest change", result.largest, {"color": SECOND, "width": 2}, "square")
     _add_curve(figure, "mean", result.mean, {"color": ACCENT, "width": 3}, "circle")
     figures.apply_layout(
@@ -174,12 +176,12 @@ def compare_with_unrelated(result: VectorChangeResult, baseline: SimilarityBasel
     layer = int(np.nan_to_num(result.mean).argmax())
     if not result.largest.any():
         return (
-            "No vector changed. For comparison, the mean distance between two unrelated tokens of A at the "
-            f"last layer is **{distances[-1]:.2f}**."
+            "No vector changed. For comparison, the mean distance between two unrelated tokens in A at "
+            f"the last layer is **{distances[-1]:.2f}**."
         )
     return (
         f"The mean change is largest at layer {layer}: **{result.mean[layer]:.3g}**. For comparison, the "
-        f"mean distance between two unrelated tokens of A at this layer is **{distances[layer]:.2f}**."
+        f"mean distance between two unrelated tokens in A at this layer is **{distances[layer]:.2f}**."
     )
 
 
@@ -202,7 +204,7 @@ def _add_curve(figure: Any, name: str, values: Array, line: dict[str, Any], symb
 
 
 def answer_bars(result: AnswerChangeResult) -> Any:
-    """Return a bar chart with a pair of bars for each answer, A's above B's."""
+    """Return a bar chart with two bars for each answer: model A's above model B's."""
     names = [shorten(name) for name in result.names[:_MAX_BARS]]
     figure = go.Figure()
     for side, values, colour in (("A", result.a, GRAY), ("B", result.b, ACCENT)):
@@ -263,10 +265,10 @@ def _heads(result: HeadChangeResult | UnavailableError) -> None:
             },
         )
     blocks.caveat(
-        "Total variation: the share of a token's attention that is on other keys in B than in A, averaged "
-        "over all tokens. It is 0 for equal rows and 1 for disjoint rows. A large change does not mean "
-        "that the head matters for the output: attention is not an explanation by itself (Jain and Wallace "
-        "2019)."
+        "Total variation: the share of a token's attention that is on other keys in B than in A, "
+        "averaged over all tokens. The total variation is 0 for equal rows and 1 for disjoint rows. A "
+        "large change does not mean that the head matters for the output: attention is not an "
+        "explanation by itself (Jain and Wallace 2019)."
     )
 
 
@@ -287,20 +289,21 @@ def _vectors(result: VectorChangeResult | UnavailableError, a: Checkpoint) -> No
         st.markdown(compare_with_unrelated(result, baseline))
         blocks.chart(
             change_curves(result, baseline),
-            "1 − cosine by layer: mean and largest change of the tokens, and unrelated tokens of A",
+            "1 − cosine by layer: mean and largest change of the tokens, and mean distance of unrelated "
+            "tokens in A",
         )
     blocks.caveat(
-        "0 means the same direction in both models. Layer 0 is the output of the embeddings. Compare a "
-        "change with the distance between unrelated tokens, which is small in many models. If B was not "
-        "fine-tuned from A, the dimensions of the two models have different meanings and this cosine is "
-        "meaningless. In that case, use the layer similarity below."
+        "A value of 0 means the same direction in both models. Layer 0 is the output of the embeddings. "
+        "Compare a change with the distance between unrelated tokens, which is small in many models. If "
+        "B was not fine-tuned from A, the dimensions of the two models have different meanings, and "
+        "this cosine is meaningless. In that case, use the layer similarity below."
     )
     with st.expander("As a table"):
         units = blocks.unique_names(result.units)
         layers = result.frame().columns
         blocks.table(
             result.frame().set_axis(units, axis=0),
-            "1 − cosine of each token's vectors, one column per layer",
+            "1 − cosine between the two vectors of each token, one column per layer",
             max_height=640,
             show_index=True,
             column_config={name: st.column_config.NumberColumn(format="%.4f") for name in layers},
@@ -318,13 +321,13 @@ def _parameters(result: ParameterChangeResult) -> None:
             "Treemap of the parameters of A: areas show counts, colors show relative changes",
         )
     unmatched = (
-        f"{len(result.others):,} tensors have no counterpart with the same name and shape. They are gray in "
-        "the chart and listed in the table."
+        f"{len(result.others):,} tensors have no counterpart with the same name and shape. These tensors "
+        "are gray in the chart and listed in the table."
     )
     blocks.caveat(
-        "Color: relative change ‖B − A‖ ÷ ‖A‖ of each tensor, and of modules and layers as a whole. The size "
-        "of a change does not show how much it affects the output. These are the parameters of the encoder; "
-        "changes of an output head appear in the answers. " + (unmatched if result.others else "")
+        "The color shows the relative change ‖B − A‖ ÷ ‖A‖ of each tensor, module and layer. The size "
+        "of a change does not show how much it affects the output. These are the parameters of the "
+        "encoder; changes of a task head appear in the predictions. " + (unmatched if result.others else "")
     )
     with st.expander("All tensors"):
         blocks.table(
@@ -344,14 +347,14 @@ def _answers(a: Trace, b: Checkpoint) -> None:
     tasks = _or_error(lambda: common_tasks(a.checkpoint, b))
     if isinstance(tasks, UnavailableError):
         blocks.caveat(
-            "The answers are not compared, because the models have no task in common: A has "
+            "The predictions are not compared, because the models have no task in common: A has "
             f"{_head_names(a.checkpoint)}, and B has {_head_names(b)}."
         )
         return
     corner = second_model.part_title("Do the answers differ?")
     labels = {task: TASK_LABELS[task] for task in tasks}
     task = state.segmented_control(
-        "task", "Task", labels, tasks[0], "Tasks for which both models have an output head."
+        "task", "Task", labels, tasks[0], "Tasks for which both models have a task head."
     )
     if task in _PAIR_TASKS and not workbench.request().b.strip():
         st.info("This task needs two texts. Write sentence B under Your text, and press Run.")
@@ -366,33 +369,35 @@ def _answers(a: Trace, b: Checkpoint) -> None:
     st.markdown(state.escape(result.finding, 400))
     left, right = st.columns([1, 1], gap="large")
     with left:
-        blocks.chart(answer_bars(result), "The answers of A and of B")
+        blocks.chart(answer_bars(result), "The predictions of A and B")
         if len(result.keys) > _MAX_BARS:
-            st.caption(f"The first {_MAX_BARS} of {len(result.keys):,} answers. The table lists all answers.")
+            st.caption(
+                f"The first {_MAX_BARS} of {len(result.keys):,} predictions. The table lists all predictions."
+            )
     with right:
         frame = result.frame()
         blocks.table(
             frame,
-            "Answers with the values of A and B and their difference",
+            "Predictions with the values of A and B and their difference",
             column_config={
                 name: st.column_config.NumberColumn(name, format="%.4f") for name in ("a", "b", "difference")
             },
         )
     blocks.caveat(
-        f"The top answers of each model, with their probabilities in both models. {CERTAINTY}"
+        f"The top predictions of each model, with their probabilities in both models. {CERTAINTY}"
         if result.kind == "probability"
         else "Each model outputs one number."
     )
 
 
 def _head_names(checkpoint: Checkpoint) -> str:
-    """Return a phrase that names the output heads of a model."""
+    """Return a phrase that names the task heads of a model."""
     names = " and ".join(TASK_LABELS[task].lower() for task in checkpoint.tasks)
-    return f"an output head for {names}" if names else "no trained output head"
+    return f"a task head for {names}" if names else "no trained task head"
 
 
 def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
-    """Return the predictions of A and B for the text that the task reads: one or both sentences."""
+    """Return the predictions of models A and B for the inputs of the task: one sentence or both."""
     now = workbench.request()
     text: shared_cache.Text = (a.encoding.text, a.encoding.pair)
     if task in _PAIR_TASKS:
@@ -447,9 +452,9 @@ def _layers(a: Checkpoint, b: Checkpoint) -> None:
     st.markdown(state.escape(result.finding, 400))
     heatmap(layer_similarity_heatmap(result), key="layer_similarity")
     blocks.caveat(
-        f"Linear CKA over {result.examples:,} tokens (Kornblith et al. 2019): 1 if tokens that are similar "
-        "in one layer are similar in the other. It does not depend on the meaning of dimensions, so models "
-        "of any size can be compared. CKA is dominated by the few directions with the largest variance, "
-        "and it is too high for small numbers of tokens. Compare its values with each other rather than "
-        "with 1."
+        f"Linear CKA over {result.examples:,} tokens (Kornblith et al. 2019) is 1 if the similarities "
+        "between tokens have the same structure in both layers. CKA does not depend on the meaning of "
+        "individual dimensions, so models of any size can be compared. CKA is dominated by the few "
+        "directions with the largest variance, and is too high for small numbers of tokens. Compare its "
+        "values with each other rather than with 1."
     )

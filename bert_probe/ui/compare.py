@@ -46,8 +46,8 @@ def render() -> None:
     """Draw the Compare page."""
     blocks.heading(
         "Compare",
-        "Compare two sentences that differ in a few words, and see which attention heads and which vectors "
-        "of their common words change.",
+        "Compare two sentences that differ in a few words, and see which attention heads and which "
+        "vectors of the shared words change.",
     )
     traced = workbench.trace_request()
     if traced.a.encoding.pair is not None:
@@ -84,7 +84,7 @@ def _comparison(pair: MinimalPairResult, a: Trace, b: Trace, corner: Any) -> Non
     st.header("Attention of the selected word", anchor=False)
     left, right = st.columns([1, 3], gap="medium")
     with left:
-        layer = state.select_layer("layer", 1, a.layers, "The last layer is the closest to the output.")
+        layer = state.select_layer("layer", 1, a.layers, "The last layer is closest to the output.")
     with right:
         head = state.select_head("head", a.heads)
     token = pair.alignment.aligned[index].position
@@ -108,10 +108,10 @@ def _comparison(pair: MinimalPairResult, a: Trace, b: Trace, corner: Any) -> Non
 
 def _explain_second_sentence() -> None:
     with st.container(border=True, key="no_second"):
-        st.header("A second sentence is needed", anchor=False)
+        st.header("This page needs a second sentence", anchor=False)
         st.markdown(
-            "Under Your text, write a sentence B that differs from A in a word or two, and press Run. Or "
-            "start with an example in which one word determines what “it” refers to."
+            "Under Your text, write a sentence B that differs from sentence A in one or two words, and "
+            "press Run. Or start with an example in which one word determines the referent of “it”."
         )
         example = EXAMPLES[0]
         request = replace(workbench.request(), a=example.a, b=example.b, relation=example.relation)
@@ -122,8 +122,8 @@ def _explain_pair() -> None:
     with st.container(border=True, key="read_together"):
         st.header("The two sentences are encoded as a pair", anchor=False)
         st.markdown(
-            "Sentence B is the second segment of A's input, so each sentence is part of the other's context. "
-            "To compare them, choose “Separate text” under sentence B."
+            "Sentence B is the second segment of A's input, so each sentence is part of the context of "
+            "the other. To compare the sentences, choose “Separate text” under sentence B."
         )
         request = replace(workbench.request(), relation="compare")
         st.button("Use separate texts", type="primary", on_click=workbench.submit, args=(request,))
@@ -163,7 +163,7 @@ def _choose_word(pair: MinimalPairResult, text: str) -> int:
     side, unit = pair.alignment, "words" if pair.question.words else "tokens"
     positions = [unit.position for unit in side.units_a]
     most_changed = side.pairs[pair.most_moved][0]
-    st.markdown(f"**Sentence A** · click one of the {unit}")
+    st.markdown(f"**Sentence A** · select one of the {unit}")
     position = strip(
         _strip_tokens(side, 0),
         key="compare_a",
@@ -183,7 +183,8 @@ def _choose_word(pair: MinimalPairResult, text: str) -> int:
     if selected in side.changed_a:
         name = state.escape(shorten(side.units_a[selected].display))
         st.markdown(
-            f"“{name}” has no counterpart in sentence B. The results are for the word that changed most."
+            f"“{name}” has no counterpart in sentence B. The results are for the word whose vector "
+            "changed most."
         )
     return index
 
@@ -237,9 +238,9 @@ def _row(row: MinimalPairRowResult) -> None:
     heatmap(both, key="compare_rows")
     heatmap(difference, key="compare_difference")
     blocks.caveat(
-        "The keys are the tokens that A and B share; “rest” is the sum over all other keys. Each row sums to "
-        "1, and the difference sums to 0. A weight shows where a head reads from, not what the model does "
-        "with it."
+        "The keys are the tokens that A and B share; “rest” is the sum over all other keys. Each row "
+        "sums to 1, and the difference sums to 0. A weight shows from which token a head reads, not how "
+        "the model uses this information."
     )
     with st.expander("As a table"):
         blocks.table(
@@ -262,17 +263,18 @@ def _vectors(pair: MinimalPairResult) -> None:
         frame = pair.showing(show="moved").frame().set_axis(blocks.unique_names(units), axis=0)
         blocks.table(
             frame,
-            "1 − cosine of each aligned vector, one column per layer",
+            "1 − cosine between the two vectors of each aligned token, one column per layer",
             max_height=640,
             show_index=True,
             column_config={layer: st.column_config.NumberColumn(format="%.4f") for layer in layers},
         )
     blocks.caveat(
-        "0 means the same direction in both sentences. Layer 0 is the output of the embeddings, before any "
-        "attention. A change at layer 0 means that the position or the subword tokens differ. "
+        "A value of 0 means the same direction in both sentences. Layer 0 is the output of the "
+        "embeddings, before any attention. A change at layer 0 means that the position or the subword "
+        "tokens of the word differ. "
         + ("A word's vector is the mean of its tokens' vectors. " if pair.question.words else "")
-        + "The spread of vectors differs between layers, so compare tokens within a layer, not layers with "
-        "each other (Ethayarajh 2019)."
+        + "The spread of vectors differs between layers, so compare tokens within one layer, not "
+        "values from different layers (Ethayarajh 2019)."
     )
 
 
@@ -299,7 +301,7 @@ def _patching(a: Trace, b: Trace) -> None:
             label="Run activation patching",
             unit="patches",
             activity="Patching activations",
-            note="Runs one forward pass per patch, in batches. You can cancel at any time.",
+            note="This analysis runs one forward pass per patch, in batches. You can cancel at any time.",
             start=max(len(a.tokens), len(b.tokens)) <= MAX_TOKENS_AT_ONCE,
         )
     except ProbeError as error:
@@ -312,13 +314,13 @@ def _patching(a: Trace, b: Trace) -> None:
     st.markdown(_patching_summary(result))
     heatmap(patching_heatmap(result), key="patching_picture")
     blocks.caveat(
-        "0 means that the patch does not change the output for B, 1 that it restores the output for A, and "
-        "a negative value that it moves the output further away from that for A. The output is the value "
-        "of A's "
-        "most probable prediction or, without an output head, the cosine with A's sentence vector. Unlike "
-        "attention, this is a causal effect, measured by running the model with one activation replaced "
-        "(Vig et al. 2020, Meng et al. 2022). Activations interact, so shares need not sum to 100%, and "
-        "effects hold for this pair of sentences only."
+        "A value of 0 means that the patch does not change the output for B, 1 that the patch restores "
+        "the output for A, and a negative value that the patch moves the output further away from the "
+        "output for A. The output is the value of A's most probable prediction or, without a task head, "
+        "the cosine with A's sentence vector. Unlike an attention weight, this value is a causal "
+        "effect, measured by running the model with one activation replaced (Vig et al. 2020, Meng et "
+        "al. 2022). Activations interact, so shares need not sum to 100%, and effects hold for this "
+        "pair of sentences only."
     )
 
 
@@ -333,7 +335,7 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
     if result.question.component == "tokens":
         together = result.recovered_together
         shares = dict.fromkeys(f"{share:.0%}" for share in (together.min(), together.max()))
-        sentences.append(f"All tokens of a layer together recover {' to '.join(shares)}.")
+        sentences.append(f"All tokens of a layer patched together recover {' to '.join(shares)}.")
         sentences.append(
             "Every token has a counterpart, so this share must be 100%."
             if result.whole
@@ -360,9 +362,9 @@ def _best_patch(result: ActivationPatchingResult) -> str:
             name, shares = _patch_name(result, differing[0]), result.recovered[:, differing[0]]
             last = int(np.flatnonzero(shares > 0.5)[-1])
             return (
-                f"The sentences differ only in {name}, so patching it after layer 0 recovers 100% by "
-                f"construction. Layer {last} is the last layer after which patching it alone recovers more "
-                f"than half of the difference (**{shares[last]:.0%}**)."
+                f"The sentences differ only in {name}, so patching this token after layer 0 recovers "
+                f"100% by construction. Layer {last} is the last layer after which patching this token "
+                f"alone recovers more than half of the difference (**{shares[last]:.0%}**)."
             )
         part = f"{_patch_name(result, int(index))} after layer {layer}"
     return (

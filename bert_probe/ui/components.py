@@ -99,7 +99,7 @@ def model_view(
         if head is not None and on_open is not None:
             on_open(head)
 
-    # Streamlit returns a trigger value only if a callback is registered for it.
+    # Streamlit returns a trigger value only if a callback is registered for this value.
     return read_opened_head(_model_view(key=key, data=data, on_opened_change=on_click), shape)
 
 
@@ -176,7 +176,7 @@ def _mounted(name: str) -> Any:
 
 
 def _ignore() -> None:
-    """Do nothing. Streamlit returns a state value only if a callback is registered for it."""
+    """Do nothing. Streamlit returns a state value only if a callback is registered for this value."""
 
 
 _head_view = _mounted("head_view")

@@ -33,7 +33,8 @@ _MAX_NAME: Final = 4_096
 def is_agreed(model: str, revision: str = "") -> bool:
     """Return whether a model can be opened without asking the user."""
     return (
-        permissions.current().is_public  # `open_model` rejects models that the server does not offer
+        # no question is needed, because `open_model` rejects models that the server does not offer
+        permissions.current().is_public
         or model.strip() in ("", BUILT_IN)
         or shared_cache.is_in_memory(model)
         or (model, revision) in _agreed()
@@ -84,8 +85,8 @@ def ask(
         if about:
             st.caption(about)
         st.caption(
-            "A folder is read from this machine. Any other name is looked up on the Hugging Face Hub, and "
-            "the model is downloaded. Nothing has been opened yet."
+            "A folder is read from this machine. Any other name is looked up on the Hugging Face Hub, "
+            "and the model is downloaded. No model has been opened yet."
         )
         with st.container(horizontal=True):
             st.button("Open", type="primary", on_click=on_click, key=f"{key}_agree")
@@ -121,9 +122,9 @@ def offer_conversion(
     with st.container(border=True, key=f"{key}_convert"):
         st.subheader("Convert the weights", anchor=False)
         st.caption(
-            "A separate process without network access reads only the numbers of the file, and saves them as "
-            "safetensors in a new folder. The original is not changed. A file that tries to run code is "
-            "rejected."
+            "A separate process without network access reads only the numbers of the file, and saves "
+            "the numbers as safetensors in a new folder. The original file is not changed. A file that "
+            "tries to run code is rejected."
         )
         if error.converted_revision is not None:
             reference = error.converted_revision

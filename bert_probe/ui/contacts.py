@@ -1,4 +1,4 @@
-"""The view "Contacts" of the Attention page: pairs of residues in contact, or their corrected attention."""
+"""The view "Contacts" of the Attention page: predicted contacts of residues, or their corrected attention."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_contacts(trace: Trace) -> None:
         trace,
         label="Compute the contacts",
         unit="layers",
-        note="Combines the attention of every head.",
+        note="This method combines the attention of all heads.",
         start=True,
     )
     if result is None:
@@ -88,7 +88,7 @@ def _choose(trace: Trace) -> Contacts:
 def _table(result: ContactsResult) -> None:
     """Draw the table of pairs; it is empty if all residues are closer than the separation."""
     frame, question = result.frame(), result.question
-    st.header(f"Pairs at least {question.separation} residues apart", anchor=False)
+    st.header(f"Pairs that are at least {question.separation} residues apart", anchor=False)
     if frame.empty:
         blocks.caveat("No two residues of this sequence are that far apart. Choose a smaller separation.")
         return
@@ -114,18 +114,18 @@ def _describe_pair(result: ContactsResult, row: int, column: int) -> None:
 def _caveats(result: ContactsResult) -> None:
     if result.is_prediction:
         blocks.caveat(
-            "Probabilities of the model's contact head, a logistic regression on the attention of all heads "
-            "(Rao et al. 2020). They were fitted to pairs at least 6 residues apart, with less than 8 Å "
-            "between their C-beta atoms. Closer pairs are always close in space."
+            "The probabilities come from the model's contact head, a logistic regression on the "
+            "attention of all heads (Rao et al. 2020). The head was fitted to pairs at least 6 residues "
+            "apart; a contact is a pair with less than 8 Å between the C-beta atoms. Pairs that are "
+            "closer in the sequence are always close in space."
         )
     else:
         blocks.caveat(
-            "Not a contact prediction: the attention A of each head is symmetrized, S = A + Aᵀ, and "
-            "corrected by the average product correction, S_ij − S_i S_j / S, which subtracts the "
-            "attention expected from the "
-            "row and column sums. The values are averaged over the heads. They were not "
-            "fitted to structures."
+            "These values are not a contact prediction. The attention A of each head is symmetrized, S "
+            "= A + Aᵀ, and corrected by the average product correction, S_ij − S_i S_j / S, which "
+            "subtracts the attention expected from the row and column sums. The values are averaged "
+            "over the heads. The values were not fitted to protein structures."
         )
-    note = result.note.removeprefix("Not a contact prediction: APC-corrected attention.").strip()
+    note = result.note.removeprefix("This is not a contact prediction but APC-corrected attention.").strip()
     if note:
         blocks.caveat(note)

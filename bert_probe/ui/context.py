@@ -77,7 +77,7 @@ def render() -> None:
 
 
 def current_rows() -> tuple[ContextRow, ...]:
-    """Return the sentences from the session; if it has none, from the URL or else from the example."""
+    """Return the sentences from the session. Without any, return those in the URL, or else the example."""
     if _ROWS not in st.session_state:
         texts = lines(url_texts.recall("context") or "")[:MAX_SENTENCES]
         words = (url_texts.recall("context_words") or "").split("\n")
@@ -117,7 +117,7 @@ def _select_word(selected: ContextRow, word: str) -> None:
 
 
 def _selected_unit(trace: Trace, row: ContextRow) -> Unit | None:
-    """Return the selected word of a row, or by default a word in it that is selected in another row."""
+    """Return the row's selected word. By default, it is a word of this row that another row has selected."""
     words = [row.word] if row.word else dict.fromkeys(row.word for row in current_rows() if row.word)
     for word in words:
         try:
@@ -172,7 +172,10 @@ def _detail(trace: Trace, unit: Unit) -> str:
     if len(unit.positions) == 1:
         return "special token" if unit.special else ""
     tokens = " ".join(trace.tokens[position].display for position in unit.positions)
-    return f"{len(unit.positions)} subword tokens: {tokens}; the mean of their vectors represents the word"
+    return (
+        f"{len(unit.positions)} subword tokens: {tokens}; the word is represented by the mean of their "
+        "vectors"
+    )
 
 
 def _sentences(checkpoint: Checkpoint) -> list[tuple[Trace, Unit]]:
@@ -213,7 +216,7 @@ def _add_sentences() -> None:
         st.button("Example", on_click=use_example)
         st.button("Clear all", on_click=_clear)
     if len(current_rows()) == MAX_SENTENCES:
-        st.caption(f"This page accepts at most {MAX_SENTENCES} sentences. For more, use Python.")
+        st.caption(f"This page accepts at most {MAX_SENTENCES} sentences. For more sentences, use Python.")
 
 
 # ---------------------------------------------------------------- results
@@ -245,7 +248,7 @@ def _results(result: WordInContextResult) -> None:
                 "vector_layer",
                 0,
                 result.layers,
-                "The layer of the heatmap. Layer 0 is the output of the embeddings, before any attention.",
+                "Layer of the heatmap. Layer 0 is the output of the embeddings, before any attention.",
             )
         scale = state.segmented_control("context_scale", "Scale", _SCALES, "raw")
         with st.container(width=150):
@@ -263,7 +266,7 @@ def _results(result: WordInContextResult) -> None:
     blocks.chart(
         figures.context_curves(result, layer, pairs, scale == "corrected"),
         "Cosine similarity of each pair of words by layer, with baselines for unrelated words and for "
-        "other pairs of the same word",
+        "two occurrences of the same word",
     )
     blocks.caveat(_caveat(result.baseline))
     with st.container(key="judged"):
@@ -283,7 +286,11 @@ def _results(result: WordInContextResult) -> None:
 
 def _caveat(baseline: SimilarityBaselineResult) -> str:
     same = baseline.same_word
-    same_pairs = f", and {same.pairs:,} pairs of the same word, mostly of words like “the”" if same else ""
+    same_pairs = (
+        f", and {same.pairs:,} pairs of occurrences of the same word, mostly of words like “the”"
+        if same
+        else ""
+    )
     return (
         f"The bands show {baseline.unrelated.pairs:,} pairs of different tokens from {baseline.sentences} "
         f"unrelated English reference sentences{same_pairs}. “Corrected” subtracts the mean cosine of "

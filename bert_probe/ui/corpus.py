@@ -48,9 +48,10 @@ def render() -> None:
     """Draw the Corpus page."""
     blocks.heading(
         "Corpus",
-        "What do attention heads do on average, in which sentences, and where is a word used in a similar "
-        "way? The model reads a few to millions of sentences once and saves the results in a store. Health "
-        "finds duplicates, outliers and hubs among vectors.",
+        "See how each attention head behaves on many sentences, which sentences are typical or extreme "
+        "for a head, and where a word is used in a similar way. The model reads all sentences once, "
+        "from a few to millions, and saves the results in a store. Health finds duplicates, outliers "
+        "and hubs among vectors.",
     )
     try:
         if state.segmented_control("corpus_view", "View", _VIEWS, "stores") == "vectors":
@@ -142,8 +143,8 @@ def _about(store: Store) -> None:
     """Draw the contents, the input files and the rejected rows of a store."""
     if corpus_stores.is_temporary(store):
         st.info(
-            "This store was built on this page and is deleted when no page shows it. To build a permanent "
-            "store, run bert-probe corpus run on the same file."
+            "This store was built on this page and is deleted when no page shows the store any more. To "
+            "build a permanent store, run bert-probe corpus run on the same file."
         )
     manifest, question = store.manifest, store.question
     model = manifest["model"]
@@ -174,8 +175,8 @@ def _about(store: Store) -> None:
     _table(refusals[["row", "file", "line", "reason", "text"]], "Rejected rows and the reasons")
     if store.refusals > len(refusals):
         st.caption(
-            f"The first {len(refusals):,} of {store.refusals:,} rejected rows. The store contains all of "
-            "them."
+            f"The table shows the first {len(refusals):,} of {store.refusals:,} rejected rows. The store "
+            "contains all rejected rows."
         )
 
 
@@ -237,7 +238,8 @@ def render_query(corpus: Store) -> None:
         return
     if sql not in _queries_run():
         st.caption(
-            "This query comes from the URL of this page and has not been run. Read it, then press Run."
+            "This query comes from the URL of this page and has not been run. Check the query, then "
+            "press Run."
         )
         return
     try:
@@ -286,7 +288,11 @@ def _show_result(result: SqlQueryResult) -> None:
         st.info("The first row is too large to show here. Export the result, or select fewer values.")
         return
     blocks.table(frame, "Result of the query", max_height=560)
-    count = f"{total:,} rows." if len(frame) == total else f"The first {len(frame):,} of {total:,} rows."
+    count = (
+        f"{total:,} rows."
+        if len(frame) == total
+        else f"The table shows the first {len(frame):,} of {total:,} rows."
+    )
     st.caption(f"{count} The export contains all rows.")
 
 
@@ -300,7 +306,7 @@ def render_find(corpus: Store) -> None:
     """Draw the Find section of the Corpus page, which searches for word pairs that a head connects."""
     if not corpus.has(NEIGHBORS):
         st.info(
-            "This store does not record which words the heads attend to. Build it with --keep "
+            "This store does not record which words the heads attend to. Build the store with --keep "
             "profiles,vectors,neighbors."
         )
         return
@@ -373,6 +379,6 @@ def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) 
             f"**{query}** → **{key}** {result.weights[index]:.4f}",
         )
     blocks.caveat(
-        "The tags come from the input files. Attention shows where a head reads from, not what its function "
-        "is."
+        "The tags come from the input files. Attention shows from which words a head reads, not the "
+        "function of the head."
     )

@@ -85,7 +85,7 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
             "highest": statistics.maxima,
         },
         key="corpus_heads",
-        caption=f"{measure.title}, over {statistics.count:,} rows",
+        caption=f"{measure.title} over {statistics.count:,} rows",
         source=f"{corpus.folder.name}, encoded with {corpus.manifest['model']['model']}",
         axis=measure.name,
         chosen=head,
@@ -94,21 +94,24 @@ def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int
     bins = histogram_span(statistics.bins, from_zero=True)
     low, high = result.edges[bins.start], result.edges[bins.stop]
     blocks.caveat(
-        "One histogram per head, over all rows; all heads share the same axes. Horizontal axis: "
-        f"{low:.3g} to {high:.3g}; vertical axis: share of rows. Bars that exceed the axis are clipped. All "
-        "rows have the same weight, regardless of their length."
+        "The figure shows one histogram per head over all rows; all heads share the same axes. "
+        f"Horizontal axis: {low:.3g} to {high:.3g}; vertical axis: share of rows. Bars that exceed the "
+        "axis are clipped. All rows have the same weight, regardless of their length."
     )
     with st.expander("As a table"):
         blocks.table(
             _table(result),
-            f"{measure.title}: mean over all rows with its confidence interval, minimum and maximum",
+            f"{measure.title}: mean over all rows, with confidence interval, minimum and maximum",
             max_height=320,
             column_config={
                 name: st.column_config.NumberColumn(format="%.4f")
                 for name in ("mean", "low", "high", "minimum", "maximum")
             },
         )
-        st.caption("Low and high are the ends of the 95% confidence interval of the mean (Student's t).")
+        st.caption(
+            "The columns low and high are the bounds of the 95% confidence interval of the mean "
+            "(Student's t)."
+        )
 
 
 def _table(result: HeadHistogramsResult) -> pd.DataFrame:
@@ -164,7 +167,7 @@ def _one_head(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]
             "Rows",
             _ORDERS,
             "typical",
-            "Typical rows are closest to the median; extreme rows are farthest from it.",
+            "Typical rows are closest to the median; extreme rows are farthest from the median.",
         )
         number = _choose_bin(counts, result.edges)
         corner = st.container(width="content")
@@ -229,8 +232,8 @@ def histogram(
 ) -> Any:
     """Return a histogram from the first to the last bin that contains rows.
 
-    All bars have the same width. The bins of a distance measure do not: because most distances are small,
-    its bins are wider at larger distances.
+    All bars have the same width, although the bins of a distance measure become wider with the distance,
+    because most distances are small.
 
     Args:
         counts: number of rows in each bin.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -13,16 +14,18 @@ from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.corpus.health import CorpusHealth, CorpusHealthResult
+from bert_probe.corpus.inputs import SENTENCE_VECTORS
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.vector_files import VectorSet, make_vector_set, mean_vectors, parse_vectors
-from bert_probe.errors import ProbeError, TextError
+from bert_probe.corpus.vector_files import VectorSet, make_vector_set, store_vectors
+from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import shared_cache
 from bert_probe.text.documents import Document, DocumentList
 from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, sentence_input, state, workbench
 from bert_probe.ui.export import export
-from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, named_rows, score_histogram
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, mark_limit, named_rows, score_histogram
 
 MAX_ROWS: Final = 20_000
 """Maximum number of vectors on the page. The command line has no such limit."""
@@ -52,18 +55,18 @@ _NONE: Final = {
     "duplicates": "No two rows have a cosine of at least the threshold.",
     "outliers": "No row is unusually far from its nearest neighbors.",
     "hubs": "No row is a nearest neighbor of unusually many rows.",
-    "clusters": "HDBSCAN found no cluster. Choose a smaller minimum size.",
+    "clusters": "HDBSCAN found no cluster. Choose a smaller minimum cluster size.",
 }
 _CAVEATS: Final = {
     "duplicates": "Rows of a group are connected by pairs with at least this cosine. Texts with a high "
-    "cosine may still differ in a number or a negation: read them before you delete one.",
-    "outliers": "outlier_score is the modified z-score of the mean cosine distance to the nearest neighbors. "
-    "An outlier is unusual for this corpus, not wrong.",
-    "hubs": "occurrences is the number of rows that have this row among their nearest neighbors. A hub is "
-    "returned by many searches, regardless of the query.",
-    "clusters": "words occur more often in a cluster than in other texts (z-score of the log-odds ratio). "
-    "Rows outside dense regions are in no cluster.",
-    "rows": "cluster 0 means that the row is in no cluster.",
+    "cosine may still differ in a number or a negation, so read the texts before you delete one.",
+    "outliers": "The column outlier_score is the modified z-score of the mean cosine distance to the nearest "
+    "neighbors. An outlier is unusual for this corpus, not wrong.",
+    "hubs": "The column occurrences is the number of rows that have this row among their nearest neighbors. "
+    "A hub is returned by many searches, regardless of the query.",
+    "clusters": "The column words lists words that occur more often in a cluster than in other texts "
+    "(z-score of the log-odds ratio). Rows outside dense regions are in no cluster.",
+    "rows": "A value of 0 in the column cluster means that the row is in no cluster.",
 }
 _CALIBRATED: Final = "calibrated"
 _THRESHOLDS: Final = {_CALIBRATED: "Calibrated", "0.8": "0.80", "0.9": "0.90", "0.95": "0.95", "0.99": "0.99"}
@@ -73,34 +76,61 @@ _SIZES: Final = {str(size): f"{size}" for size in (5, 15, 50)}
 def render_vectors(checkpoint: Checkpoint) -> None:
     """Draw the health of the vectors of a file, or of the sample sentences."""
     vectors: VectorSet | None
+    model: Checkpoint | None = checkpoint
     if state.segmented_control("health_from", "Source of the vectors", _SOURCES, "sample") == "sample":
         vectors = _sample_vectors(checkpoint)
     else:
         vectors = _upload()
-        if vectors is None:
+        is_own = vectors is not None and state.toggle(
+            "health_model",
+            f"Vectors of {state.escape(checkpoint.description.name, 100)}",
+            False,
+            "Calibrate the duplicate threshold with reference sentences that this model encodes, not with "
+            "random pairs of the vectors.",
+        )
+        model = checkpoint if is_own else None
+        if "health_file" not in st.session_state:
             st.info(
                 "Choose a file of vectors from any model: Parquet with the columns "
                 "vector, id and text, or NPZ with the arrays vectors, ids and texts. Only the vectors are "
                 "required."
             )
     if vectors is not None:
-        _health(vectors)
+        _health(vectors, model)
 
 
 def render_store(store: Store) -> None:
-    """Draw the health of the mean token vectors of a store."""
-    if not store.layers:
-        st.info("This store has no vectors. Build it with --keep profiles,vectors.")
+    """Draw the health of the sentence vectors of a store, or of the means of its token vectors."""
+    if not store.layers and not store.has(SENTENCE_VECTORS):
+        st.info("This store has no vectors. Build the store with --keep profiles,sentence_vectors.")
         return
     _check_count(store.rows, f"corpus health {store.folder.name}")
     vectors = jobs.run(
-        "mean vectors", store.digest, "Compute the means", lambda _: mean_vectors(store), start=True
+        "store vectors",
+        store.digest,
+        "Read the vectors",
+        partial(store_vectors, store),
+        unit="B",
+        activity="Reading",
+        start=True,
     )
     if vectors is not None:
-        blocks.caveat(
-            f"A store has token vectors only. {vectors.note} It may differ from the model's own pooling."
-        )
-        _health(vectors)
+        if vectors.note:
+            blocks.caveat(state.escape(vectors.note, 1000))
+        _health(vectors, _model_of(store, vectors))
+
+
+def _model_of(store: Store, vectors: VectorSet) -> Checkpoint | None:
+    """Return the model of the workbench if it computed the vectors of a store; otherwise None."""
+    now = workbench.request()
+    if vectors.pooling is None or (now.model and store.named_model is None):
+        return None
+    if not now.model:
+        checkpoint: Checkpoint | None = workbench.checkpoint()
+    else:
+        checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
+    weights = store.manifest["model"]["weights_sha256"]
+    return checkpoint if checkpoint is not None and checkpoint.description.weights_sha256 == weights else None
 
 
 def sample_texts() -> tuple[str, ...]:
@@ -134,52 +164,54 @@ def _sample_vectors(checkpoint: Checkpoint) -> VectorSet | None:
 
 
 def _upload() -> VectorSet | None:
-    def read(name: str, content: bytes) -> VectorSet | ProbeError:
-        try:
-            sentence_input.check_size(name, content)
-            return parse_vectors(content, name, 4 * sentence_input.max_bytes())
-        except ProbeError as error:
-            return error
-
-    value = sentence_input.upload_file(
+    file = sentence_input.upload_file(
         "health",
         "A file of vectors (Parquet or NPZ)",
         ["parquet", "npz"],
-        f"The vectors are used without changes; no model is needed. The file has "
+        "The vectors are used without changes, and no model is needed. The file has "
         f"{sentence_input.upload_note()}",
-        read,
+        lambda name, content: (name, content),
     )
-    if isinstance(value, ProbeError):
-        raise value
-    if value is not None:
-        _check_count(len(value.vectors), "corpus health FILE")
-    return value
+    if file is None:
+        return None
+    name, content = file
+    sentence_input.check_size(name, content)
+    vectors = sentence_input.parse_vectors_in_job("health", name, content, 4 * sentence_input.max_bytes())
+    if vectors is not None:
+        _check_count(len(vectors), "corpus health FILE")
+    return vectors
 
 
 def _check_count(count: int, command: str) -> None:
     if count > MAX_ROWS:
         raise TextError(
-            f"{count:,} vectors, but this page compares at most {MAX_ROWS:,}. Run bert-probe {command}."
+            f"There are {count:,} vectors, but this page compares at most {MAX_ROWS:,}. Run bert-probe "
+            f"{command}."
         )
 
 
-def _health(vectors: VectorSet) -> None:
-    """Draw the options, and the health of a set of vectors."""
+def _health(vectors: VectorSet, model: Checkpoint | None) -> None:
+    """Draw the options, and the health of a set of vectors.
+
+    Args:
+        model: the model that computed the vectors; None if it is unknown.
+    """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         threshold = state.segmented_control(
             "health_threshold",
             "Duplicate threshold",
             _THRESHOLDS,
             _CALIBRATED,
-            "Minimum cosine of two near duplicates. Calibrated: 1 − cosine is at most a quarter of "
-            "its value at the 99.9th percentile of random pairs.",
+            "Minimum cosine of two near duplicates. The calibrated threshold requires that 1 − cosine "
+            "is at most a quarter of its value at the 99.9th percentile of random pairs: of reference "
+            "sentences, if the model of the vectors is known, otherwise of the vectors.",
         )
         size = state.segmented_control(
             "health_cluster",
             "Smallest cluster",
             _SIZES,
             "5" if len(vectors.vectors) < _FEW_ROWS else "15",
-            "Smallest number of rows in a cluster.",
+            "Minimum number of rows in a cluster.",
         )
     cosine = None if threshold == _CALIBRATED else float(threshold)
     question = CorpusHealth(threshold=cosine, min_cluster=int(size))
@@ -187,6 +219,7 @@ def _health(vectors: VectorSet) -> None:
         "corpus health",
         question.of,
         vectors,
+        model if cosine is None else None,
         label="Compare the vectors",
         unit="blocks",
         activity="Comparing",
@@ -243,22 +276,26 @@ def _figures(result: CorpusHealthResult) -> None:
                 "rows",
                 "rows",
             ),
-            "Histogram of the cosine of each row with its nearest neighbor, with the duplicate threshold",
+            "Histogram of the cosine between each row and its nearest neighbor, with the threshold for "
+            "duplicates",
         )
     with right:
         st.header("Hubs", anchor=False)
         blocks.chart(
             occurrence_histogram(result),
-            "Histogram of the number of rows that have a row among their nearest neighbors",
+            "Histogram of how many rows have a given row among their nearest neighbors",
         )
     left, right = st.columns(2)
     with left:
         st.header("Clusters", anchor=False)
         clusters = result.showing(show="clusters").frame()
         if len(clusters):
-            blocks.chart(cluster_bars(result, clusters), "Number of rows in each cluster, with its words")
+            blocks.chart(
+                cluster_bars(result, clusters),
+                "Number of rows in each cluster, with the characteristic words",
+            )
             if len(clusters) > _MAX_CLUSTERS:
-                blocks.caveat(f"The {_MAX_CLUSTERS} largest of {len(clusters):,} clusters.")
+                blocks.caveat(f"The chart shows the {_MAX_CLUSTERS} largest of {len(clusters):,} clusters.")
         else:
             st.info(_NONE["clusters"])
     with right:
@@ -269,8 +306,8 @@ def _figures(result: CorpusHealthResult) -> None:
         )
         measures = result.measures
         blocks.caveat(
-            f"IsoScore {measures['iso_score']:.3f}, mean cosine of two rows {measures['mean_cosine']:.3f}. "
-            "The line of evenly spread variance has an IsoScore of 1."
+            f"The IsoScore is {measures['iso_score']:.3f}, and the mean cosine of two rows is "
+            f"{measures['mean_cosine']:.3f}. If the variance is spread evenly, the IsoScore is 1."
         )
 
 
@@ -289,21 +326,14 @@ def occurrence_histogram(result: CorpusHealthResult) -> Any:
             name=name,
             hovertemplate="neighbor of %{x:,} rows: %{y:,} rows<extra></extra>",
         )
-    figure.add_scatter(
-        x=[result.hub_threshold + 0.5] * 2,
-        y=[0.5, counts.max()],
-        mode="lines",
-        line={"color": ACCENT, "width": 3},
-        name=f"hubs: more than {result.hub_threshold:,}",
-        hoverinfo="skip",
-    )
+    mark_limit(figure, result.hub_threshold, (0.5, counts.max()), f"hubs: more than {result.hub_threshold:,}")
     return apply_layout(
         figure,
         220,
         legend="above",
         bargap=0,
         barmode="overlay",
-        xaxis={"title": f"rows of whose {result.question.neighbors} nearest neighbors it is one"},
+        xaxis={"title": f"rows that have the row among their {result.question.neighbors} nearest neighbors"},
         yaxis={"title": "rows (logarithmic)", "type": "log", "range": [-0.3, np.log10(1.3 * counts.max())]},
     )
 
@@ -341,7 +371,7 @@ def cluster_bars(result: CorpusHealthResult, clusters: pd.DataFrame) -> Any:
 
 
 def variance_curve(spectrum: pd.DataFrame) -> Any:
-    """Return the cumulative share of the variance, next to that of evenly spread variance."""
+    """Return the curve of the cumulative share of the variance, and the line for evenly spread variance."""
     count = len(spectrum)
     figure = go.Figure()
     figure.add_scatter(
@@ -396,17 +426,19 @@ def _listing(result: CorpusHealthResult) -> None:
         selection_mode="single-row",
     )
     if len(frame) > _LISTED:
-        st.caption(f"The first {_LISTED:,} of {len(frame):,} rows. The export has all rows.")
+        st.caption(
+            f"The table shows the first {_LISTED:,} of {len(frame):,} rows. The export contains all rows."
+        )
     selected = event.selection.rows
     if selected and selected[0] < len(frame):
         _detail(result.vectors, str(frame.iloc[selected[0]].get("text", "")))
     elif result.vectors.texts is not None and show != "clusters":
-        st.caption("Select a row to read its text and to search for it.")
+        st.caption("Select a row to read its text and to search for similar texts.")
     export(listed, f"corpus-{show}", label="Export the rows", caption="All rows of this table.")
 
 
 def _column_order(frame: pd.DataFrame) -> list[str]:
-    """Return the columns to show, with the text first; IDs that are row numbers and zeros are left out."""
+    """Return the columns to show: row and text first. IDs that are row numbers and zero counts are hidden."""
     columns = [str(column) for column in frame if column not in ("row", "text")]
     if "id" in frame and (frame["id"] == frame["row"].astype(str)).all():
         columns.remove("id")
@@ -426,6 +458,7 @@ def _detail(vectors: VectorSet, text: str) -> None:
         )
         sentence_input.search_button(text, documents, "Search for this text")
         st.caption(
-            f"Search ranks all texts with {state.escape(workbench.request().model or 'the built-in model')}, "
-            "which need not be the model of these vectors."
+            "Search ranks all texts with "
+            f"{state.escape(workbench.request().model or 'the built-in model')}, which may differ from "
+            "the model that computed these vectors."
         )

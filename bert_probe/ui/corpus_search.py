@@ -77,7 +77,7 @@ class ContextLine:
 def part(corpus: Store) -> None:
     """Draw the "Nearest contexts" section of the Corpus page."""
     if not corpus.has(VECTORS):
-        st.info("This store does not contain vectors. Build it with --keep profiles,vectors.")
+        st.info("This store does not contain vectors. Build the store with --keep profiles,vectors.")
         return
     checkpoint = _checkpoint(corpus)
     text = _choose_text(corpus)
@@ -97,7 +97,7 @@ def part(corpus: Store) -> None:
             "Color by",
             _GROUPINGS,
             "group",
-            "Color the contexts by clusters of their vectors, or by an adjacent word.",
+            "Color the contexts by the cluster of their vectors, or by an adjacent word.",
         )
         corner = st.container(width="content")
     question = NearestContexts(word_name(trace, unit), layer, int(count), others=True)
@@ -130,7 +130,7 @@ def search_for(text: str, word: str | None = None) -> None:
 
 
 def _checkpoint(corpus: Store) -> Checkpoint:
-    """Return an open model with the store's weights, or open the model that the store names."""
+    """Return a loaded model with the store's weights; otherwise, open the model that the store names."""
     model, now = corpus.manifest["model"], workbench.request()
     weights = model["weights_sha256"]
     for checkpoint in (
@@ -230,7 +230,7 @@ def _results(
     colours = _colours(names)
     event: Any = blocks.table(
         _table(result, lines, names, colours),
-        "The nearest contexts of the word, with the cosine of each",
+        "The nearest contexts of the word, with their cosines",
         max_height=460,
         key=f"corpus_near_table {result.question!r} {result.inputs.texts}",
         on_select="rerun",
@@ -260,9 +260,9 @@ def _results(
     )
     explained = clusters.explained[0] + clusters.explained[1]
     left.caption(
-        f"{note} The map shows the first two principal components of the {len(lines):,} normalized vectors. "
-        f"They explain {explained:.0%} of the variance. Points that are close may still differ in other "
-        "directions."
+        f"{note} The map shows the first two principal components of the {len(lines):,} normalized "
+        f"vectors. These components explain {explained:.0%} of the variance. Points that are close may "
+        "still differ in other directions."
     )
     points = chart.selection.points if chart else []
     if points and not selected_rows:
@@ -280,12 +280,12 @@ def _group_names(
         if clusters.silhouette != clusters.silhouette:
             return names, "There are too few different contexts to form clusters."
         return names, (
-            "K-means clusters of the normalized vectors. The number of clusters maximizes the silhouette "
-            f"score, here {clusters.silhouette:.2f} (1: well separated, 0: not separated). K-means always "
-            "returns clusters; do not interpret them if the score is below 0.2."
+            "K-means clusters of the normalized vectors. The number of clusters maximizes the "
+            f"silhouette score, here {clusters.silhouette:.2f} (1: well separated, 0: not separated). "
+            "K-means always returns clusters; do not interpret the clusters if the score is below 0.2."
         )
     names = merge_rare([getattr(line, grouping) for line in lines])
-    return names, f"{_GROUPINGS[grouping]}, in lower case. Rare words are merged into “{OTHER}”."
+    return names, f"{_GROUPINGS[grouping]}, in lower case. Rare words are merged into the group “{OTHER}”."
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:
@@ -317,7 +317,7 @@ def _table(
 def _baseline(corpus: Store, layer: int) -> str:
     baseline = shared_cache.answers.of(unrelated_cosines, corpus, layer)
     if baseline is None:
-        return "This store has too few words for a baseline, so compare these cosines only with each other."
+        return "This store has too few words for a baseline, so compare these cosines only with one another."
     return (
         "Baseline: two random words of different rows of this store have a mean cosine of "
         f"{baseline.mean:.2f} at this layer, and 5% of the pairs reach {baseline.high:.2f} or more "

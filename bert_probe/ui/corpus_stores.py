@@ -1,4 +1,4 @@
-"""The stores that a page may open: those in the folders given at startup, and those built in the app.
+"""The stores that a page may open: stores in the folders configured at startup, and stores built in the app.
 
 A URL contains the name of a store. The name is looked up among these stores and never used as a path.
 """
@@ -24,9 +24,18 @@ import streamlit as st
 
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.corpus.build import build_corpus
-from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, VECTORS, IngestConfig, find_inputs, records
+from bert_probe.corpus.inputs import (
+    NEIGHBORS,
+    PROFILES,
+    SENTENCE_VECTORS,
+    VECTORS,
+    IngestConfig,
+    find_inputs,
+    records,
+    sentence_pooling,
+)
 from bert_probe.corpus.store import Store, open_corpus
-from bert_probe.errors import StoreError, TextError
+from bert_probe.errors import CheckpointError, StoreError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.runtime.cache import Cache
@@ -73,7 +82,7 @@ class _BuiltStore:
 def available(requested: str = "") -> dict[str, str]:
     """Return a mapping from the name to the title of each store that this session may open.
 
-    Stores in the given folders come first, followed by stores that the session has built or opened.
+    Stores in the configured folders come first, followed by stores that the session has built or opened.
 
     Args:
         requested: store name in the URL. Anyone who knows the name of a store built in the app may open it.
@@ -102,7 +111,9 @@ def missing_message(name: str) -> str:
     """Return an error message for a store that does not exist."""
     if name.startswith(PREFIX):
         return "The store in this URL was built on a page that was closed, so it was deleted. Build it again."
-    return f"No store {name[:60]} was found. Start the app with --corpus and the folder that contains it."
+    return (
+        f"No store {name[:60]} was found. Start the app with --corpus and the folder that contains the store."
+    )
 
 
 def is_temporary(store: Store) -> bool:
@@ -165,7 +176,7 @@ def _delete_unused() -> None:
 def _stamp(folder: Path) -> str:
     """Return a digest that changes when a file of a store changes."""
     stamp = hashlib.blake2b()
-    with suppress(OSError):  # The error is reported when the store is opened.
+    with suppress(OSError):  # ignored, because opening the store reports the error
         for table in sorted(os.scandir(folder), key=lambda entry: entry.name):
             for entry in os.scandir(table) if table.is_dir() else [table]:
                 status = entry.stat()
@@ -238,7 +249,8 @@ def _from_file(checkpoint: Checkpoint) -> None:
         raise content
     if len(content) > MAX_FILE_BYTES:
         raise TextError(
-            f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB. Split it, or use bert-probe corpus run."
+            f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB. Split the file, or use bert-probe corpus "
+            "run."
         )
     suffix = PurePath(name).suffix.lower()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -272,13 +284,17 @@ def _sample_sentences() -> tuple[str, ...]:
 
 
 def _config(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -> IngestConfig:
-    """Return settings that store head profiles and the vectors of a middle layer and the last layer.
+    """Return settings that store head profiles, vectors of a middle and the last layer, and sentence vectors.
 
     For tagged sentences, the most attended words are stored too.
     """
     last = checkpoint.description.layers
-    keep = (PROFILES, VECTORS, *((NEIGHBORS,) if tagged else ()))
-    return IngestConfig(layers=tuple(sorted({(last + 1) // 2, last})), keep=keep, words=words).of(checkpoint)
+    keep = [PROFILES, VECTORS, *([NEIGHBORS] if tagged else [])]
+    with suppress(UnavailableError, CheckpointError):  # sparse vectors, or an unsupported pooling
+        sentence_pooling(checkpoint)
+        keep.append(SENTENCE_VECTORS)
+    layers = tuple(sorted({(last + 1) // 2, last}))
+    return IngestConfig(layers=layers, keep=tuple(keep), words=words).of(checkpoint)
 
 
 def _build(
@@ -306,7 +322,7 @@ def _build(
         announced.add(built)
         st.session_state[BUILT] = built
         st.rerun()
-    st.caption(f"The store for {state.escape(name)} was built. Choose it above.")
+    st.caption(f"The store for {state.escape(name)} was built. Choose the store above.")
 
 
 def _work(
@@ -323,7 +339,8 @@ def _work(
             count = sum(1 for _ in islice(records(find_inputs(inputs, column), column), MAX_ROWS + 1))
             if count > MAX_ROWS:
                 raise TextError(
-                    f"{name} has more than {MAX_ROWS:,} sentences. Remove some, or use bert-probe corpus run."
+                    f"{name} has more than {MAX_ROWS:,} sentences. Remove sentences, or use bert-probe "
+                    "corpus run."
                 )
             build_corpus(
                 checkpoint, config, [inputs], folder, column=column, shard_rows=_SHARD_ROWS, progress=progress
@@ -343,7 +360,7 @@ def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> Non
     if required > free:
         raise StoreError(
             f"The store may need {required / 1e6:,.0f} MB, but only {free / 1e6:,.0f} MB of the storage "
-            "that all users share is free. Use a smaller file, or bert-probe corpus run."
+            "that all users share are free. Use a smaller file, or bert-probe corpus run."
         )
 
 

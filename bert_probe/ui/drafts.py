@@ -84,7 +84,7 @@ def publish() -> None:
     """Store the draft and write its name to the URL, also after the user navigated back."""
     draft = st.session_state.get(_KEY)
     if draft is not None:
-        # named=True also for a short draft, because a link should share the view and not the draft.
+        # Store even a short draft under a name, because the URL should share the view and not the draft.
         text = None if draft == Draft() else draft.to_bytes().decode()
         url_texts.remember(_KEY, text, named=True)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
-from bert_probe.model.trace import Trace
+from bert_probe.model.trace import Array, Trace
 from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.blocks import numbers
+from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
-from bert_probe.ui.vectors import numbers, strips
+from bert_probe.views import steps
 from bert_probe.views.palette import Scale
 
 _PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}
@@ -23,8 +27,9 @@ def render() -> None:
     """Draw the Embeddings page."""
     blocks.heading(
         "Embeddings",
-        "A model turns each token into a vector, a list of numbers. See how the input vector is the sum of "
-        "a word, a position and a segment vector, and how each layer changes it.",
+        "A model represents each token as a vector, a list of numbers. See how the input vector is "
+        "computed as the sum of a word, a position and a segment embedding, and how each layer changes "
+        "the vector.",
     )
     traced = workbench.trace_request()
     with st.container(horizontal=True, gap="medium"):
@@ -61,7 +66,7 @@ def _input_embedding(trace: Trace) -> Export:
         "segment": f"+ segment · {'AB'[token.segment]}",
         "sum": "= sum",
     }
-    strips(
+    _strips(
         [rows[position] for rows in embedding.summed.values()],
         [names[name] for name in embedding.summed],
         Scale.around_zero(*embedding.summed.values()),
@@ -69,7 +74,7 @@ def _input_embedding(trace: Trace) -> Export:
         f"Sum of the embeddings of token {position}",
     )
     if embedding.normalised is not None:
-        strips(
+        _strips(
             [embedding.normalised[position]],
             ["LayerNorm of the sum"],
             Scale.around_zero(embedding.normalised),
@@ -78,15 +83,17 @@ def _input_embedding(trace: Trace) -> Export:
         )
     _check(
         embedding.difference,
-        f"recomputed embeddings of all {len(trace.tokens)} tokens compared with the model's embedding module",
+        f"the recomputed embeddings of all {len(trace.tokens)} tokens were compared with the output of "
+        "the model's embedding module",
     )
     for sentence in embedding.absent:
         st.caption(state.escape(sentence))
     result = embedding.showing(token=position)
     numbers(result.frame())
     blocks.caveat(
-        "Each row is one vector, with a color per dimension. In BERT, all three embedding tables are "
-        "learned. LayerNorm shifts and rescales each vector, so it has its own color range."
+        "Each row is one vector, and each cell is one dimension. In BERT, all three embedding tables "
+        "are learned. LayerNorm shifts and rescales each vector, so the vector after LayerNorm has its "
+        "own color range."
     )
     return result, f"embedding-token{position}"
 
@@ -98,7 +105,7 @@ def _token_vectors(trace: Trace) -> Export:
             "vector_layer", 0, trace.layers, "Layer 0 is the output of the embeddings."
         )
     result = HiddenStates(layer).of(trace)
-    strips(
+    _strips(
         result.values,
         blocks.unique_names(trace.tokens),
         Scale.around_zero(*trace.states),
@@ -108,9 +115,9 @@ def _token_vectors(trace: Trace) -> Export:
     )
     numbers(result.frame())
     blocks.caveat(
-        "One row per token, one column per dimension. The color range is the same for all layers of this "
-        "text. Individual dimensions rarely have a meaning. Vertical lines are dimensions that are large "
-        "for every token."
+        "The heatmap has one row per token and one column per dimension. The color range is the same "
+        "for all layers of this text. Individual dimensions rarely have a meaning. A vertical line is a "
+        "dimension that is large for every token."
     )
     return result, f"embeddings-layer{layer}"
 
@@ -125,29 +132,46 @@ def _pooler(trace: Trace) -> Export:
     except UnavailableError as error:
         st.text(str(error))
         states = HiddenStates(which="cls").of(trace)
-        strips(states.values, states.names, Scale.around_zero(states.values), "cls", "The [CLS] vector")
+        _strips(states.values, states.names, Scale.around_zero(states.values), "cls", "The [CLS] vector")
         result = states
     else:
-        strips(
+        _strips(
             [pooler.cls, pooler.linear],
             [f"{trace.tokens[0]}, last layer", "W · CLS + b"],
             Scale.around_zero(pooler.cls, pooler.linear),
             "cls-linear",
             "The [CLS] vector and the pooler's linear layer",
         )
-        strips(
+        _strips(
             [pooler.replay, pooler.model_output],
             ["tanh(W · CLS + b)", "the model's pooler"],
             Scale.around_zero(pooler.model_output),
             "pooler",
-            "The pooler's output: recomputed here and as returned by the model",
+            "The pooler's output: recomputed on this page, and as returned by the model",
         )
-        _check(pooler.difference, "tanh(W · CLS + b) compared with the model's pooler output")
+        _check(pooler.difference, "tanh(W · CLS + b) was compared with the model's pooler output")
         result = pooler
     numbers(result.frame())
     blocks.caveat(
-        "The pooler was trained for BERT's next-sentence prediction (Devlin et al. 2019). Neither its output "
-        "nor [CLS] is a good sentence embedding unless the model was trained for that (Reimers and Gurevych "
-        "2019)."
+        "The pooler was trained for BERT's next-sentence prediction (Devlin et al. 2019). Neither the "
+        "pooler's output nor the vector of [CLS] is a good sentence embedding unless the model was "
+        "trained for this purpose (Reimers and Gurevych 2019)."
     )
     return result, "cls-pooler"
+
+
+def _strips(
+    values: Array | Sequence[Array],
+    rows: Sequence[str],
+    scale: Scale,
+    key: str,
+    caption: str,
+    row_axis: str = "step",
+) -> None:
+    """Draw vectors as rows of colored cells, one cell per dimension.
+
+    Args:
+        values: the vectors, one per row.
+        key: key of the component, and name of its image file.
+    """
+    heatmap(steps.strips(values, rows, scale, key, caption, row_axis), key=key)

@@ -17,7 +17,7 @@ from bert_probe.analyses.evaluation.similarity_evaluation import (
     SimilarityEvaluation,
     SimilarityEvaluationResult,
 )
-from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8
+from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8, VectorComparison
 from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.core.inputs import TABLE, FileInput
@@ -27,17 +27,19 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
+from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export
-from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, as_text
+from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shorten
 
 MAX_TEXTS = 20_000
 """Maximum number of pairs or texts on the page. The command line has no such limit."""
 _PARTS = {"pairs": "Text pairs (STS)", "search": "Search", "labels": "Labeled texts"}
 _PART_HELP = (
-    "Text pairs: does the similarity agree with judged scores? Search: do relevant documents rank high? "
-    "Labeled texts: do the vectors separate the classes?"
+    "Text pairs: how well the similarities agree with judged scores. Search: whether relevant documents "
+    "rank high. Labeled texts: how well the vectors separate the classes."
 )
 _ROWS = 200
 """Maximum number of rows of a table of pairs, queries or texts. Exports have all rows."""
@@ -122,8 +124,8 @@ def _curve_toggle() -> bool:
         "evaluate_curve",
         "Shorter vectors",
         False,
-        "Also evaluate the vectors with fewer dimensions, with one byte per dimension (int8) and with one "
-        "bit (binary).",
+        "Also evaluate the vectors with fewer dimensions, with one byte per dimension (int8), and with "
+        "one bit per dimension (binary).",
     )
 
 
@@ -149,7 +151,7 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     if state.segmented_control("evaluate_pairs_from", "Source of the pairs", _SOURCES, "sample") == "sample":
         pairs = sample_pairs()
         blocks.caveat(
-            f"{len(pairs.rows)} pairs that were written for BERT Probe, with scores from 0 to 5 by their "
+            f"{len(pairs.rows)} pairs that were written for BERT Probe and scored from 0 to 5 by their "
             "author. For a comparison of models, use pairs that several people rated, such as STS-B."
         )
     else:
@@ -157,11 +159,11 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
             "evaluate_pairs",
             "A table with the columns text_a, text_b and score",
             ["csv", "tsv", "jsonl"],
-            "An optional column group names the source of each pair.",
+            "The optional column group names the source of each pair.",
             SimilarityEvaluation.inputs.files["pairs"].parse,
         )
     if pairs is None:
-        st.info("Choose a table of text pairs with a judged similarity, such as a split of STS-B.")
+        st.info("Choose a table of text pairs with judged similarity scores, such as a split of STS-B.")
         return
     sentence_input.check_count(pairs.rows, MAX_TEXTS, "pairs")
     question = SimilarityEvaluation(curve=_curve_toggle())
@@ -175,7 +177,7 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     _summary(result, "sts", data)
     blocks.chart(
         score_scatter(result),
-        "Scatter plot of the score of the model by the judged score, one point per pair",
+        "Scatter plot of the model's score against the judged score, with one point per pair",
     )
     table = "moved" if result.has_other else "pairs"
     st.header("Pairs that moved most" if result.has_other else "Largest errors", anchor=False)
@@ -212,7 +214,8 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         data = dict(zip(labels, sample_search(), strict=True))
         blocks.caveat(
             f"{len(data['documents'])} articles of an invented help center and {len(data['queries'])} "
-            "queries that were written for BERT Probe. Differences on so few queries rarely exclude 0."
+            "queries that were written for BERT Probe. With so few queries, the interval of a "
+            "difference rarely excludes 0."
         )
     else:
         columns = st.columns(3)
@@ -244,7 +247,9 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         st.warning(note, icon=":material/warning:")
     _summary(result, "retrieval", data)
     st.header("Queries", anchor=False)
-    blocks.caveat("With two or more rankings, the queries with the largest difference of nDCG@10 come first.")
+    blocks.caveat(
+        "With two or more rankings, the queries are sorted by their difference in nDCG@10, largest first."
+    )
     queries = result.showing(show="queries")
     frame = queries.table()
     row = _selected(frame, "evaluate_query_rows", "Queries with nDCG@10 of each scorer")
@@ -253,7 +258,8 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     export(queries, "retrieval-queries", label="Export the queries", caption="All queries.", data=data)
     st.header("Relevant documents ranked low", anchor=False)
     blocks.caveat(
-        "Rank 0 means that the document is not ranked. outranked_by is the first irrelevant document."
+        "Rank 0 means that the document is not ranked. The column outranked_by is the highest-ranked "
+        "irrelevant document."
     )
     failures = result.showing(show="failures")
     frame = failures.table()
@@ -310,11 +316,14 @@ def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         st.header("Reliability", anchor=False)
         blocks.chart(
             reliability(result.showing(show="reliability").table()),
-            "Accuracy by confidence: on the diagonal, both are equal",
+            "Accuracy by confidence; on the diagonal, accuracy and confidence are equal",
         )
     table = "moved" if result.has_other else "texts"
     st.header("Texts that moved most" if result.has_other else "Least probable labels", anchor=False)
-    blocks.caveat("probability is the held-out probability of the label by logistic regression.")
+    blocks.caveat(
+        "The column probability is the held-out probability of the label, as predicted by logistic "
+        "regression."
+    )
     rows = result.showing(show=table)
     blocks.table(rows.table().head(_ROWS), "Texts with their label, prediction and probability")
     export(rows, f"labels-{table}", label="Export the texts", caption="All texts.", data=data)
@@ -339,7 +348,10 @@ def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
     }
     frame["measure"] = [_MEASURES.get(str(name), shorten(str(name))) for name in frame["measure"]]
     blocks.table(frame, "Measures with their 95% intervals", column_config=config)
-    blocks.caveat("low and high bound the 95% interval of 2,000 bootstrap resamples of the examples.")
+    blocks.caveat(
+        "The columns low and high are the bounds of the 95% interval over 2,000 bootstrap resamples of "
+        "the examples."
+    )
     if "difference" in frame:
         blocks.caveat(
             "If two rankings or models are equally good, the interval of their difference rarely excludes 0."
@@ -364,8 +376,28 @@ def _links(texts: Mapping[str, str]) -> None:
             st.page_link(paths.page_script(page), label=page.title(), query_params={**texts, **model})
 
 
+def _neighbor_maps(comparison: VectorComparison, text: int) -> None:
+    """Draw a text and its neighbors on the maps of both models, next to each other."""
+    if comparison.maps is None:
+        return
+    st.markdown(f"Neighbors of “{state.escape(truncate_text(comparison.texts[text], 200))}” in both models")
+    for column, title, is_second in zip(
+        st.columns(2), ("First model", "Second model"), (False, True), strict=True
+    ):
+        with column:
+            st.subheader(title, anchor=False)
+            blocks.chart(
+                neighbor_map(comparison, text, is_second),
+                f"{title}: map of the texts, with the nearest neighbors of the selected text by both models",
+            )
+    blocks.caveat(
+        "Each map shows the first two principal components of the vectors of one model, so positions on "
+        "different maps cannot be compared. Neighbors are computed from all dimensions and may look distant."
+    )
+
+
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
-    """Draw the agreement of two models' vectors, and the curve of shorter vectors, if there are any."""
+    """Draw the agreement of two models' vectors, and the curve by number of dimensions, where available."""
     if result.comparison is not None:
         st.header("Do both models find the same nearest neighbors?", anchor=False)
         vectors = result.showing(show="vectors")
@@ -377,29 +409,35 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         )
         export(vectors, "vector-agreement", label="Export the agreement", data=data)
         neighbors = result.showing(show="neighbors")
-        blocks.table(
+        event = blocks.table(
             neighbors.table().head(_ROWS),
-            "Texts by the share of nearest neighbors that both models have",
+            "Texts by the share of nearest neighbors that both models have in common",
+            key="evaluate_neighbor_rows",
             column_config={"overlap": number},
+            on_select="rerun",
+            selection_mode="single-row",
         )
         blocks.caveat(
-            "lost is the nearest text that only the first model has among its nearest neighbors, and gained "
-            "the nearest that only the second model has."
+            "The column lost is the nearest text that only the first model has among its nearest "
+            "neighbors, and the column gained is the nearest text that only the second model has. Select a "
+            "text to see its neighbors on the maps."
         )
+        row = event.selection.rows[0] if event.selection.rows else 0
+        _neighbor_maps(result.comparison, int(result.comparison.order[row]))
         export(neighbors, "changed-neighbors", label="Export the neighbors", data=data)
     if result.curve is not None:
         st.header("Shorter vectors", anchor=False)
         curve = result.showing(show="curve")
         blocks.chart(
             quality_curve(curve.table(), measure, title),
-            f"{title} by the size of a vector, with 95% intervals",
+            f"{title} by vector size, with 95% intervals",
         )
         blocks.table(curve.table(), f"{title} of each vector format")
         export(curve, "vector-curve", label="Export the curve", data=data)
 
 
 def score_scatter(result: SimilarityEvaluationResult) -> Any:
-    """Return a scatter plot of the scores of the model, or of two models, by the judged scores."""
+    """Return a scatter plot of the scores of one or two models against the judged scores."""
     rows = np.arange(len(result.labels))
     if len(rows) > _MAX_POINTS:
         rows = np.sort(np.random.default_rng(0).choice(len(rows), _MAX_POINTS, replace=False))
@@ -462,8 +500,57 @@ def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
     )
 
 
+def neighbor_map(comparison: VectorComparison, text: int, is_second: bool) -> Any:
+    """Return the texts on the map of a model, with the nearest neighbors of a text by both models.
+
+    Args:
+        text: index of the text.
+        is_second: whether to draw the map of the second model.
+    """
+    assert comparison.maps is not None
+    layout = comparison.maps[is_second]
+    first, second = comparison.first[text], comparison.second[text]
+    others = np.setdiff1d(np.arange(len(layout.points)), [text, *first, *second])
+    if len(others) > _MAX_POINTS:
+        others = np.sort(np.random.default_rng(0).choice(others, _MAX_POINTS, replace=False))
+    figure = go.Figure()
+    for name, rows, color, symbol, size in (
+        ("other texts", others, GRAY, "circle", 5),
+        ("neighbor in both models", np.intersect1d(first, second), ACCENT, "circle", 9),
+        ("only in the first model", np.setdiff1d(first, second), SECOND, "square", 9),
+        ("only in the second model", np.setdiff1d(second, first), HEADS[1], "diamond", 10),
+        ("selected text", np.array([text]), ACCENT, "star", 16),
+    ):
+        figure.add_scatter(
+            x=layout.points[rows, 0],
+            y=layout.points[rows, 1],
+            mode="markers",
+            marker={
+                "color": color,
+                "symbol": symbol,
+                "size": size,
+                "opacity": 0.35 if color == GRAY else 1,
+            },
+            name=name,
+            customdata=[as_text(truncate_text(comparison.texts[row], 100)) for row in rows],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    shares = layout.explained or (0.0, 0.0)
+    return apply_layout(
+        figure,
+        420,
+        legend="below",
+        xaxis={"title": f"first component, {shares[0]:.1%} of the variance", "zeroline": False},
+        yaxis={
+            "title": f"second component, {shares[1]:.1%} of the variance",
+            "zeroline": False,
+            "scaleanchor": "x",
+        },
+    )
+
+
 def reliability(bins: pd.DataFrame) -> Any:
-    """Return the accuracy by the mean confidence of each bin, next to the diagonal of equal values."""
+    """Return a reliability diagram: the accuracy of each bin by its mean confidence, with the diagonal."""
     filled = bins[bins["texts"] > 0]
     figure = go.Figure()
     figure.add_scatter(

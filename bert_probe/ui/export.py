@@ -43,7 +43,7 @@ def export(
     result: Result,
     name: str,
     more: Sequence[ExtraDownload] = (),
-    caption: str = "The result at full precision.",
+    caption: str = "Save the result at full precision.",
     ready: Callable[[], bool] = lambda: True,
     label: str = "Export",
     display: Mapping[str, str] | None = None,
@@ -71,7 +71,8 @@ def export(
         st.caption(
             files.CSV_SAFE_HELP
             if csv_safe
-            else "Text is exported as it is, so a spreadsheet may run a text that begins with = as a formula."
+            else "Text is exported without changes, so a spreadsheet may run a text that begins with = "
+            "as a formula."
         )
         with st.container(horizontal=True):
             for form in files.FORMATS:

@@ -14,7 +14,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from bert_probe.analyses.retrieval.calibration import histogram_range
-from bert_probe.analyses.vectors.dimensions import DimensionCurveResult
 from bert_probe.analyses.vectors.sentences import SentenceMapResult
 from bert_probe.analyses.vectors.similarity import CosineDistribution, SimilarityBaselineResult
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
@@ -205,7 +204,7 @@ def sentence_map(
     for name, (
         color,
         symbol,
-    ) in legend.items():  # a selection has indices of one trace
+    ) in legend.items():  # a single trace, because selections contain indices into one trace
         marker = {"color": color, "symbol": symbol, "size": 9}
         figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=as_text(name))
     axes = [{"title": "", "showticklabels": False}] * 2
@@ -263,7 +262,7 @@ def score_histogram(
     """
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
     low, high = histogram_range([*values[[0, -1]], *marks.values()])
-    margin = 0.01 * (high - low)  # A line at the end of the axis would be cut in half.
+    margin = 0.01 * (high - low)  # margin that prevents a line at the end of the axis from being cut in half
     bins = min(48, max(8, math.isqrt(len(values))))
     counts, edges = np.histogram(values, bins=bins, range=(low, high))
     share = 100 * counts / counts.sum()
@@ -324,22 +323,32 @@ def length_histogram(lengths: Array, limit: int) -> Any:
             customdata=np.stack([edges[:-1], edges[1:] - 1], axis=1)[selected],
             hovertemplate="%{customdata[0]} to %{customdata[1]} tokens: %{y} documents<extra></extra>",
         )
-    figure.add_scatter(
-        x=[limit + 0.5] * 2,
-        y=[0, 1.08 * counts.max()],
-        mode="lines",
-        line={"color": ACCENT, "width": 3},
-        name=f"limit: {limit:,} tokens",
-        hoverinfo="skip",
-    )
+    mark_limit(figure, limit, (0, 1.08 * counts.max()), f"limit: {limit:,} tokens")
     return apply_layout(
         figure,
         240,
         legend="above",
         bargap=0,
         barmode="overlay",
-        xaxis={"title": "tokens", "zeroline": False, "rangemode": "tozero"},
+        xaxis={"title": "tokens", "zeroline": False, "range": [0, 1.02 * (highest + width)]},
         yaxis={"title": "documents", "zeroline": False},
+    )
+
+
+def mark_limit(figure: Any, limit: int, ends: tuple[float, float], name: str) -> None:
+    """Draw a vertical line on a histogram of integers, to the right of a limit.
+
+    Args:
+        ends: lower and upper end of the line.
+        name: the line in the legend.
+    """
+    figure.add_scatter(
+        x=[limit + 0.5] * 2,
+        y=ends,
+        mode="lines",
+        line={"color": ACCENT, "width": 3},
+        name=name,
+        hoverinfo="skip",
     )
 
 
@@ -415,7 +424,7 @@ def threshold_histograms(
         y=[0, 1.08 * peak],
         mode="lines",
         line={"color": GRAY, "width": 3, "dash": "dash"},
-        name="threshold, with its 95% interval",
+        name="threshold with 95% interval",
         hovertemplate=f"{threshold:.4f}<extra></extra>",
     )
     return apply_layout(
@@ -425,7 +434,7 @@ def threshold_histograms(
         barmode="overlay",
         bargap=0,
         xaxis={"title": name, "zeroline": False},
-        yaxis={"title": "% of the pairs of each kind", "zeroline": False},
+        yaxis={"title": "% of the pairs of each class", "zeroline": False},
     )
 
 
@@ -445,40 +454,8 @@ class PairCurve:
     cosines: Array
 
 
-def dimension_curve(result: DimensionCurveResult) -> Any:
-    """Return a figure of the agreement with the full vectors by the number of dimensions."""
-    figure = go.Figure()
-    curves = (
-        ("Spearman", result.spearman, ACCENT),
-        ("Pearson", result.pearson, GRAY),
-        ("same nearest neighbor", result.same_neighbor, SECOND),
-    )
-    for name, values, color in curves:
-        figure.add_scatter(
-            x=result.sizes,
-            y=values,
-            mode="lines+markers",
-            line={"color": color, "width": 3 if color == ACCENT else 2},
-            name=name,
-            hovertemplate=f"{name} at %{{x:,}} dimensions: %{{y:.4f}}<extra></extra>",
-        )
-    low = min(0.5, float(np.nanmin([*(values for _, values, _ in curves)])))
-    return apply_layout(
-        figure,
-        320,
-        legend="above",
-        xaxis={
-            "title": "dimensions (logarithmic)",
-            "type": "log",
-            "tickvals": result.sizes,
-            "ticktext": [f"{size:,}" for size in result.sizes],
-        },
-        yaxis={"title": "agreement", "range": [low - 0.03, 1.03]},
-    )
-
-
 def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve | None) -> Any:
-    """Return a figure of the baseline of unrelated tokens and a pair's curve, with `layer` marked."""
+    """Return a figure with a pair's curve and the baseline of unrelated tokens; `layer` is marked."""
     figure = go.Figure()
     _add_unrelated(figure, baseline, None)
     if pair is not None:
@@ -518,7 +495,7 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     _set_layout(
         figure, layer, len(curves), low, "cosine − mean of unrelated tokens" if is_corrected else "cosine"
     )
-    # The legend is below the curves, because next to them, it would leave no space for them on a phone.
+    # The legend is below the curves, because it would leave too little space next to them on a phone.
     rows = math.ceil(len(figure.data) / 2)
     return figure.update_layout(height=360 + 20 * rows, legend={**_LEGENDS["below"], "tracegroupgap": 0})
 

@@ -14,8 +14,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.comparison.head_matches import HeadMatches, HeadMatchesResult
 from bert_probe.analyses.comparison.model_change import check_encodings, check_tokenizers
+from bert_probe.analyses.comparison.model_similarity import HeadMatches, HeadMatchesResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
@@ -79,7 +79,7 @@ def part(a: Trace, b: Trace, start: bool) -> None:
         label="Compare all heads",
         unit="layer pairs",
         activity="Comparing the heads",
-        note="Compares each head of A with each head of B on this text.",
+        note="This analysis compares each head of A with each head of B on this text.",
         start=start,
         patience=_PATIENCE,
     )
@@ -117,11 +117,11 @@ def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
         with st.container(key="aligned"):
             figure = aligned_tokens(result.spans, a, b, blocks.is_dark())
             with st.container(width=int(figure.layout.width)):
-                blocks.chart(figure, "The tokens of A above those of B, aligned by characters")
+                blocks.chart(figure, "The tokens of A above the tokens of B, aligned by characters")
     blocks.caveat(
         f"A has {len(a.tokens):,} tokens, B has {len(b.tokens):,}, and they share "
         f"{len(result.spans.rows):,} spans. Special tokens are aligned by their role. Attention is summed "
-        "over the tokens of a key and averaged over those of a query, as for whole words."
+        "over the tokens of a key and averaged over the tokens of a query, as for whole words."
     )
     with st.expander("Spans as a table"):
         blocks.table(table, "Spans of the text with their tokens in A and in B")
@@ -146,11 +146,11 @@ def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
             },
         )
     blocks.caveat(
-        "Similarity is 1 − total variation: the share of attention that a query puts on the same keys in "
-        "both heads, averaged over the queries. It is 1 for identical attention. Any two heads that attend "
-        "to [SEP] or to the token itself are similar, so compare a match with the similarity of arbitrary "
-        "heads. Matches may differ between texts, and heads with similar attention need not have the same "
-        "function."
+        "Similarity is 1 − total variation: the share of attention that a query puts on the same keys "
+        "in both heads, averaged over the queries. The similarity is 1 for identical attention. Any two "
+        "heads that attend to [SEP] or to the token itself are similar, so compare the similarity of a "
+        "match with the similarity of arbitrary heads. Matches may differ between texts, and heads with "
+        "similar attention need not have the same function."
     )
     row, column = (cell.row, cell.column) if cell is not None else result.strongest
     st.subheader("The two heads side by side", anchor=False)

@@ -104,7 +104,7 @@ def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
             request.truncate,
             label=f"Profile {len(sentences):,} {'sentence' if len(sentences) == 1 else 'sentences'}",
             unit="sentences",
-            note="Runs one forward pass per sentence, in batches. You can cancel at any time.",
+            note="This analysis runs one forward pass per sentence, in batches. You can cancel at any time.",
         )
     except ProbeError as error:
         error_box(error)
@@ -123,10 +123,10 @@ def choose_sentences(source: str) -> tuple[str, ...]:
     if source == "paste":
         placeholder = "The first sentence\nThe second sentence"
         return sentences_in_text(
-            sentence_input.paste_text("many_pasted", "Sentences, one per line, or FASTA", placeholder)
+            sentence_input.paste_text("many_pasted", "Sentences (one per line), or FASTA", placeholder)
         )
     sentences = sentence_input.upload_sentences(
-        "many", "A text file in UTF-8, one sentence per line, or FASTA"
+        "many", "A UTF-8 text file with one sentence per line, or a FASTA file"
     )
     if not sentences:
         blocks.caveat(f"Empty lines are skipped. At most {MAX_SENTENCES:,} sentences.")
@@ -140,7 +140,7 @@ def error_box(error: ProbeError) -> None:
         title = "These sentences cannot be read" if is_unreadable else "This result cannot be shown"
         st.header(title, anchor=False)
         st.text(str(error))
-        st.caption("Empty lines are skipped. Your input is kept.")
+        st.caption("Empty lines are skipped. Your input is not lost.")
 
 
 def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
@@ -172,8 +172,9 @@ def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
         )
     question = means.question
     blocks.caveat(
-        f"Means over {means.sentences:,} sentences with equal weight. Low and high are the "
-        f"{question.confidence:.0%} confidence interval from {question.resamples:,} bootstrap samples of the "
-        "sentences (percentile bootstrap, Efron and Tibshirani 1993). They show how much the mean depends on "
-        f"the choice of sentences, not how it changes for other kinds of text. {LABELLING}"
+        f"Means over {means.sentences:,} sentences with equal weight. The columns low and high are the "
+        f"bounds of the {question.confidence:.0%} confidence interval from {question.resamples:,} "
+        "bootstrap samples of the sentences (percentile bootstrap, Efron and Tibshirani 1993). The "
+        "interval shows how much the mean depends on the choice of sentences, not how the mean changes "
+        f"for other types of text. {LABELLING}"
     )

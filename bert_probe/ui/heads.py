@@ -92,9 +92,9 @@ def profiles(trace: Trace) -> None:
             f"Heads by {description.name}",
         )
     blocks.caveat(
-        "Means over all queries of this text (after Clark et al. 2019). "
+        "The values are means over all queries of this text (following Clark et al. 2019). "
         + LABELLING
-        + " A label describes where a head attends on this text, not its function. "
+        + " A label describes where a head attends on this text, not the function of the head. "
         + trace.note
     )
 
@@ -148,9 +148,10 @@ def render_find(trace: Trace) -> None:
     st.header("Attention rows of the best heads", anchor=False)
     _rows(trace, best[:MAX_HEADS], pairs, units)
     blocks.caveat(
-        "Subword tokens are merged into words. For each head, the words are ranked by the weight that the "
-        "query word gives them. The rank is that of the key word; rank 1 is the largest weight. A large "
-        "weight means that the head reads from the key word, not that the output depends on it."
+        "Subword tokens are merged into words. For each head, the words are ranked by their weight in "
+        "the row of the query word. The table shows the rank of the key word; rank 1 is the largest "
+        "weight. A large weight means that the head reads from the key word, not that the output "
+        "depends on the key word."
     )
 
 
@@ -219,7 +220,7 @@ def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
 
 
 def _remember(pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Write the word pairs to the URL, with each word given as the position of its first token."""
+    """Write the word pairs to the URL, with the position of each word's first token."""
     text = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
     default = _default_pair(units)
     is_default = len(pairs) == 1 and (pairs[0].query, pairs[0].key) == (default.query, default.key)
@@ -264,12 +265,12 @@ def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, s
 def _summary(best: HeadScore, pairs: int) -> str:
     head = f"Layer {best.layer + 1}, head {best.head + 1} has the largest weight: **{best.weight:.4f}**"
     if pairs == 1:
-        return f"{head}, rank {best.rank:.0f} in the query word's row."
-    return f"{head}, the mean over {pairs} pairs; the mean rank is {best.rank:.1f}."
+        return f"{head}. The key word has rank {best.rank:.0f} in the row of the query word."
+    return f"{head}, averaged over {pairs} pairs; the mean rank is {best.rank:.1f}."
 
 
 def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Draw a heatmap with one attention row for each best head and query word."""
+    """Draw a heatmap with one row of attention weights for each of the best heads and each query word."""
     queries = list(dict.fromkeys(pair.query for pair in pairs))
     rows: list[Array] = []
     names = []
@@ -303,8 +304,9 @@ def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], un
 SIDE_BY_SIDE = 32
 """Maximum number of tokens for which the three similarity heatmaps are drawn side by side."""
 _CAVEAT = (
-    "Change is 1 − cosine between last-layer vectors with and without the heads. A small change may mean "
-    "that other heads compensate, not that these heads have no effect (Michel et al. 2019)."
+    "The change is 1 − the cosine between the last-layer vectors with and without the heads. A small "
+    "change may mean that other heads compensate, not that these heads have no effect (Michel et al. "
+    "2019)."
 )
 
 
@@ -319,7 +321,8 @@ def render_ablation(trace: Trace) -> None:
             "Replacement for a head's output",
             {"zero": "Zero", "mean": "Its mean"},
             "zero",
-            "Zero removes the head's output. The mean keeps the component that is the same for all tokens.",
+            "Zero removes the head's output. The mean keeps only the component that is the same for all "
+            "tokens.",
         )
     (_each if mode == "each" else _set)(trace, replacement)
 
@@ -390,7 +393,7 @@ def _token_changes(result: HeadAblationResult) -> None:
         picture, numbers = st.columns([2, 1], gap="large")
     with picture:
         st.caption(
-            "1 − cosine of each token's last-layer vector with and without the heads; 0 means unchanged"
+            "1 − cosine between each token's last-layer vectors with and without the heads; 0 means no change"
         )
         blocks.chart(
             figures.token_bars(names, result.token_change, "1 − cosine"),
@@ -425,9 +428,9 @@ def _set_exports(result: HeadAblationResult) -> None:
 
 
 def _each(trace: Trace, replacement: str) -> None:
-    """Draw a ranking of the heads by the effect of ablating each one alone."""
+    """Draw a ranking of the heads by the effect of ablating each head alone."""
     model_with_heads(trace)  # raises an error before the user can start a long job
-    runs = f"Runs {trace.layers * trace.heads:,} batched forward passes on this text."
+    runs = f"This analysis runs {trace.layers * trace.heads:,} batched forward passes on this text."
     result = jobs.answer(
         "head ablation sweep",
         HeadAblationSweep(replacement).of,

@@ -85,16 +85,16 @@ def run(
         job = Job(cause, work, partial(sessions.is_connected, sessions.current()), **limits)
     if job is None:
         return None
-    jobs[key] = job  # move the job to the end, which is the most recently used
+    jobs[key] = job  # move the job to the end of the dict, as the most recently used job
     while len(jobs) > MAX_JOBS:
         jobs.pop(next(iter(jobs))).cancel()
     if not _wait(job, PATIENCE if patience is None else patience):
         with container:
             _watch(job, key, unit, activity, describe)
         return None
-    if not is_offered and _can_restart(job, start):  # the job ended during this run
+    if not is_offered and _can_restart(job, start):  # the job ended during this run of the script
         if is_clicked:
-            st.rerun()  # draw the button again, which the click removed
+            st.rerun()  # draw the start button again, because the click removed it
         # Do not rerun: the browser may not have received the text field values of the first run yet.
         _start_button(container, key, label, _cancelled_note(job, unit))
     return None if job.state == "cancelled" else job.value()
@@ -137,7 +137,7 @@ def _wait(job: Job[Any], seconds: float) -> bool:
     """Wait for a job and return whether it has ended. A newer script run interrupts the wait."""
     placeholder, end = st.empty(), time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and not job.wait(min(left, PATIENCE)):
-        placeholder.empty()  # Streamlit stops an outdated script run at this call
+        placeholder.empty()  # this call raises an exception if the script run is outdated
     return job.over
 
 

@@ -87,8 +87,8 @@ MAX_PROBE_SENTENCES = 20_000
 _PROBE_FILE_TYPES = ["conllu", "conll", "txt", "csv", "tsv", "jsonl", "gz"]
 
 EXAMPLE_NOTE = (
-    "A treebank of 24 short English sentences, included in the package: 16 for training, 8 held out. It "
-    "shows how the page works and is too small for conclusions about a model."
+    "A treebank of 24 short English sentences, included in the package: 16 for training, 8 held out. "
+    "The treebank shows how the page works, but is too small for conclusions about a model."
 )
 _KEYS = ("probes_data", "probes_held_out")
 """Prefixes of the session keys of the training file and the held-out file."""
@@ -136,11 +136,13 @@ def choose_probe_files() -> ProbeFiles | None:
     """
     left, right = st.columns(2, gap="large")
     with left:
-        data = _upload(_KEYS[0], "Training data (under Heads and relations: the data that select the head)")
+        data = _upload(
+            _KEYS[0], "Training data (under Heads and relations: the data on which the heads are selected)"
+        )
     with right:
         held_out = _upload(_KEYS[1], "Held-out data (optional for layers and trees)")
     if isinstance(data, ProbeError):
-        raise data  # raised only now, after both uploaders have been drawn
+        raise data  # raise the error only now, after both uploaders have been drawn
     if isinstance(held_out, ProbeError):
         raise held_out
     if data is None:
@@ -163,15 +165,15 @@ def explain_formats() -> None:
     st.caption(EXAMPLE_NOTE)
     left, right = st.columns(2, gap="large")
     with left:
-        st.markdown("**CoNLL**: a word and its tag on each line, an empty line between sentences.")
+        st.markdown("**CoNLL**: a word and its tag on each line, and an empty line between sentences.")
         st.code(CONLL, language=None)
         st.markdown("**Table** (.csv or .tsv) with a header: a text and its label in each row.")
         st.code(TABLE, language=None)
     with right:
         st.markdown(
-            "**CoNLL-U** (.conllu), as in [Universal Dependencies](https://universaldependencies.org): ten "
-            "columns separated by tabs, of which word, UPOS, head and relation are read. A comment, such "
-            "as genre, can be used as the label of its sentence."
+            "**CoNLL-U** (.conllu), as in [Universal Dependencies](https://universaldependencies.org): "
+            "ten tab-separated columns, of which the word, UPOS, head and relation are read. A comment, "
+            "such as genre, can be used as the label of its sentence."
         )
         st.code(CONLLU, language=None)
 

@@ -69,7 +69,8 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         return
     with corner:
         export(result, f"lens-{task}", label="Export predictions by layer")
-    by, has_ranks = "probability", not np.isnan(result.probabilities).all()  # none for regression
+    # ranks exist unless the task is regression
+    by, has_ranks = "probability", not np.isnan(result.probabilities).all()
     if task != TOKEN_CLASSIFICATION and has_ranks:
         with options:
             by = state.segmented_control("lens_by", "Curves", _CURVES, "probability")
@@ -87,8 +88,8 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         else:
             _tokens(result, "label")
         blocks.caveat(
-            f"{CAVEAT} Layer 0 is the output of the embeddings; the last layer is the model's answer "
-            "(nostalgebraist 2020, “logit lens”)."
+            f"{CAVEAT} Layer 0 is the output of the embeddings; the last layer gives the model's "
+            "prediction (nostalgebraist 2020, “logit lens”)."
         )
 
 
@@ -98,7 +99,11 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
         _mask(result, _top_words(trace, result, number), number, by)
     question = result.question
     if question.mask is not None:
-        lens = "" if question.tuned is None else " (logit lens; the tuned lens was trained on masks only)"
+        lens = (
+            ""
+            if question.tuned is None
+            else " (logit lens, because the tuned lens was trained on masks only)"
+        )
         st.markdown(f"**Predictions for every token, with none masked**{lens}.")
         _tokens(shared_cache.answers.of(Lens(question.task, top=1).of, trace), "word")
 
@@ -133,7 +138,8 @@ def _tokens(result: LensResult, unit: str) -> None:
     layers, tokens = result.ids.shape[0], result.places[:_MAX_TOKENS]
     if len(tokens) < len(result.places):
         st.caption(
-            f"The first {_MAX_TOKENS} of {len(result.places):,} tokens. The export contains all of them."
+            f"The first {_MAX_TOKENS} of {len(result.places):,} tokens are shown. The export contains "
+            "all tokens."
         )
     _grid(
         [[shorten(result.names[layer][index][0]) for layer in range(layers)] for index in range(len(tokens))],
@@ -146,12 +152,12 @@ def _tokens(result: LensResult, unit: str) -> None:
 
 
 def _settled(result: LensResult, number: int) -> str:
-    """Return a sentence that names the layer from which on the model's answer ranks first."""
+    """Return a sentence that names the first layer from which the model's answer stays at rank 1."""
     name, layer = state.escape(shorten(result.names[-1][number][0])), int(result.settled[number])
     last = len(result.ids) - 1
     if layer == last:
         return f"**{name}** ranks first only at the last layer, {last}."
-    return f"**{name}** ranks first from layer {layer} of {last} on."
+    return f"**{name}** ranks first from layer {layer} (of {last}) onward."
 
 
 def _curves(result: LensResult, number: int, by: str) -> None:
@@ -255,16 +261,16 @@ def _grid(
 
 
 def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensResult] | None:
-    """Draw widgets that train a tuned lens; return the model's newest lens as file and result, if any."""
+    """Draw widgets that train a tuned lens; return the model's newest lens as (file, result), if any."""
     if not permissions.current().can_train:
         return newest_lens(checkpoint)
     with st.expander("Train a tuned lens"):
         st.markdown(
-            ":gray[The logit lens reads every layer as if it were the last. A tuned lens (Belrose et al. "
-            "2023) first maps a layer's vectors to the last layer's basis by an affine map. The maps are "
-            "trained on your lines: some words are masked, and each layer learns to predict the model's own "
-            "output. A fifth of the lines is held out for evaluation. A few hundred lines that are similar "
-            "to your texts are a good start.]"
+            ":gray[The logit lens reads every layer as if it were the last. A tuned lens (Belrose et "
+            "al. 2023) first maps a layer's vectors to the basis of the last layer with an affine map. "
+            "The maps are trained on your lines: some words are masked, and the map of each layer "
+            "learns to predict the model's own output. A fifth of the lines is held out for evaluation. "
+            "A few hundred lines that are similar to your texts are a good start.]"
         )
         source = state.segmented_control("tune_from", "Source of the lines", _SOURCES, "paste")
         try:
@@ -275,12 +281,12 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
                     )
                 )
                 if source == "paste"
-                else sentence_input.upload_sentences("tune", "A text file in UTF-8, one text per line")
+                else sentence_input.upload_sentences("tune", "A UTF-8 text file with one text per line")
             )
             if texts:
                 _train(checkpoint, texts, truncate)
         except ProbeError as error:
-            blocks.error_box(error, "Empty lines are skipped. Your input is kept.")
+            blocks.error_box(error, "Empty lines are skipped. Your input is not lost.")
     return newest_lens(checkpoint)
 
 
@@ -294,8 +300,8 @@ def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> No
         f"Train on {len(texts):,} {'line' if len(texts) == 1 else 'lines'}",
         lambda progress: save_lens(question.of(checkpoint, texts, truncate, progress), checkpoint),
         "",
-        "Takes a minute or two for a small model. You can cancel at any time. The lens is saved in "
-        f"{state.escape(str(lens_folder(checkpoint)), 400)}.",
+        "Training takes one or two minutes for a small model. You can cancel at any time. The lens is "
+        f"saved in {state.escape(str(lens_folder(checkpoint)), 400)}.",
         activity="Training the lens",
     )
     if path is not None:
@@ -322,7 +328,7 @@ def _losses(lens: TuneLensResult, file: Path) -> None:
         more = [("Tuned lens (safetensors)", file.name, lambda _: file.read_bytes())]
         export(lens, "tuned-lens", more, label="Export tuned lens")
     st.markdown(
-        f"{lens.verdict} It was trained on {lens.learned:,} masked words of "
+        f"{lens.verdict} The tuned lens was trained on {lens.learned:,} masked words of "
         f"{lens.inputs.sentences['sentences']:,} lines."
     )
     picture, numbers = st.columns([3, 2], gap="large", vertical_alignment="center")
@@ -339,8 +345,9 @@ def _losses(lens: TuneLensResult, file: Path) -> None:
         )
     blocks.caveat(
         "The loss is the Kullback-Leibler divergence between the lens's prediction at a layer and the "
-        "model's output, averaged over masked words of held-out lines; 0 means identical predictions. A "
-        "tuned lens shows what an affine map can read from a layer on similar text, not what the model uses."
+        "model's output, averaged over the masked words of the held-out lines; 0 means identical "
+        "predictions. A tuned lens shows what an affine map can read from a layer on similar text, not "
+        "what the model uses."
     )
 
 

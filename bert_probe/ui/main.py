@@ -3,14 +3,59 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlencode
 
 import streamlit as st
 
 from bert_probe.errors import ProbeError
+from bert_probe.model.sources import BUILT_IN
 from bert_probe.server import asgi, paths
 from bert_probe.ui import blocks, drafts, preload, state, view_files, workbench
 
 _STATIC = Path(__file__).with_name("static")
+
+_PLAYGROUND_VIEWS = {
+    "attention": "heads",
+    "tokens": "tokens",
+    "similarity": "similarity",
+    "answer": "sentences",
+}
+"""Page → the view of the playground with the same content; see `js/site/playground.js`."""
+
+_COMPARISONS = ("similarity", "sentences")
+"""Views of the playground that compare two separate texts."""
+
+
+def _draw_playground_link() -> None:
+    """Draw a link that opens the texts in the playground, if one is configured and has a view of this page.
+
+    The playground runs the built-in model.
+    """
+    now, url, view = workbench.request(), paths.playground(), _playground_view()
+    is_joined = bool(now.b.strip()) and now.relation == "pair"
+    if not url or view is None or (now.model or BUILT_IN) != BUILT_IN:
+        return
+    if is_joined and view in _COMPARISONS:
+        return
+    texts = {"a": now.a, "b": now.b} if now.b.strip() else {"a": now.a}
+    joined = {"of": "joined"} if is_joined else {}
+    st.link_button(
+        "Open in the playground",
+        f"{url}#{urlencode(texts | {'view': view} | joined)}",
+        type="tertiary",
+        help="Opens the same texts on a page that runs the model in your browser. The texts are in the part "
+        "of the URL after #, which browsers do not send.",
+    )
+
+
+def _playground_view() -> str | None:
+    """Return the view of the playground with the content of the current page, or None if there is none."""
+    page = state.current_page()
+    if page == "attention" and st.session_state.get("show") == "model":
+        return "model"
+    if page == "heads" and st.session_state.get("heads_part") == "find":
+        return "find"
+    return _PLAYGROUND_VIEWS.get(page)
 
 
 def main() -> None:
@@ -50,7 +95,7 @@ def main() -> None:
         workbench.draw_precision()
         page.run()
         view_files.warn_other_weights()
-        workbench.draw_playground_link()
+        _draw_playground_link()
     except ProbeError as error:
         blocks.error_box(error)
     finally:

@@ -34,7 +34,7 @@ def draw(model: str, revision: str, dtype: str) -> None:
     if allowed.is_public:
         if len(allowed.models) > 1:
             index = allowed.models.index(name) if name in allowed.models else 0
-            help_text = "The models that this server offers."
+            help_text = "Models that are available on this server."
             st.selectbox("Model", allowed.models, index, key="draft_model", help=help_text)
         return
     models = list(dict.fromkeys([*SUGGESTED, name]))
@@ -52,7 +52,7 @@ def draw(model: str, revision: str, dtype: str) -> None:
         revision,
         key="draft_revision",
         placeholder="Newest",
-        help="Branch, tag or commit on the Hub. Leave it empty for the newest revision.",
+        help="Branch, tag or commit on the Hub. Leave this field empty for the newest revision.",
     )
     dtypes = list(PRECISIONS)
     st.selectbox(
@@ -60,6 +60,6 @@ def draw(model: str, revision: str, dtype: str) -> None:
         dtypes,
         dtypes.index(dtype),
         key="draft_dtype",
-        help="Weights in bfloat16 or float16 need half the memory of float32, and numbers have fewer digits. "
-        "A model is opened only if enough memory is available.",
+        help="Weights in bfloat16 or float16 need half the memory of float32, but numbers have fewer "
+        "significant digits. A model is opened only if enough memory is available.",
     )

@@ -99,7 +99,8 @@ def _measure_reference(traced: TracedRequest, text_forms: Sequence[ReferenceForm
         "reference sentences",
         start=True,
         describe=lambda: (
-            "The model reads the reference sentences to rank the observations. Their order will change."
+            "The model reads the reference sentences to rank the observations. The order of the "
+            "observations will change."
         ),
     )
     if done is not None:
@@ -139,11 +140,11 @@ def _label(finding: Highlight) -> str:
 
 
 def _footer(result: HighlightsResult) -> None:
-    assert result.tokens is not None  # `tokens` is set, because the result is ranked.
+    assert result.tokens is not None  # `tokens` is not None, because the result is ranked.
     export(result, "overview")
     blocks.caveat(
         "The most unusual observation comes first. Each value is compared with the values that the same "
         f"model gives for short English reference sentences of {result.tokens[0]} to {result.tokens[1]} "
-        "tokens. A text of another kind or length may differ for that reason alone. Attention shows where a "
-        "head reads from, not what the model's output depends on (Jain and Wallace 2019)."
+        "tokens. A text of a different type or length may differ for that reason alone. Attention shows "
+        "where a head reads from, not what the model's output depends on (Jain and Wallace 2019)."
     )

@@ -42,7 +42,8 @@ def render() -> None:
     """Draw the Parameters page."""
     blocks.heading(
         "Parameters",
-        "All learned parameters of the model by layer and module. They do not depend on the text.",
+        "This page shows all learned parameters of the model by layer and module. The parameters do not "
+        "depend on the text.",
     )
     checkpoint = workbench.checkpoint()
     model = checkpoint.description
@@ -53,18 +54,18 @@ def render() -> None:
     dark = blocks.is_dark()
     blocks.chart(
         treemap(inventory, dark) if trainable is None else trainable_treemap(trainable, dark),
-        "Treemap of the parameters: embeddings, layers with their modules, pooler"
+        "Treemap of the parameters: embeddings, layers with their modules, and pooler"
         + ("" if trainable is None else "; trainable parameters in color"),
     )
     if trainable is not None:
         blocks.caveat(
-            f"Colored: the {trainable.count():,} parameters that training updates. Hatched: some parameters "
-            "of the block are updated, as with LoRA, whose low-rank matrices are added to the model's own. "
-            "No color: frozen. More trainable parameters take more memory and time, and do not always give a "
-            "better model."
+            f"Colored blocks contain the {trainable.count():,} parameters that training updates. In "
+            "hatched blocks, some parameters are updated, as with LoRA, which adds low-rank matrices to "
+            "the model's own matrices. Blocks without color are frozen. More trainable parameters need "
+            "more memory and time, and do not always give a better model."
         )
     blocks.caveat(
-        "Area shows the number of parameters, not their importance. Each layer consists of feed-forward, "
+        "The area shows the number of parameters, not their importance. Each layer consists of feed-forward, "
         "attention (queries, keys and values) and attention output (lightest color). Click a block to zoom "
         "in, or its title to zoom out."
     )
@@ -108,13 +109,21 @@ def render() -> None:
 def _totals(inventory: Inventory, checkpoint: Checkpoint) -> None:
     model = checkpoint.description
     with st.container(horizontal=True, gap="large"):
-        st.metric("Parameters", f"{inventory.total:,}", help="Weights of the model; tied weights count once.")
-        st.metric("Tensors", f"{len(inventory.rows):,}", help="Named arrays of parameters.")
-        st.metric("Memory", f"{inventory.megabytes:,.1f} MB", help=f"Memory of the weights in {model.dtype}.")
-        st.metric("Layers × heads", f"{model.layers} × {model.heads}", help="Attention heads of each layer.")
+        st.metric(
+            "Parameters",
+            f"{inventory.total:,}",
+            help="Number of weights of the model; tied weights are counted once.",
+        )
+        st.metric("Tensors", f"{len(inventory.rows):,}", help="Number of parameter tensors.")
+        st.metric(
+            "Memory", f"{inventory.megabytes:,.1f} MB", help=f"Memory that the weights need in {model.dtype}."
+        )
+        st.metric(
+            "Layers × heads", f"{model.layers} × {model.heads}", help="Number of attention heads per layer."
+        )
         st.metric("Vocabulary", f"{model.vocabulary_size:,}", help="Number of tokens in the vocabulary.")
     if inventory.tied:
-        st.caption(f"{inventory.tied} tensors are tied to another tensor and not counted again.")
+        st.caption(f"{inventory.tied} tensors are tied to another tensor and are counted only once.")
 
 
 def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
@@ -123,8 +132,7 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
         "training",
         "Mark trainable parameters",
         False,
-        "Show which parameters training on the Train page would update. The counts then include an output "
-        "head.",
+        "Show which parameters training on the Train page would update. The counts then include a task head.",
     ):
         return None
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -212,7 +220,9 @@ def treemap(inventory: Inventory, dark: bool) -> Any:
 
 
 def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
-    """Return a treemap of a model with an output head: color marks trainable areas, hatching partial ones."""
+    """Return a treemap of a model with a task head; colors and hatching mark what is trainable.
+
+    Trainable areas are colored, and partly trainable areas are hatched."""
     background, text = _neutral_colours(dark)
     model_areas = areas(trainable.inventory)
     updates = [trainable.count(area.contains) for area in model_areas]

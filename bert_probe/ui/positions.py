@@ -20,10 +20,10 @@ from bert_probe.analyses.weights.positions import (
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, state, workbench
+from bert_probe.ui.blocks import numbers
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
-from bert_probe.ui.vectors import numbers
 from bert_probe.views.heatmaps import position_heatmaps
 from bert_probe.views.palette import HEADS
 
@@ -38,26 +38,27 @@ _LABELS = {
 }
 _CAVEATS = {
     kinds.COSINES: "The cosine of two sinusoids depends on their distance only, so it is constant along each "
-    "diagonal. For learned embeddings, it need not be constant. Positions that few training texts reached "
-    "may still be near their random initialization.",
+    "diagonal. For learned embeddings, it need not be constant. Embeddings of positions that few "
+    "training texts reached may still be near their random initialization.",
     kinds.DISTANCE: "Each value is the mean over all pairs of positions at that distance. For rotary models, "
     "it is the cosine of a vector with itself rotated by that many positions, assuming that all pairs of "
     "dimensions have the same norm; in a text, the cosine depends on the queries and keys.",
-    kinds.SPECTRUM: "The curves show cumulative shares of the squared singular values of the centered table. "
-    "Few directions mean that positions lie on a curve with few degrees of freedom. A sinusoid with a "
-    "wavelength much longer than the table hardly varies in it and contributes little.",
-    kinds.TABLE: "One row per position, one column per dimension; each heatmap has its own color range. The "
-    "order of learned dimensions has no meaning. Sinusoids are sorted from short wavelengths on the left to "
-    "long ones on the right.",
+    kinds.SPECTRUM: "The curves show cumulative shares of the squared singular values of the centered "
+    "table. Few directions mean that positions lie on a curve with few degrees of freedom. A "
+    "sinusoid with a wavelength much longer than the table hardly varies within the table and "
+    "contributes little.",
+    kinds.TABLE: "Each heatmap has one row per position and one column per dimension, and its own color "
+    "range. The order of learned dimensions has no meaning. Sinusoids are sorted from short "
+    "wavelengths on the left to long ones on the right.",
     kinds.FREQUENCIES: "Pairs of dimensions with a short wavelength distinguish adjacent positions; pairs "
     "with a long wavelength distinguish distant positions. A wavelength longer than any text never completes "
     "a rotation.",
-    kinds.BIAS: "At positive distances, the key comes after the query. The bias is the same in all layers; "
-    "large distances share a value. It is added to the score before the softmax and does not depend on the "
-    "words.",
-    kinds.RELATIVE: "One row per distance, or per bucket of large distances; a minus sign means that the key "
-    "is before the query. The contribution of a distance to a score also depends on the words, so there is "
-    "no bias by distance alone.",
+    kinds.BIAS: "At positive distances, the key comes after the query. The bias is the same in all "
+    "layers, and large distances share a value. The bias is added to the score before the softmax "
+    "and does not depend on the words.",
+    kinds.RELATIVE: "The heatmap has one row per distance, or per bucket of large distances; a minus "
+    "sign means that the key is before the query. The contribution of a distance to a score also "
+    "depends on the words, so there is no bias by distance alone.",
 }
 _COLOURS = (ACCENT, SECOND, GRAY)
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -69,8 +70,8 @@ def render() -> None:
     """Draw the Positions page."""
     blocks.heading(
         "Positions",
-        "Attention alone ignores the order of the tokens, so a model adds information about their "
-        "positions. This page shows how.",
+        "Attention alone ignores the order of the tokens, so a model needs additional information about "
+        "their positions. This page shows how the model encodes positions.",
     )
     checkpoint = workbench.checkpoint()
     result = shared_cache.answers.of(Positions().of, checkpoint)
@@ -93,12 +94,18 @@ def _draw(result: PositionsResult) -> None:
         figure, alt = distance_curves(result), "Mean cosine of two positions by their distance"
     elif view == kinds.SPECTRUM:
         st.markdown(_spectrum_summary(result))
-        figure, alt = spectrum_curves(result), "Share of the variance by principal direction"
+        figure, alt = (
+            spectrum_curves(result),
+            ("Cumulative share of the variance by number of principal directions"),
+        )
     elif view == kinds.FREQUENCIES:
         figure = wavelength_curves(result.rotary, result.positions)
         alt = "Wavelength of each pair of dimensions"
     elif view == kinds.BIAS and result.bias is not None:
-        figure, alt = bias_curves(result.bias), "Bias that each head adds to a score, by distance"
+        figure, alt = (
+            bias_curves(result.bias),
+            "Bias that each head adds to the attention scores, by distance",
+        )
     else:
         heatmaps = position_heatmaps(result)
         columns = st.columns(len(heatmaps), gap="large")
@@ -119,12 +126,12 @@ def _summary(result: PositionsResult) -> str:
             f"This model adds one of {count:,} position embeddings with {size:,} dimensions to each token. "
         )
         if result.learned.sinusoid_difference <= _TOLERANCE:
-            sentences.append(f"{table}They are the sinusoids of Vaswani et al. 2017.")
+            sentences.append(f"{table}These embeddings are the sinusoids of Vaswani et al. 2017.")
         else:
             sentences.append(
-                f"{table}They were **learned**; nothing in the model defines which positions are adjacent. "
-                "For comparison, the **sinusoids** of Vaswani et al. 2017 are computed in the same size; "
-                "this model does not use them."
+                f"{table}These embeddings were **learned**; nothing in the model defines which positions "
+                "are adjacent. For comparison, the **sinusoids** of Vaswani et al. 2017 are computed in "
+                "the same size; this model does not use sinusoids."
             )
     if result.rotary:
         sentences.append(
@@ -211,7 +218,7 @@ def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
 
 
 def bias_curves(bias: DistanceBias) -> Any:
-    """Return a curve for each head of the bias that it adds to an attention score, by distance."""
+    """Return one curve per attention head: the bias that it adds to an attention score, by distance."""
     figure = go.Figure()
     for head, values in enumerate(bias.values):
         figure.add_scatter(

@@ -11,7 +11,7 @@ from functools import cache
 
 from streamlit import delta_generator
 
-from bert_probe.runtime.imports import long_lived_imports
+from bert_probe.core.extras import long_lived_imports
 
 
 def start() -> None:
@@ -37,7 +37,7 @@ def _imports() -> Future[None]:
 
     def work() -> None:
         try:
-            # Import the modules that open a model and those of the front page.
+            # Import the modules that open a model and the modules of the front page.
             with long_lived_imports(), _shorter_switch_interval():
                 import bert_probe.model.loading
                 import bert_probe.ui.overview  # noqa: F401

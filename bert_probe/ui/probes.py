@@ -63,12 +63,14 @@ def render() -> None:
             draw = {"layers": render_layers, "structural_probe": render_trees, "relations": _relations}[part]
             draw(files, checkpoint, request.truncate)
     except ProbeError as error:
-        blocks.error_box(error, "Fix the file and upload it again. The other file is kept.")
+        blocks.error_box(error, "Fix the file, and upload the file again. The other file is kept.")
 
 
 def _relations(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
     if files.held_out is None:
-        st.info("Heads are selected on one treebank and evaluated on another. Upload the held-out file, too.")
+        st.info(
+            "Heads are selected on one treebank and evaluated on another. Upload the held-out file as well."
+        )
         return
     data, held_out = files.data, files.held_out
     if isinstance(data, LabeledTexts) or isinstance(held_out, LabeledTexts):
@@ -85,7 +87,7 @@ def _relations(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> Non
         unit="sentences",
         activity="Evaluating the heads",
         start=files.is_example,
-        note="Runs one forward pass per sentence, in batches. You can cancel at any time.",
+        note="This analysis runs one forward pass per sentence, in batches. You can cancel at any time.",
     )
     if result is not None:
         _relations_result(result, data, held_out, checkpoint, truncate)
@@ -129,7 +131,7 @@ def _relations_result(
     frame = result.table()
     blocks.table(
         frame,
-        "Best head and its accuracy, and best fixed offset, for each relation",
+        "Best head, its accuracy, and the best fixed offset for each relation",
         max_height=480,
         column_config={
             "accuracy": st.column_config.NumberColumn(format="%.4f"),
@@ -141,9 +143,10 @@ def _relations_result(
         blocks.caveat(f"These relations are omitted, because they do not occur in the first file: {names}.")
     blocks.caveat(
         "A head predicts the word that gets the largest weight (Clark et al. 2019); subword tokens are "
-        "merged into words. Head, direction and offset (in words from the dependent) are selected on the "
-        "first file; the accuracies are measured on the second. The model need not use a head that tracks a "
-        "relation. If a fixed offset is as accurate, the head may only track that offset."
+        "merged into words. Head, direction and offset (in words from the dependent) are selected on "
+        "the first file; the accuracies are measured on the second. The model does not necessarily use "
+        "a head that tracks a relation. If a fixed offset is as accurate, the head may only track that "
+        "offset."
     )
 
 
@@ -274,9 +277,9 @@ def _caveat(result: ProbeResult) -> str:
         "(Hewitt and Liang 2019), which cannot be predicted for held-out texts. Selectivity is therefore "
         "the accuracy above chance. "
         if result.of_sentences
-        else "The baseline is the most frequent tag of each word form. In the control task, each word form "
-        "has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus that of the "
-        "control task. "
+        else "The baseline is the most frequent tag of each word form. In the control task, each word "
+        "form has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus the "
+        "accuracy of the control task. "
     )
     return (
         "A probe shows what a linear map can read from a layer, not what the model uses. Layer 0 is the "
@@ -412,12 +415,12 @@ def _tree_result(result: StructuralProbeResult, bar: DeltaGenerator) -> None:
         st.markdown("**UUAS by layer**")
         blocks.chart(
             edge_curves(result),
-            "UUAS (share of edges that are found) by layer, with the baseline of adjacent words",
+            "UUAS (share of tree edges that are found) by layer, with the baseline of adjacent words",
         )
     with right:
         blocks.table(
             result.table(),
-            "UUAS, baseline and rank correlation of distances of each layer",
+            "UUAS, baseline, and rank correlation of the distances, for each layer",
             column_config={
                 "uuas": st.column_config.NumberColumn("UUAS", format="%.4f"),
                 "baseline": st.column_config.NumberColumn(format="%.4f"),
@@ -456,7 +459,7 @@ def _tree_of_request(
             "Layer",
             {str(layer): str(layer) for layer in result.layers},
             str(result.best),
-            "The layer of the probe. Layer 0 is the output of the embeddings.",
+            "Layer of the probe. Layer 0 is the output of the embeddings.",
         )
         tree = result.tree(trace, int(layer))
     except ProbeError as error:
@@ -464,7 +467,7 @@ def _tree_of_request(
         return None
     blocks.truncation_notice(trace)
     if not tree.edges:
-        st.info("A tree needs at least two words. Write another sentence in the workbench.")
+        st.info("A tree needs at least two words. Write another sentence under Your text.")
         return None
     if len(tree.words) <= _MAX_WORDS:
         with st.container(key="tree"):
@@ -489,9 +492,9 @@ def _tree_of_request(
         },
     )
     blocks.caveat(
-        "The tree is the minimum spanning tree of the squared distances under this layer's linear map; its "
-        "edges have no direction. There is no reference tree for this sentence, and the model need not use "
-        "any tree."
+        "The tree is the minimum spanning tree of the squared distances under this layer's linear map; "
+        "its edges have no direction. There is no reference tree for this sentence, and the model does "
+        "not necessarily use a tree."
     )
     return tree
 

@@ -50,7 +50,7 @@ def render() -> None:
                 "other pages."
             )
             st.button("Try an example", type="primary", on_click=_use_example)
-            st.caption("Adds three views of two example sentences, with notes that you can change.")
+            st.caption("This adds three views of two example sentences, with notes that you can change.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=420):
@@ -61,8 +61,8 @@ def render() -> None:
             file_name="report.views.json",
             mime="application/json",
             on_click="ignore",
-            help="A small file with the views and notes but without results. To continue later, open it "
-            "under Open a view.",
+            help="This small file contains the views and notes, but no results. To continue later, open "
+            "the file under Open a view.",
         )
     drafts.show_message()
     for index, entry in enumerate(draft.entries):
@@ -178,7 +178,8 @@ def _report(draft: Draft) -> None:
         lambda progress: _create(draft, progress),
         "views",
         state.escape(
-            f"Opens {names} twice: once for the results, and once in float64 to measure the numerical error.",
+            f"The app opens {names} twice: once for the results, and once in float64 to measure the "
+            "numerical error.",
             1_000,
         ),
     )

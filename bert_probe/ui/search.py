@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -30,6 +31,7 @@ from bert_probe.analyses.retrieval.search_explanation import (
 )
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS
+from bert_probe.core import files
 from bert_probe.core.inputs import DOCUMENTS_FILE
 from bert_probe.corpus.vector_files import VectorSet
 from bert_probe.errors import ProbeError, UnavailableError
@@ -49,7 +51,7 @@ from bert_probe.ui import (
     workbench,
 )
 from bert_probe.ui.components import heatmap
-from bert_probe.ui.export import export
+from bert_probe.ui.export import ExtraDownload, export
 from bert_probe.ui.search_sections import show_swap, show_threshold
 from bert_probe.ui.sentences import choose_dimensions, choose_prompt
 from bert_probe.views.contributions import (
@@ -70,9 +72,9 @@ _SCORERS = {
 }
 _SCORER_HELP = {
     BI_ENCODER: "similarity of the vectors of query and document",
-    LATE_INTERACTION: "how well each token of the query is matched by a token of the document (MaxSim)",
-    CROSS_ENCODER: "score of query and document read together, for the best documents of another scorer",
-    BM25_SCORER: "words that query and document share, weighted by frequency; needs no model",
+    LATE_INTERACTION: "how well each query token is matched by a document token (MaxSim)",
+    CROSS_ENCODER: "score of query and document encoded together, for the top documents of another scorer",
+    BM25_SCORER: "shared words, weighted by inverse document frequency; no model is needed",
 }
 _COUNTS = {"10": "10", "25": "25", "100": "100"}
 _LINKS = ("compare", "attention", "similarity", "answer")
@@ -84,16 +86,19 @@ def render() -> None:
     """Draw the Search page."""
     blocks.heading(
         "Search",
-        "Rank your documents by their similarity to a query. See where each score comes from, and whether "
-        "the score "
-        "is high.",
+        "Rank your documents by their similarity to a query. See which tokens contribute to each score, "
+        "and whether the score is high.",
     )
     checkpoint, request = workbench.checkpoint(), workbench.request()
     try:
         query = sentence_input.choose_query()
         documents = sentence_input.choose_documents()
         if documents is None:
-            st.info("Choose a file with one document per line, a table with a column named text, or vectors.")
+            # Otherwise, a job reads the vectors.
+            if st.session_state.get("documents_from") == "file" and "documents_file" not in st.session_state:
+                st.info(
+                    "Choose a file with one document per line, a table with a column named text, or vectors."
+                )
         elif not query.strip():
             st.info("Type a query.")
         else:
@@ -121,7 +126,8 @@ def _choose_question(checkpoint: Checkpoint, query: str, documents: DocumentList
             "Compare with",
             second_options,
             "none",
-            "A second scorer, whose scores and ranks are shown next to those of the first.",
+            "A second scorer, whose scores and ranks are shown next to the scores and ranks of the "
+            "first scorer.",
         )
         scorers = (first,) if second == "none" else (first, second)
         question = Search(query, scorers, count=_choose_count())
@@ -174,8 +180,8 @@ def _search(
         return
     if checkpoint.sentence_model is None and BI_ENCODER in question.scorers:
         blocks.caveat(
-            "This model does not declare a pooling. The vectors are the means of its last hidden states, "
-            "which were not trained for search."
+            "This model does not declare a pooling. The vectors are means of the model's last hidden "
+            "states, which were not trained for search."
         )
     for note in result.notes:
         blocks.caveat(note)
@@ -188,7 +194,7 @@ def _search(
     scorer = question.scorers[0]
     if len(question.scorers) > 1:
         scorers = {name: _SCORERS[name] for name in question.scorers}
-        help_text = "Which of the two scores is explained below."
+        help_text = "The scorer whose score is explained below."
         scorer = state.segmented_control("search_explained", "Explain", scorers, scorer, help_text)
     _explanation(checkpoint, index, result, truncate, selected, scorer)
     if "bi-encoder" in question.scorers:
@@ -240,15 +246,38 @@ def _export(result: SearchResult) -> None:
     def lines(_: bool) -> bytes:
         return "".join(f"{line}\n" for line in result.sentences).encode("utf-8", "surrogatepass")
 
-    export(result, "search", [(f"{DOCUMENTS_FILE}, input of the code below", DOCUMENTS_FILE, lines)])
+    downloads: list[ExtraDownload] = [(f"{DOCUMENTS_FILE}, input of the code below", DOCUMENTS_FILE, lines)]
+    if result.agreement:
+        differences = partial(_differences_csv, result)
+        downloads.append(("Documents with different ranks (CSV)", "rank-differences.csv", differences))
+    export(result, "search", downloads)
+
+
+def _differences_csv(result: SearchResult, csv_safe: bool) -> bytes:
+    """Return the documents that the first two scorers rank differently, as CSV; see `disagreements`."""
+    pair = result.agreement[0]
+    return files.to_bytes(_rank_differences(result, pair.a, pair.b), "csv", csv_safe)
+
+
+def _rank_differences(result: SearchResult, a: str, b: str, count: int | None = None) -> pd.DataFrame:
+    """Return the documents with the largest difference of ranks, and both ranks."""
+    order = result.disagreements(a, b)[:count]
+    return pd.DataFrame(
+        {
+            "document": [result.documents[index].id for index in order],
+            **{f"rank by {_SCORERS[name]}": result.ranks[name][order] for name in (a, b)},
+            "text": [str(result.documents[index]) for index in order],
+        }
+    )
 
 
 def _warn_of_truncation(result: SearchResult) -> None:
     truncated = result.truncated
     if truncated:
         st.warning(
-            f"{len(truncated):,} of {len(result.documents):,} documents are longer than the model reads. "
-            "The tokens beyond the limit are not part of their vectors; tokens_dropped counts them.",
+            f"{len(truncated):,} of {len(result.documents):,} documents exceed the maximum length of the "
+            "model. The tokens beyond the limit are not part of the document vectors; the column "
+            "tokens_dropped counts these tokens.",
             icon=":material/content_cut:",
         )
 
@@ -285,7 +314,7 @@ def _table(result: SearchResult) -> tuple[int, ...]:
     st.caption(
         "Select a row to explain its score, or two rows to compare them."
         if len(rows) < 3
-        else f"{len(rows)} rows are selected; the first two of them are compared."
+        else f"{len(rows)} rows are selected; the first two selected rows are compared."
     )
     return tuple(int(result.order[row]) for row in (sorted(rows) or [0])[:2])
 
@@ -301,20 +330,12 @@ def _agreement(result: SearchResult) -> None:
         )
         if absent := result.without_match:
             blocks.caveat(
-                f"{absent:,} documents contain no word of the query. BM25 gives them a score of 0 and ranks "
-                "them in their original order."
+                f"{absent:,} documents contain no word of the query. BM25 gives these documents a score "
+                "of 0 and keeps them in their original order."
             )
-        order = result.disagreements(pair.a, pair.b)[:10]
-        if len(order):
+        table = _rank_differences(result, pair.a, pair.b, 10)
+        if len(table):
             with st.expander("Documents with the largest rank differences"):
-                table = pd.DataFrame(
-                    {
-                        "document": [result.documents[index].id for index in order],
-                        f"rank by {_SCORERS[pair.a]}": result.ranks[pair.a][order],
-                        f"rank by {_SCORERS[pair.b]}": result.ranks[pair.b][order],
-                        "text": [str(result.documents[index]) for index in order],
-                    }
-                )
                 blocks.table(table, "Documents with the largest difference of ranks", max_height=300)
 
 
@@ -326,12 +347,13 @@ def _explanation(
     selected: tuple[int, ...],
     scorer: str,
 ) -> None:
-    """Draw the score of the selected documents among random pairs, and its parts."""
+    """Draw the selected documents' scores next to scores of random pairs, and the parts of each score."""
     documents = [result.documents[position] for position in selected]
     names = [_name(document) for document in documents]
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header(
-            "Why this document?" if len(selected) == 1 else f"Why {names[0]} above {names[1]}?", anchor=False
+            "Why this document?" if len(selected) == 1 else f"Why does {names[0]} rank above {names[1]}?",
+            anchor=False,
         )
         menu = st.container(width="content")
     if scorer == BI_ENCODER:
@@ -399,7 +421,7 @@ def _swap(
     scorer: str,
     truncate: bool,
 ) -> None:
-    """Draw the words that swap the first two of the documents."""
+    """Draw the words whose removal or addition swaps the ranks of the first two documents."""
     question = RankSwap(
         search.query,
         documents[0].id,
@@ -424,7 +446,7 @@ def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[st
     if pair_scores is None or result.recipe is None:
         return
     if len(pair_scores) < MIN_PAIRS:
-        blocks.caveat("There are too few documents to judge whether the score is high.")
+        blocks.caveat("There are too few documents to determine whether the score is high.")
         return
     scores, score_name = result.scores[BI_ENCODER], result.recipe.score_name
     for position, name in zip(selected, names, strict=True):
@@ -433,9 +455,9 @@ def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[st
             f"**{percentage(result.percentile(position))}** of random pairs of your documents."
         )
     st.markdown(
-        f"For this query, half of your {len(scores):,} documents score below **{result.median:.4f}**, and "
-        f"the best one scores {result.best:.4f}. A document stands out if its score is far above this "
-        "median, even if random pairs of documents often score higher."
+        f"For this query, half of your {len(scores):,} documents score below **{result.median:.4f}**, "
+        f"and the best one scores {result.best:.4f}. A document is a good match if its score is far "
+        "above this median, even if random pairs of documents often have higher scores."
     )
     marks = {f"document {result.documents[position].id}": float(scores[position]) for position in selected}
     blocks.chart(
@@ -443,8 +465,8 @@ def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[st
         f"Histogram of the {score_name} of random pairs of documents, with the selected documents marked",
     )
     blocks.caveat(
-        f"{len(pair_scores):,} pairs. Two documents are often longer than a query and a document, so the "
-        "percentile is a comparison within this ranking, not between models."
+        f"{len(pair_scores):,} pairs. A pair of documents is often longer than a query and a document, "
+        "so use the percentile for comparisons within this ranking, not between models."
     )
 
 
@@ -472,7 +494,7 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
     table = table.assign(term=[shorten(term) for term in table["term"]])
     blocks.table(
         table,
-        f"Contribution of each query token or word to {names[0]} and {names[1]}",
+        f"Contribution of each query token or word to the scores of {names[0]} and {names[1]}",
         max_height=390,
         column_config={
             **{
@@ -487,17 +509,22 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
     )
 
 
-def _tokens(part: TokenContributions, key: str, largest: float) -> None:
-    """Draw the document shaded by the contribution of its tokens, and the contribution of each pair."""
+def _shaded_document(part: TokenContributions | TokenMatches, largest: float) -> None:
+    """Draw the text of the document, shaded by the values of its tokens."""
     spans = [
         ShadedSpan(token.start, token.end, float(value))
         for token, value in zip(part.document.tokens, part.of_document, strict=True)
         if token.start is not None and token.end is not None
     ]
     st.html(shaded_text(part.document.encoding.text, spans, largest))
+
+
+def _tokens(part: TokenContributions, key: str, largest: float) -> None:
+    """Draw the document shaded by the contribution of its tokens, and the contribution of each pair."""
+    _shaded_document(part, largest)
     blocks.caveat(
-        "Purple tokens raise the score, orange tokens lower it; point at a token for its number. Special "
-        f"tokens contribute {part.specials_share:.4f} of {part.score:.4f}."
+        "Purple tokens raise the score, and orange tokens lower the score; point at a token to see its "
+        f"contribution. Special tokens contribute {part.specials_share:.4f} of {part.score:.4f}."
     )
     heatmap(search_explanation_heatmap(part), key=key)
     st.markdown(
@@ -505,22 +532,17 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
         f"{blocks.up_to(part.off)}."
     )
     blocks.caveat(
-        "A contribution belongs to the vector of a token in the last layer, which contains information from "
-        "the whole text. It does not show what the score would be without the token."
+        "A contribution belongs to the vector of a token in the last layer, which contains information "
+        "from the whole text. The contribution does not show what the score would be without the token."
     )
 
 
 def _matches(part: TokenMatches, key: str, largest: float) -> None:
-    """Draw the document shaded by its matches, the similarity of each pair of tokens, and all matches."""
-    spans = [
-        ShadedSpan(token.start, token.end, float(value))
-        for token, value in zip(part.document.tokens, part.of_document, strict=True)
-        if token.start is not None and token.end is not None
-    ]
-    st.html(shaded_text(part.document.encoding.text, spans, largest))
+    """Draw the document shaded by its match scores, the similarity of each token pair, and all matches."""
+    _shaded_document(part, largest)
     blocks.caveat(
-        "Shaded tokens are the best match of at least one token of the query; point at a token for the sum "
-        "of its similarities to them."
+        "Shaded tokens are the best match of at least one query token; point at a token to see the sum "
+        "of its similarities to these query tokens."
     )
     heatmap(token_matches_heatmap(part), key=key)
     st.markdown(
@@ -537,8 +559,8 @@ def _matches(part: TokenMatches, key: str, largest: float) -> None:
             },
         )
     blocks.caveat(
-        "A similarity compares two vectors of the last layer, each of which depends on its whole text. It "
-        "does not show what the score would be without the token."
+        "A similarity compares two vectors of the last layer, each of which depends on the whole text. "
+        "The similarity does not show what the score would be without the token."
     )
 
 

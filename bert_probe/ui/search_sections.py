@@ -56,8 +56,8 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
             "threshold",
             "A table with the columns text_a, text_b and label",
             ["csv", "tsv", "jsonl"],
-            "text_a is a query, text_b a document; label is 1 if they match and 0 if not, or a grade. UTF-8, "
-            f"{sentence_input.upload_note()}",
+            "The column text_a is a query and text_b a document; label is 1 if the two match and 0 if "
+            f"not, or a graded relevance. UTF-8, {sentence_input.upload_note()}",
             _read_pairs,
         )
         if file is None:
@@ -88,7 +88,7 @@ def _choose_target(question: ScoreThreshold, pairs: LabeledTexts) -> ScoreThresh
             _TARGETS,
             "f1",
             "F1 is the harmonic mean of precision and recall. With a required precision, the lowest "
-            "threshold that reaches it has the highest recall.",
+            "threshold that reaches this precision has the highest recall.",
         )
         if target == "precision":
             value = st.number_input("Precision", 0.05, 1.0, 0.9, 0.05, key="threshold_precision", width=140)
@@ -96,7 +96,7 @@ def _choose_target(question: ScoreThreshold, pairs: LabeledTexts) -> ScoreThresh
         labels = _grades(pairs)
         if labels is not None:
             value = st.number_input(
-                "A pair matches from label",
+                "Lowest label of a match",
                 float(labels.min()),
                 float(labels.max()),
                 float(np.median(labels)),
@@ -134,15 +134,16 @@ def _show_threshold_result(
         return
     name, measures = result.recipe.score_name, result.measures
     st.markdown(
-        f"With a {name} of at least **{measures['threshold']:.4f}**, a pair is predicted to match. Of "
+        f"A pair with a {name} of at least **{measures['threshold']:.4f}** is predicted to match. Of "
         f"{len(result.scores):,} pairs, {int(result.positive.sum()):,} match: precision "
-        f"**{measures['precision']:.3f}**, recall **{measures['recall']:.3f}**, F1 **{measures['f1']:.3f}**."
+        f"**{measures['precision']:.3f}**, recall **{measures['recall']:.3f}**, F1 "
+        f"**{measures['f1']:.3f}**."
     )
     blocks.chart(
         figures.threshold_histograms(
             result.scores, result.positive, result.threshold, result.bootstrap.interval("threshold"), name
         ),
-        f"Histograms of the {name} of pairs that match and of pairs that do not, with the threshold marked",
+        f"Histograms of the {name} of matching and non-matching pairs, with the threshold marked",
     )
     table = result.table()
     table["measure"] = [_MEASURE_NAMES.get(measure, shorten(measure)) for measure in table["measure"]]
@@ -155,9 +156,9 @@ def _show_threshold_result(
         },
     )
     blocks.caveat(
-        "The threshold is chosen on these pairs, so new pairs will be predicted somewhat worse. The "
-        f"intervals are those of {result.metadata['resamples']:,} resamples of the pairs, each with its own "
-        "threshold."
+        "The threshold is chosen on these pairs, so predictions for new pairs will be somewhat worse. "
+        f"The intervals come from {result.metadata['resamples']:,} resamples of the pairs, each with its "
+        "own threshold."
     )
     pairs_table = result.showing(show="pairs")
     with st.container(horizontal=True):
@@ -202,9 +203,8 @@ def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwa
     for name, steps in result.changes.items():
         _show_steps(name, steps, a, b, result.question.max_words)
     blocks.caveat(
-        "Each step takes the word that lowers the margin most. If a single word is enough, the search "
-        "finds this "
-        "word. A set of several words is not always the smallest."
+        "Each step selects the word that lowers the score margin most. If a single word is enough, the "
+        "search finds this word. A set of several words is not always the smallest set."
     )
 
 
@@ -214,10 +214,10 @@ def _show_steps(name: str, steps: SwapSteps, a: str, b: str, limit: int) -> None
     first, second = (f"{score:.4f}" for score in steps.verified)
     if name == "remove":
         success = f"Without {words}, {b} ranks above {a} (scores {second} and {first})."
-        action = f"whose removal from {a} puts {b} above it"
+        action = f"whose removal from {a} makes {b} rank higher"
     else:
         success = f"With {words} added to the query, {b} ranks above {a} (scores {second} and {first})."
-        action = f"of {b} whose addition to the query puts it above {a}"
+        action = f"of {b} whose addition to the query makes {b} rank above {a}"
     counted = "one word" if limit == 1 else f"at most {limit} words"
     failure = f"No set of {counted} was found {action}."
     remark = ""
@@ -259,8 +259,8 @@ def show_long_documents(
         "Show",
         _VIEWS,
         "lengths",
-        "Lengths: the text that the model does not read. Chunks: the ranking by the best chunk of each "
-        "document. Positions: how much the score depends on each part of a document.",
+        "Lengths: the text beyond the model's maximum length. Chunks: the ranking by the best chunk of "
+        "each document. Positions: how much the score depends on each part of a document.",
     )
     try:
         if view == "lengths":
@@ -296,18 +296,24 @@ def _lengths(question: TruncationAudit, checkpoint: Checkpoint, documents: tuple
     if result.truncated:
         blocks.table(
             result.showing(show="lost").frame().drop(columns="characters_read"),
-            "Documents that are not read completely, with the text that is lost",
+            "Truncated documents, with the text that is lost",
             max_height=300,
             column_config={"lost": st.column_config.TextColumn("text that is not read", width="large")},
         )
+        with st.container(horizontal=True):
+            lost, limits = (result.showing(show=show) for show in ("lost", "limits"))
+            export(lost, "text-not-read", label="Export the text that is not read")
+            export(limits, "losses-by-limit", label="Export the losses by limit")
         with st.expander("Losses with other limits"):
             percent = st.column_config.NumberColumn(format="%.1f%%")
             blocks.table(
                 result.limits,
-                "Documents and tokens that are lost, by limit",
+                "Truncated documents and lost tokens by limit",
                 column_config={"percent_of_documents": percent, "percent_of_tokens": percent},
             )
-            blocks.caveat("A larger limit needs a model that was trained with it. Chunks avoid the limit.")
+            blocks.caveat(
+                "A larger limit needs a model that was trained with this limit. Chunks avoid the limit."
+            )
 
 
 def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool) -> None:
@@ -344,7 +350,7 @@ def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, .
         truncate,
         label="Rank by chunks",
         unit="texts",
-        note="Encodes every document as a whole and in chunks.",
+        note="This analysis encodes every document as a whole and in chunks.",
         activity="Encoding",
     )
     if result is None:
@@ -412,7 +418,7 @@ def _positions(search: Search, checkpoint: Checkpoint, documents: tuple[Document
         documents,
         label="Remove sentences",
         unit="texts",
-        note="Encodes each document about ten times, each time without one part.",
+        note="This analysis encodes each document about ten times, each time without one part.",
         activity="Encoding",
     )
     if result is None:
@@ -422,13 +428,14 @@ def _positions(search: Search, checkpoint: Checkpoint, documents: tuple[Document
         export(result, "position-effect", label="Export the positions")
     blocks.chart(
         figures.position_curve(result.curve, result.recipe.score_name),
-        f"Mean change of the {result.recipe.score_name} by the position of the sentences that are removed",
+        f"Mean change of the {result.recipe.score_name} by the position of the removed sentences",
     )
     left_out = result.metadata["documents_left_out"]
     blocks.caveat(
-        f"Points are means over documents, bars 95% bootstrap intervals. {left_out:,} documents with only "
-        "one sentence, or longer than the model reads, are left out. Sentences at the start often state the "
-        "topic, so a larger change does not prove that the model favors the start."
+        f"Points are means over documents, and bars are 95% bootstrap intervals. {left_out:,} documents "
+        "are excluded, because they have only one sentence or exceed the maximum length of the model. "
+        "Sentences at the start often state the topic, so a larger change does not prove that the model "
+        "favors the start."
     )
 
 
@@ -443,7 +450,8 @@ def show_ranking(
     """Draw the best documents, and the score of a selected document.
 
     Args:
-        show_tokens: function that draws the contributions of tokens, with a key and the largest contribution.
+        show_tokens: function that draws the contributions of tokens; its arguments are a widget key and the
+            largest contribution.
         show_links: function that draws links to other pages for a query and a document.
     """
     question = VectorSearch(
@@ -481,7 +489,8 @@ def show_ranking(
         if explanation is not None and isinstance(part, TokenContributions):
             blocks.caveat(
                 f"The vector of the text is computed with this model; its {part.score_name} is "
-                f"{part.score:.4f}. The contributions below are parts of it, not of the stored vector."
+                f"{part.score:.4f}. The contributions below sum to this score, not to the score of the "
+                "stored vector."
             )
             show_tokens(part, "vector_contributions", explanation.largest)
         show_links(search.query, document)
@@ -504,7 +513,7 @@ def _table(result: VectorSearchResult) -> int:
             "document": st.column_config.TextColumn(width="small"),
             "score": st.column_config.NumberColumn(format="%.4f"),
             "percentile": st.column_config.NumberColumn(
-                format="%.1f%%", help="Percentage of random pairs of the vectors with a lower score."
+                format="%.1f%%", help="Percentage of random pairs of vectors with a lower score."
             ),
             "text": st.column_config.TextColumn(width="large"),
         },
@@ -514,7 +523,7 @@ def _table(result: VectorSearchResult) -> int:
 
 
 def _score(result: VectorSearchResult, rank: int) -> None:
-    """Draw the score of a document among those of random pairs of the vectors."""
+    """Draw a document's score next to the scores of random pairs of vectors."""
     document = result.documents[rank]
     st.header("Why this document?", anchor=False)
     pairs, name = result.pair_scores, result.recipe.score_name
@@ -531,14 +540,14 @@ def _score(result: VectorSearchResult, rank: int) -> None:
             name,
             "random pairs of the vectors",
         ),
-        f"Histogram of the {name} of random pairs of the vectors, with the document marked",
+        f"Histogram of the {name} of random pairs of vectors, with the document marked",
     )
     if not document:
         blocks.caveat("The file has no text for this document, so its score cannot be split into tokens.")
 
 
 def _explain(search: Search, checkpoint: Checkpoint, document: Document) -> SearchExplanationResult | None:
-    """Return the parts of the score of a text; None if there are none, and draw the reason."""
+    """Return the parts of a text's score. If they are unavailable, draw the reason and return None."""
     question = SearchExplanation(
         search.query,
         document.id,

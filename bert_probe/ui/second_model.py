@@ -51,10 +51,10 @@ class FineTunedExample:
         training, best = self.training, self.training.best
         return (
             f"Model B is a copy of {self.original} whose last layers and new classification head were "
-            f"fine-tuned on {len(training.data.rows):,} sample sentences about six topics ({best.epoch:g} "
-            f"epochs, seed 0). {training.measure.capitalize()} on {len(training.held_out.rows):,} held-out "
-            f"sentences: {best.measure:.0%}. It is in memory only. Training on other data would give "
-            "different changes."
+            f"fine-tuned on {len(training.data.rows):,} sample sentences about six topics "
+            f"({best.epoch:g} epochs, seed 0). {training.measure.capitalize()} on "
+            f"{len(training.held_out.rows):,} held-out sentences: {best.measure:.0%}. Model B is in "
+            "memory only. Training on other data would give different changes."
         )
 
 
@@ -90,6 +90,12 @@ def choose(can_swap: bool = True) -> SecondModel | None:
     return second
 
 
+def select(model: str) -> None:
+    """Make a model the second model of the next page; call it before the page draws `choose`."""
+    st.session_state[_NEXT] = model
+    state.remember(_MODEL, model)
+
+
 def _name_fields() -> None:
     """Draw text fields for the name and the revision of model B."""
     with st.container(width=460):
@@ -112,7 +118,7 @@ def _current() -> SecondModel | None:
 
 
 def _on_change() -> None:
-    """Record that the user agreed to open the model that is typed into the fields."""
+    """Record that the user agreed to open the model whose name was typed into the fields."""
     second = _current()
     if second is not None:
         consent.choose(second, st.session_state.get(_LAST) or SecondModel("", ""))
@@ -149,7 +155,7 @@ def explain(a: Checkpoint) -> None:
             on_click=_compare_with_itself,
             args=(workbench.request().model or BUILT_IN,),
         )
-        st.caption("Comparing a model with itself gives 0 everywhere.")
+        st.caption("If a model is compared with itself, all changes are 0.")
 
 
 def _fine_tune_example(a: Checkpoint) -> None:
@@ -157,13 +163,13 @@ def _fine_tune_example(a: Checkpoint) -> None:
     examples = _examples()
     training = jobs.run(
         "fine-tuned example",
-        (a.cache_key, len(examples)),  # each click starts a new training
+        (a.cache_key, len(examples)),  # with this key, each click starts a new training run
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",
-        f"Trains the last layers and a new classification head on {len(everyday_topics().rows):,} sample "
-        "sentences about six topics, included in the package. This takes seconds for the built-in model "
-        "and minutes for a large model. Model A is not changed.",
+        f"This trains the last layers and a new classification head on {len(everyday_topics().rows):,} "
+        "sample sentences about six topics, included in the package. Training takes seconds for the "
+        "built-in model and minutes for a large model. Model A is not changed.",
         activity="Fine-tuning the copy",
     )
     if training is None:
@@ -237,7 +243,7 @@ def head_buttons(layer: int, head: int) -> None:
 
 
 def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
-    """Draw two buttons that show a head of A or of B, each given as layer and head, counted from 1."""
+    """Draw two buttons that show a head of A or of B. Each head is (layer, head), counted from 1."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_show_head, args=(*a, False))
         st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_show_head, args=(*b, True))

@@ -39,7 +39,7 @@ def current(trace: Trace) -> VersionedSelection:
         given_value, replacement = state.escape(parameter.given), state.escape(parameter.shown)
         st.caption(f":orange[There is no {parameter.what} {given_value}; showing {replacement} instead.]")
     if last is not None and last.of != text and last.value.pins == selection.pins:
-        selection = replace(selection, pins=Pins())  # the pins belong to the previous text
+        selection = replace(selection, pins=Pins())  # remove the pins, which belong to the previous text
     if last is None:
         # The clock ensures that this revision exceeds those that the browser has from an earlier session.
         versioned = VersionedSelection(int(time.time()), text, selection)
@@ -77,7 +77,7 @@ def show_head(layer: int, series: Series, query: int | None = None) -> None:
 
 
 def first_look(trace: Trace) -> FirstLook:
-    """Return the layer and head that are initially selected."""
+    """Return the layer and the head that are initially selected."""
     return shared_cache.answers.of(find_first_look, trace)
 
 

@@ -5,11 +5,11 @@ The module also limits the number of sentences and the size of files on pages. T
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import streamlit as st
@@ -61,7 +61,7 @@ def choose_sentences() -> tuple[str, ...] | None:
     source = state.segmented_control("sentences_from", "Source of the sentences", _SENTENCE_SOURCES, "typed")
     if source == "sample":
         texts = tuple(str(row.text) for row in everyday_topics().rows)
-        st.caption(f"{len(texts)} sentences on six topics, which are their labels.")
+        st.caption(f"{len(texts)} sentences on six topics; the topics are the labels.")
         return texts
     return sentences_in_text(_SENTENCES.draw()) if source == "typed" else _sentences_from_file()
 
@@ -92,7 +92,7 @@ def check_size(name: str, content: bytes | str) -> None:
     """Raise TextError if a file or a text is larger than `max_bytes`."""
     if len(content) > max_bytes() or (isinstance(content, str) and len(content.encode()) > max_bytes()):
         raise TextError(
-            f"{name} is larger than {max_bytes() / 1e6:.0f} MB. Split it, or use the command line."
+            f"{name} is larger than {max_bytes() / 1e6:.0f} MB. Split the file, or use the command line."
         )
 
 
@@ -132,7 +132,7 @@ def upload_file(
 
 
 def is_deleted(file: object) -> bool:
-    """Return whether an uploader returned a file that the server deleted to free memory.
+    """Return whether an uploader returned a file that the server has deleted to free memory.
 
     Only the uploaded content is lost; data that was read from the file is kept.
     """
@@ -190,8 +190,8 @@ def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
     """Raise TextError if there are more than `maximum` texts, which `name` calls in the plural."""
     if len(texts) > maximum:
         raise TextError(
-            f"{len(texts):,} {name}, but this page accepts at most {maximum:,}. "
-            "Remove some, or use the command line."
+            f"There are {len(texts):,} {name}, but this page accepts at most {maximum:,}. Remove some "
+            f"{name}, or use the command line."
         )
 
 
@@ -417,7 +417,7 @@ def choose_query() -> str:
 
 
 def choose_documents() -> DocumentList | VectorSet | None:
-    """Draw a text field, an uploader, or a selector for files of vectors on the server.
+    """Draw a text field, an uploader, or a selector for stores and files of vectors on the server.
 
     Returns:
         The documents or their vectors, or None if no file is uploaded or read yet.
@@ -435,21 +435,21 @@ def choose_documents() -> DocumentList | VectorSet | None:
         "documents",
         "A text file with one document per line, a table with a column named text, FASTA, or vectors",
         ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "parquet", "npz", "npy", "gz", "zst"],
-        "A table may also have the columns _id and title, as in the BEIR benchmark. Vectors that were "
-        "computed elsewhere are an .npz file (vectors, ids, texts), an .npy file, or JSON lines (vector, id, "
-        f"text). UTF-8, optionally compressed (.gz, .zst), {upload_note()}",
+        "A table may also have the columns _id and title, as in the BEIR benchmark. Precomputed vectors "
+        "can be in an .npz file (vectors, ids, texts), an .npy file, or JSON Lines (vector, id, text). "
+        f"UTF-8, optionally compressed (.gz, .zst), {upload_note()}",
         _read_documents,
     )
     if file is None:
         return None
     documents = file.documents
-    from bert_probe.corpus.vector_files import VectorSet
-
-    if isinstance(documents, VectorSet):
-        blocks.caveat(f"{len(documents):,} vectors from {state.escape(file.name)}.")
-        return documents
+    if isinstance(documents, bytes):
+        vectors = parse_vectors_in_job("documents", file.name, documents, max_bytes())
+        if vectors is not None:
+            blocks.caveat(f"{len(vectors):,} vectors from {state.escape(file.name)}.")
+        return vectors
     if file.remaining is not None:
-        label = f"Skip the broken rows and search the other {len(file.remaining):,} documents"
+        label = f"Skip the invalid rows, and search the other {len(file.remaining):,} documents"
         if st.checkbox(label, key="documents_skip_broken", persist_state="session"):
             documents = file.remaining
     if isinstance(documents, ProbeError):
@@ -461,35 +461,53 @@ def choose_documents() -> DocumentList | VectorSet | None:
 
 
 def _choose_vectors() -> VectorSet | None:
-    """Draw a selector for the files of vectors in the folders that were given at startup.
+    """Draw a selector for the stores and files of vectors in the folders configured at startup.
 
     Returns:
-        The vectors of the selected file, which a job reads; None if it has not finished.
+        The vectors of the selected store or file, which a job reads; None if it has not finished.
 
     Raises:
-        TextError, OutOfMemoryError: the file cannot be read.
+        TextError, StoreError, UnavailableError, OutOfMemoryError: the vectors cannot be read.
     """
     files = paths.vector_files()
     with st.container(width=420):
         names = {name: truncate_text(name, 100) for name in files}
         name = state.selectbox("vectors", "Vectors", names, next(iter(names)), show_label=True)
     path = files[name]
-    status = path.stat()
-    return jobs.run(
-        "read vectors",
-        (path, status.st_mtime_ns, status.st_size),
-        "Read the vectors",
-        partial(_read, path),
-        unit="B",
-        activity="Reading",
-        start=True,
+    try:
+        # The folder of the shards' JSON files changes when a shard is added.
+        status = (path / "shards" if path.is_dir() else path).stat()
+    except OSError as error:
+        raise TextError(f"{name} cannot be opened: {error.strerror}. Choose another file.") from None
+    from bert_probe.corpus.vector_files import read_vectors
+
+    return _read_in_job(
+        "read vectors", (path, status.st_mtime_ns, status.st_size), partial(read_vectors, path)
     )
 
 
-def _read(path: Path, progress: Progress) -> VectorSet:
-    from bert_probe.corpus.vector_files import read_vectors
+def _read_in_job(key: str, cause: Hashable, read: Callable[[Progress], VectorSet]) -> VectorSet | None:
+    return jobs.run(key, cause, "Read the vectors", read, unit="B", activity="Reading", start=True)
 
-    return read_vectors(path, progress)
+
+def parse_vectors_in_job(key: str, name: str, content: bytes, limit: int) -> VectorSet | None:
+    """Return the vectors of an uploaded file, which a job parses; None if it has not finished.
+
+    Args:
+        key: prefix of the name of the job in its session.
+        limit: maximum size of the decompressed arrays of an NPZ file in bytes.
+
+    Raises:
+        TextError, OutOfMemoryError: the file cannot be read.
+    """
+
+    from bert_probe.corpus.vector_files import parse_vectors
+
+    return _read_in_job(
+        f"{key} parsed",
+        (name, hashlib.sha256(content).digest()),
+        partial(parse_vectors, content, name, limit),
+    )
 
 
 def use_documents(name: str, content: bytes) -> None:
@@ -509,25 +527,26 @@ def search_button(query: str, documents: DocumentList, label: str = "Open the qu
 
 @dataclass(frozen=True)
 class _DocumentsFile:
-    """The documents of an uploaded file, or their vectors, or the error that occurred when they were read.
+    """The documents of an uploaded file, or the error that occurred when they were read.
 
     Attributes:
+        documents: the contents of the file if it has vectors, because parsing them takes long.
         remaining: the other documents of a file with broken rows; None if there are no broken rows, or no
             other documents.
     """
 
     name: str
-    documents: DocumentList | VectorSet | ProbeError
+    documents: DocumentList | bytes | ProbeError
     remaining: DocumentList | None = None
 
 
 def _read_documents(name: str, content: bytes) -> _DocumentsFile:
-    from bert_probe.corpus.vector_files import has_vectors, parse_vectors
+    from bert_probe.corpus.vector_files import has_vectors
 
     try:
         check_size(name, content)
         if has_vectors(name, io.BytesIO(content)):
-            return _DocumentsFile(name, parse_vectors(content, name, max_bytes()))
+            return _DocumentsFile(name, content)
         return _DocumentsFile(name, _parse(name, content))
     except InvalidFileError as error:
         try:
@@ -567,13 +586,15 @@ def report_draft() -> Draft:
             ),
             DraftEntry(
                 ViewFile("Similarity", texts=texts, page="similarity", address=address),
-                "The cosine of every token of one sentence with every token of the other, in the last layer.",
+                "The cosine between every token of one sentence and every token of the other, in the "
+                "last layer.",
             ),
             DraftEntry(
                 ViewFile(
                     "Attention", texts=texts[:1], page="attention", address=address | {"show": "heatmap"}
                 ),
-                "The mean attention of all heads of the last layer. The mean hides what individual heads do.",
+                "The mean attention over all heads of the last layer. The mean hides what individual "
+                "heads do.",
             ),
         ),
     )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
+from bert_probe.analyses.evaluation.vector_comparison import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.retrieval import calibration as calibrations
 from bert_probe.analyses.retrieval.calibration import (
-    SimilarityCalibration,
     SimilarityCalibrationResult,
-    calibration_of,
 )
 from bert_probe.analyses.vectors import layouts
-from bert_probe.analyses.vectors.dimensions import DimensionCurve, DimensionCurveResult
 from bert_probe.analyses.vectors.pooling import (
     NO_PROMPT,
     POOLINGS,
@@ -35,6 +36,7 @@ from bert_probe.text.sentence_files import sentence_name
 from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export, table_bytes
+from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
 from bert_probe.views.heatmaps import sentences_heatmap
 from bert_probe.views.text import describe_calibration, percentage
 
@@ -59,12 +61,12 @@ _POOLINGS = {
 _METHODS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _UNITS = {"pca": "", "tsne": "", "umap": "epochs"}
 _UMAP_NOTE = (
-    "This takes a few seconds. The first run takes about half a minute longer, because UMAP compiles its "
-    "code."
+    "UMAP takes a few seconds. The first run takes about half a minute longer, because UMAP compiles "
+    "its code."
 )
 _CAVEATS = {
-    "pca": "The axes are the two directions with the largest variance. Points that are far apart are "
-    "different; points that are close may still differ in a direction that is not shown.",
+    "pca": "The axes are the two directions with the largest variance. Points that are far apart have "
+    "different vectors; points that are close may still differ in a direction that is not shown.",
     "tsne": "t-SNE preserves neighborhoods (van der Maaten and Hinton 2008). Distances between groups, their "
     "sizes and the axes have no meaning. The map is computed from normalized vectors with a fixed seed.",
     "umap": "UMAP preserves neighborhoods (McInnes, Healy and Melville 2018). Distances between groups, "
@@ -116,7 +118,7 @@ def choose_prompt(
     Args:
         defaults: names of prompts. The first one that the checkpoint has is selected by default, instead of
             the checkpoint's default prompt; if it has none of them, no prompt is selected.
-        names: names of the prompts; None for those of the pooling.
+        names: names of the prompts; None for the prompts of the pooling.
     """
     names = prompt_names(checkpoint) if names is None else names
     if not names:
@@ -136,27 +138,34 @@ def choose_prompt(
 
 
 def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
-    """Draw a selector for the number of dimensions; return None for that of the checkpoint."""
+    """Draw a selector for the number of dimensions; return None for the checkpoint's own number."""
     model = sentence_model(checkpoint)
     if model.is_sparse:
-        return None  # the dimensions are the words of the vocabulary
+        return None  # the dimensions of sparse vectors are vocabulary words, so they cannot be truncated
     default = str(model.dimensions or model.size)
     sizes = offered_dimensions(model.size, model.dimensions, model.trained_dimensions)
     options = {str(size): f"{size:,}" for size in sizes}
     help_text = (
         "Vectors are truncated to their first dimensions. Models that were trained for truncation "
-        "(Matryoshka) lose little."
+        "(Matryoshka) lose little accuracy."
     )
     name = state.segmented_control(key, "Dimensions", options, default, help_text)
     return None if name == default else int(name)
 
 
 def reference_calibration(
-    checkpoint: Checkpoint, question: SimilarityCalibration
+    checkpoint: Checkpoint, scores: calibrations.ScoreResult
 ) -> SimilarityCalibrationResult | None:
-    """Return the scores of random pairs of reference sentences, which a job encodes once for each model,
-    pooling, prompt and number of dimensions; None if it has not finished, or if an error was drawn.
+    """Return the scores of random pairs of reference sentences for a result with scores.
+
+    A job encodes the sentences once for each model, pooling, prompts and number of dimensions. None if it has
+    not finished, or if the reason why there are no scores was drawn.
     """
+    try:
+        question = calibrations.calibration_of(scores, checkpoint)
+    except UnavailableError as error:
+        blocks.caveat(str(error))
+        return None
     try:
         return jobs.answer(
             "similarity calibration",
@@ -174,15 +183,20 @@ def reference_calibration(
         return None
 
 
-def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, score: float) -> None:
-    """Draw the position of a score among random pairs of reference sentences, which a job encodes."""
-    result = reference_calibration(checkpoint, question)
+def show_calibration(checkpoint: Checkpoint, scores: calibrations.ScoreResult, score: float) -> None:
+    """Draw the position of a score among random pairs of reference sentences, which a job encodes.
+
+    Args:
+        scores: the result that contains the score.
+    """
+    result = reference_calibration(checkpoint, scores)
     if result is None:
         return
     name = result.recipe.score_name
+    prompts = "" if result.recipe == result.pair_recipe else " with the prompts of these two texts"
     st.markdown(
         f"**{score:.4f}** is higher than the {name} of **{percentage(result.percentile(score))}** of random "
-        f"pairs of {result.count} short English reference sentences."
+        f"pairs of {result.count} short English reference sentences{prompts}."
     )
     blocks.chart(
         figures.score_histogram(
@@ -191,9 +205,9 @@ def show_calibration(checkpoint: Checkpoint, question: SimilarityCalibration, sc
         f"Histogram of the {name} of random pairs of reference sentences, with this pair marked",
     )
     blocks.caveat(
-        "The reference sentences are about six everyday topics. Other texts have other percentiles: long "
-        "documents of one field are more similar to each other. For your own documents, see the page "
-        "Search or the command bert-probe calibrate."
+        "The reference sentences are about six everyday topics. Other texts have different percentiles: "
+        "for example, long documents on one subject are more similar to one another. For your own "
+        "documents, see the page Search or the command bert-probe calibrate."
     )
 
 
@@ -310,9 +324,7 @@ def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint, name
             name = "" if names[index] == result.sentences[index] else f"{names[index]}  "
             st.text(f"{index + 1}  {name}{result.sentences[index]}")
         st.markdown(f"{result.recipe.score_title} **{scores[cell.row, cell.column]:.4f}**")
-        calibration = calibration_of(result)
-        assert calibration is not None  # all sentences have the same prompt
-        show_calibration(checkpoint, calibration, float(scores[cell.row, cell.column]))
+        show_calibration(checkpoint, result, float(scores[cell.row, cell.column]))
 
 
 def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
@@ -325,9 +337,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Most similar pairs", anchor=False)
         _exports(pairs, "nearest-sentences", result)
-    question_of_reference = calibration_of(result)
-    assert question_of_reference is not None  # all sentences have the same prompt
-    calibration = reference_calibration(checkpoint, question_of_reference)
+    calibration = reference_calibration(checkpoint, result)
     if calibration is not None:
         scores = table[pairs.recipe.similarity]
         table.insert(1, "percentile", [calibration.percentile(float(score)) for score in scores])
@@ -396,7 +406,7 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names:
     if plane.clusters is not None:
         blocks.caveat(
             "HDBSCAN finds the clusters among the vectors with all their dimensions, so a cluster may look "
-            "scattered on the map. Its name consists of words that are typical of it."
+            "scattered on the map. The name of a cluster consists of words that are typical of the cluster."
         )
     selected = sorted({point for point in event.selection.point_indices if point < len(table)})
     blocks.table(
@@ -433,17 +443,17 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
         _exports(curve, "dimensions", result)
     st.markdown(curve.finding)
     blocks.chart(
-        figures.dimension_curve(curve),
+        dimension_curve(curve),
         "Correlation of the scores, and share of equal nearest neighbors, by number of dimensions",
     )
     trained = ", ".join(f"{size:,}" for size in curve.trained)
     source = f"This model lists {trained} dimensions in its config.json. " if trained else ""
     blocks.caveat(
-        f"{source}A correlation of 1 means that the scores of all pairs have the same order, and a share of "
-        "1 that every sentence keeps its nearest neighbor. The curve compares truncated vectors with full "
-        "vectors, not with human judgments, and applies only to these sentences. For judged data, see the "
-        "page Evaluate. Models that were not "
-        "trained for truncation (Matryoshka, Kusupati et al. 2022) typically lose more."
+        f"{source}A correlation of 1 means that the scores of all pairs have the same order, and a share "
+        "of 1 means that every sentence keeps its nearest neighbor. The curve compares truncated "
+        "vectors with full vectors, not with human judgments, and applies only to these sentences. For "
+        "judged data, see the page Evaluate. Models that were not trained for truncation (Matryoshka, "
+        "Kusupati et al. 2022) typically lose more accuracy."
     )
     blocks.table(
         curve.frame(),
@@ -478,7 +488,7 @@ def choose_colors(
             "Smallest cluster",
             {str(size): str(size) for size in sizes},
             str(default),
-            "Smallest number of sentences in a cluster.",
+            "Minimum number of sentences in a cluster.",
         )
     clustered = jobs.run(
         "sentence clusters",
@@ -490,6 +500,38 @@ def choose_colors(
     if clustered is None or clustered.clusters is None:
         return None, None
     if clustered.clusters.max() < 0:
-        st.info("HDBSCAN found no cluster of this size. Choose a smaller one.")
+        st.info("HDBSCAN found no cluster of this size. Choose a smaller size.")
     names = [f"{number}: {' '.join(words[:3])}" for number, words in enumerate(clustered.cluster_words, 1)]
     return clustered, [names[index] if index >= 0 else "" for index in clustered.clusters]
+
+
+def dimension_curve(result: DimensionCurveResult) -> Any:
+    """Return a figure of the agreement between truncated and full vectors by number of dimensions."""
+    figure = go.Figure()
+    curves = (
+        ("Spearman", result.spearman, ACCENT),
+        ("Pearson", result.pearson, GRAY),
+        ("same nearest neighbor", result.same_neighbor, SECOND),
+    )
+    for name, values, color in curves:
+        figure.add_scatter(
+            x=result.sizes,
+            y=values,
+            mode="lines+markers",
+            line={"color": color, "width": 3 if color == ACCENT else 2},
+            name=name,
+            hovertemplate=f"{name} at %{{x:,}} dimensions: %{{y:.4f}}<extra></extra>",
+        )
+    low = min(0.5, float(np.nanmin([*(values for _, values, _ in curves)])))
+    return apply_layout(
+        figure,
+        320,
+        legend="above",
+        xaxis={
+            "title": "dimensions (logarithmic)",
+            "type": "log",
+            "tickvals": result.sizes,
+            "ticktext": [f"{size:,}" for size in result.sizes],
+        },
+        yaxis={"title": "agreement", "range": [low - 0.03, 1.03]},
+    )

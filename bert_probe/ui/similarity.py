@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.retrieval.calibration import calibration_of
 from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.analyses.vectors.similarity import (
@@ -30,8 +29,9 @@ def render() -> None:
     """Draw the Similarity page."""
     blocks.heading(
         "Similarity",
-        "How similar are two tokens to the model? The cosine of their vectors is 1 for the same direction, "
-        "0 for a right angle and −1 for opposite directions. The baseline shows which values are high.",
+        "Measure how similar two tokens are to the model. The cosine of their vectors is 1 for the same "
+        "direction, 0 for a right angle and −1 for opposite directions. The baseline shows which values "
+        "are high.",
     )
     traced = workbench.trace_request()
     for trace in filter(None, (traced.a, traced.b)):
@@ -69,7 +69,7 @@ def render() -> None:
 
 
 def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
-    """Draw the score of the sentence vectors of both texts among those of reference sentences."""
+    """Draw the score of both texts' sentence vectors next to the scores of reference sentences."""
     st.header("Similarity of the two texts", anchor=False)
     question = Sentences(available_poolings(checkpoint)[0])
     texts = (a.encoding.text, b.encoding.text)
@@ -77,14 +77,10 @@ def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
     score = float(result.scores[0, 1])
     st.metric(result.recipe.score_title, f"{score:.4f}")
     st.caption(
-        f"Sentence vectors: {state.escape(str(result.recipe), 400)}. The page Sentences has other poolings."
+        f"Sentence vectors: {state.escape(str(result.recipe), 400)}. For other types of pooling, see the "
+        "page Sentences."
     )
-    if any(token.residue is not None for trace in (a, b) for token in trace.tokens):
-        blocks.caveat("The reference sentences are English, so this score is not compared with them.")
-        return
-    calibration = calibration_of(result)
-    assert calibration is not None  # both texts have the same prompt
-    show_calibration(checkpoint, calibration, score)
+    show_calibration(checkpoint, result, score)
 
 
 def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:
@@ -104,7 +100,7 @@ def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:
 
 
 def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell: Cell | None) -> None:
-    """Draw the cosine of unrelated tokens by layer, and that of the pair pinned in the heatmap."""
+    """Draw the cosine of unrelated tokens by layer, and the cosine of the pair pinned in the heatmap."""
     layer, unrelated = result.question.layer, baseline.unrelated
     st.header("Baseline: unrelated tokens", anchor=False)
     st.markdown(
@@ -128,8 +124,9 @@ def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell
         "Cosine of unrelated tokens by layer: mean and the middle 90 percent",
     )
     blocks.caveat(
-        f"Measured on {unrelated.pairs:,} pairs of different tokens from {baseline.sentences} unrelated "
-        "English reference sentences. Contextual vectors share a common direction, so even the vectors of "
-        "unrelated tokens are similar, often more so in upper layers (Ethayarajh 2019). "
+        f"The baseline was measured on {unrelated.pairs:,} pairs of different tokens from "
+        f"{baseline.sentences} unrelated English reference sentences. Contextual vectors share a common "
+        "direction, so even the vectors of unrelated tokens are similar, often more so in upper layers "
+        "(Ethayarajh 2019). "
         + ("" if cell else "Click a cell of the heatmap to see that pair at every layer.")
     )

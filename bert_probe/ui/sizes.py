@@ -49,9 +49,10 @@ def render() -> None:
         export(result, "sizes")
     blocks.chart(bars(result, scale == "shares"), "Stacked bar chart: parameters of each model by module")
     blocks.caveat(
-        "Counts include the encoder and its pooler, but no output head; tied weights count once. Each layer "
-        "consists of attention (queries, keys and values), attention output and feed-forward, with biases "
-        "and norms. The number of parameters does not show how good a model is."
+        "The counts include the encoder and its pooler, but no task head; tied weights are counted "
+        "once. Each layer consists of attention (queries, keys and values), attention output and "
+        "feed-forward, with biases and norms. The number of parameters does not show how good a model "
+        "is."
     )
     st.header("Side by side", anchor=False)
     counts = {name: st.column_config.NumberColumn(format="localized") for name in result.frame().columns}
@@ -75,8 +76,8 @@ def render() -> None:
         },
     )
     blocks.caveat(
-        "Memory is for the weights only; inference needs more, and training several times as much. Sources "
-        f"of the configs: {_sources(result)}."
+        "The memory is that of the weights only; inference needs more, and training needs several times "
+        f"as much. Sources of the configs: {_sources(result)}."
     )
 
 
@@ -102,7 +103,7 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
             [(name, "") for name in unknown],
             "sizes",
             "Read the configs of these models?" if len(unknown) > 1 else "Read the config of this model?",
-            "The names come from the URL of this page. Only config.json is downloaded from the Hub.",
+            "The model names come from the URL of this page. Only config.json is downloaded from the Hub.",
             cancel=("Skip", partial(_leave_out, unknown)),
         )
     models: list[ModelConfig | Checkpoint] = []

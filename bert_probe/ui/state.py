@@ -81,7 +81,8 @@ def _follow_link(parameters: dict[str, str]) -> None:
     for name in {*parameters, *url_parameters()}:
         if url_parameters().get(name) != parameters.get(name):
             remember(name, parameters.get(name))
-            st.session_state.pop(name, None)  # make the widget take its value from the URL
+            # forget the value, so that the widget takes its value from the URL
+            st.session_state.pop(name, None)
 
 
 def text_parameters(parameters: dict[str, str]) -> dict[str, str]:
@@ -202,7 +203,7 @@ def select_head(key: str, count: int) -> int | str:
         format_func=lambda option: "Mean of all" if option == "mean" else str(option),
         key=key,
         persist_state="session",
-        help="Each layer has several attention heads with their own weights. The mean is a summary that "
+        help="Each layer has several attention heads with their own weights. The mean over the heads "
         "hides what individual heads do.",
     )
     return "mean" if head is None else head

@@ -19,9 +19,9 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import CAUSAL, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.blocks import numbers
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import export
-from bert_probe.ui.vectors import numbers
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.steps import step_heatmaps, step_titles
 from bert_probe.views.text import place_name
@@ -32,7 +32,7 @@ def _choose_head(trace: Trace) -> tuple[int, int]:
     left, right = st.columns([1, 3], gap="medium")
     with left:
         layer = state.select_layer(
-            "layer", 1, trace.layers, "Each layer reads the output of the previous one."
+            "layer", 1, trace.layers, "Each layer reads the output of the previous layer."
         )
     with right:
         return layer, state.select_single_head("head", trace.heads)
@@ -79,7 +79,7 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
     heads = ", ".join(str(head + 1) for head in steps.sharing)
     notes = [
         "This architecture rotates q and k by an angle that depends on their tokens' positions (Su et al. "
-        "2021). They are shown after the rotation."
+        "2021). The vectors are shown after the rotation."
         if steps.rotary
         else "",
         f"Heads {heads} share these keys and values (grouped-query attention)."
@@ -89,8 +89,8 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
     with _step(
         titles["qk"],
         [
-            f"{query_name} has a query vector q, and {key_name} a key vector k. Both are projections of the "
-            "tokens' hidden states by learned matrices.",
+            f"{query_name} has a query vector q, and {key_name} has a key vector k. Both are projections "
+            "of the tokens' hidden states by learned matrices.",
             *notes,
         ],
         "Head dimension",
@@ -101,8 +101,8 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
     with _step(
         titles["products"],
         [
-            "The dot product is the sum of the elementwise products of q and k. It is large if both vectors "
-            "point in the same direction."
+            "The dot product is the sum of the elementwise products of q and k. The dot product is "
+            "large if both vectors point in the same direction."
         ],
         "q · k",
         _number(steps.dot_products[key]),
@@ -156,8 +156,8 @@ def _mask_note(steps: AttentionStepsResult) -> str:
     sentences += [CAUSAL] if is_causal else []
     if steps.forbidden:
         sentences.append(
-            f"{steps.forbidden} of {len(steps.tokens)} keys are masked: −∞ is added to their scores, so that "
-            "their weights become exactly 0. They are hatched in the heatmap."
+            f"{steps.forbidden} of {len(steps.tokens)} keys are masked: −∞ is added to their scores, so "
+            "that their weights become exactly 0. Masked keys are hatched in the heatmap."
         )
     else:
         sentences.append(f"No key is masked, so this query may attend to all {len(steps.tokens)} keys.")
@@ -184,8 +184,8 @@ def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str,
     with _step(
         titles["value"],
         [
-            f"{key_name} also has a value vector v, a third learned projection. It is multiplied by the "
-            "weight."
+            f"{key_name} also has a value vector v, a third learned projection. The value vector is "
+            "multiplied by the weight."
         ],
         "Norm of weight × v",
         _number(steps.weighted_lengths[key]),
@@ -205,7 +205,7 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
         ],
         "Norm of the output",
         _number(steps.output_length),
-        f"sum of {len(steps.tokens)} weighted values",
+        f"sum of {len(steps.tokens)} weighted value vectors",
     ):
         heatmap(heatmaps["sum"], key="steps-sum")
 
@@ -217,8 +217,8 @@ def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]
         _step(
             "Check against the model",
             [
-                "The upper row is what the model's own attention returned for this head and query. "
-                "The lower row is the result of the last step."
+                "The upper row is the output of the model's own attention for this head and query. The "
+                "lower row is the result of the last step."
             ],
             "Largest absolute difference",
             f"{steps.difference:.1e}",
@@ -251,8 +251,8 @@ def render() -> None:
     """Draw the Steps page."""
     blocks.heading(
         "Steps",
-        "How is one attention weight computed? Choose a head, a query and a key to follow every step, from "
-        "the vectors of the tokens to the head's output.",
+        "See how a single attention weight is computed. Choose a head, a query and a key to follow "
+        "every step, from the vectors of the tokens to the head's output.",
     )
     traced = workbench.trace_request()
     with st.container(horizontal=True, gap="medium"):
@@ -289,8 +289,8 @@ def render() -> None:
     numbers(steps.frame(), "Numbers: all keys")
     numbers(steps.vectors(key), "Numbers: the vectors")
     blocks.caveat(
-        "Each heatmap of vectors has its own color range, shown below it, which does not depend on the key. "
-        "Individual dimensions of q, k and v rarely have a meaning. A weight shows where a head reads from, "
-        "not how much the model's output depends on it: the outputs of all heads still pass through the "
-        "layer's output projection."
+        "Each heatmap of vectors has its own color range, shown below it, which does not depend on the "
+        "key. Individual dimensions of q, k and v rarely have a meaning. A weight shows from which "
+        "token a head reads, not how much the model's output depends on that token: the outputs of all "
+        "heads still pass through the layer's output projection."
     )

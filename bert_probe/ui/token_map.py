@@ -36,8 +36,8 @@ def render() -> None:
     """Draw the Map page."""
     corner = blocks.heading_with_corner(
         "Map",
-        "The token vectors of all layers projected onto one plane. Move through the layers, or click a token "
-        "to see its path.",
+        "See the token vectors of all layers, projected onto one plane. Move through the layers, or "
+        "click a token to see its path.",
     )
     checkpoint = workbench.checkpoint()
     source, options = _choose_options()

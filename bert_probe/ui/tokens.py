@@ -24,14 +24,14 @@ def render() -> None:
     blocks.heading(
         "Tokens",
         "The tokenizer splits a text into tokens from a fixed vocabulary. A word that is not in the "
-        "vocabulary becomes several subword tokens.",
+        "vocabulary is split into several subword tokens.",
     )
     traced = workbench.trace_request()
     for letter, trace in (("A", traced.a), ("B", traced.b)):
         if trace is None:
             continue
         blocks.truncation_notice(trace)
-        title = "Sentences A and B, one input" if trace.encoding.pair is not None else f"Sentence {letter}"
+        title = "Sentences A and B as one input" if trace.encoding.pair is not None else f"Sentence {letter}"
         with st.container(border=True):
             st.markdown(f"**{title if traced.b or trace.encoding.pair else 'Your text'}**")
             blocks.token_strip(trace, key=f"strip_{letter}", label=title)
@@ -61,8 +61,8 @@ def _counts(trace: Trace) -> None:
         st.metric(
             "Special tokens",
             f"{result.specials:,}",
-            help="Added by the tokenizer: [CLS] at the start, [SEP] after each text. Other models use <s> "
-            "and </s>.",
+            help="Special tokens are added by the tokenizer: [CLS] at the start, and [SEP] after each "
+            "text. Some models use <s> and </s>.",
         )
         if result.length_used is not None:
             st.metric(
@@ -155,7 +155,10 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
         "token that the attention mask hides from the model.]"
     )
     if not state.toggle(
-        "padding", "Batch my text with others", False, "Runs three forward passes on the texts of the batch."
+        "padding",
+        "Batch my text with other texts",
+        False,
+        "This analysis runs three forward passes on the texts of the batch.",
     ):
         return
     if _BATCH not in st.session_state:
@@ -180,7 +183,8 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
         cells = {name: label for name, label in _CELLS.items() if name == "token" or name in result.arrays}
         cell = state.segmented_control("padding_cells", "Cells", cells, "token")
         st.space("stretch")
-        with st.container(horizontal=True, width="content", gap="small"):  # keep both export menus in one row
+        # Put both export menus into one row.
+        with st.container(horizontal=True, width="content", gap="small"):
             export(result.showing(show="differences"), "padding-differences", label="Export differences")
             export(result, "padding-inputs", label="Export batch")
     blocks.table(
@@ -226,8 +230,8 @@ def _check_padding(result: PaddingEffectResult) -> None:
     """Show whether padding changed any vector, and how much it would without the attention mask."""
     if result.is_unaffected:
         verdict = (
-            f"padding changes nothing (largest difference {result.difference:.1e}, within the rounding "
-            f"error of {result.allowed:.0e})"
+            f"padding does not change the vectors (the largest difference is {result.difference:.1e}, "
+            f"within the rounding error of {result.allowed:.0e})"
         )
     else:
         verdict = (
@@ -236,12 +240,12 @@ def _check_padding(result: PaddingEffectResult) -> None:
             "lengths"
         )
     st.markdown(
-        f"**Check:** compared with running each text on its own, {verdict}. Without the attention mask, the "
+        f"**Check:** compared with separate runs of the texts, {verdict}. Without the attention mask, the "
         f"vectors would differ by up to **{result.without_mask:.2g}**."
     )
     blocks.caveat(
-        f"{result.padding_share:.0%} of the {result.length * len(result.encodings):,} positions are padding "
-        f"({state.escape(result.padding_token)}). The mask adds −∞ to the scores of padding keys, so no "
-        "token attends to them. The vectors of padding tokens are discarded. Column names in exported files: "
-        f"{', '.join(COLUMNS.values())}."
+        f"{result.padding_share:.0%} of the {result.length * len(result.encodings):,} positions are "
+        f"padding tokens ({state.escape(result.padding_token)}). The attention mask adds −∞ to the "
+        "scores of padding keys, so no token attends to them. The vectors of padding tokens are "
+        f"discarded. Column names in exported files: {', '.join(COLUMNS.values())}."
     )

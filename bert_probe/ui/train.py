@@ -11,8 +11,9 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
+from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluation
 from bert_probe.analyses.outputs.evaluate import BASELINE_DESCRIPTIONS, MAIN_MEASURES, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import TOP_K
+from bert_probe.analyses.outputs.fill_mask import TOP_K
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ExportError, ProbeError
@@ -23,10 +24,22 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.server.sessions import Download
 from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER
+from bert_probe.text.similarity_examples import SCORED, SimilarityExamples
 from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.training_result import TrainingResult
-from bert_probe.ui import blocks, consent, figures, state, train_data, train_running, workbench
+from bert_probe.ui import (
+    blocks,
+    consent,
+    evaluate,
+    figures,
+    second_model,
+    sentence_input,
+    state,
+    train_data,
+    train_running,
+    workbench,
+)
 from bert_probe.ui.components import heatmap
 from bert_probe.ui.export import ExtraDownload, export, table_bytes
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
@@ -47,7 +60,7 @@ def render() -> None:
         train_running.draw_progress()
         return
     last = train_running.last_outcome()
-    if last is not None:  # the result is below the settings, mostly outside the window
+    if last is not None:  # scroll to the result, which is below the settings and often outside the window
         finding = describe_outcome(last)
         st.success(f"Training has ended. {finding} The details are under Result, below the settings.")
     _choose(checkpoint)
@@ -65,11 +78,12 @@ def _choose(checkpoint: Checkpoint) -> None:
     try:
         plan = train_data.choose_plan(checkpoint, training_data)
     except ProbeError as error:
-        blocks.error_box(error, "Change the data or the settings. Your other choices are kept.")
+        blocks.error_box(error, "Change the data or the settings. Your other settings are kept.")
         return
     if st.button("Start training", type="primary"):
         with callbacks.uninterrupted():
-            train_running.start(training_data, plan)
+            now = workbench.request()
+            train_running.start(training_data, plan, (now.model, now.revision))
         st.rerun()
 
 
@@ -78,6 +92,7 @@ _MAX_TEXTS = 10
 _LISTS = {"wrong": "Most confident errors", "uncertain": "Least certain"}
 _FOLDER, _REPLACE = "train_folder", "train_replace"
 _ANSWER = paths.page_script("answer")
+_HELD_OUT_FILE = "held-out.csv"
 
 
 def render_outcome(outcome: TrainingOutcome) -> None:
@@ -91,7 +106,7 @@ def render_outcome(outcome: TrainingOutcome) -> None:
             training,
             "training",
             _data_files(outcome),
-            "Loss and held-out measure at each step.",
+            "Loss and held-out measure at each evaluated step.",
             label="Export training history",
         )
         if evaluation is not None:
@@ -120,6 +135,7 @@ def render_outcome(outcome: TrainingOutcome) -> None:
         st.warning(state.escape(warning, 1_000))
     for note in training.notes:
         st.caption(state.escape(note, 1_000))
+    _compare_models(outcome)
     _save(outcome)
     if evaluation is not None:
         _classes(outcome, evaluation)
@@ -165,7 +181,10 @@ def _comparison(training: TrainingResult, evaluation: EvaluateResult, text: str)
     interval = None if low is None else (low, values[f"{measure}_high"])
     bars = {"this model": evaluation.main, **dict(_baselines(evaluation))}
     blocks.chart(comparison_bars(bars, interval, measure.replace("_", " ")), text.replace("*", ""))
-    bag = "The bag of words is a logistic regression on words and pairs of words, trained on the same texts."
+    bag = (
+        "The bag-of-words baseline is a logistic regression on words and pairs of words, trained on the "
+        "same texts."
+    )
     blocks.caveat(
         f"The best of {len(training.history)} checkpoints was selected on these texts, so the result is "
         f"slightly optimistic. {'' if evaluation.kind == TAGS else bag}"
@@ -303,7 +322,10 @@ def _list(
             text, markdown = _word_in_sentence(outcome, evaluation, int(units[number]))
         _row(outcome, f"{markdown}  \n:gray[{_prediction(row)}]", f"{key} {number}", text, pair)
     if len(units) > _MAX_TEXTS:
-        st.caption(f"The first {_MAX_TEXTS} of {len(units):,} predictions. The export contains all of them.")
+        st.caption(
+            f"The first {_MAX_TEXTS} of {len(units):,} predictions are shown. The export contains all "
+            "predictions."
+        )
 
 
 def _plain_texts(outcome: TrainingOutcome) -> None:
@@ -313,7 +335,7 @@ def _plain_texts(outcome: TrainingOutcome) -> None:
     for number, text in enumerate(texts[:_MAX_TEXTS]):
         _row(outcome, state.escape(text, 300), f"fill {number}", text)
     if len(texts) > _MAX_TEXTS:
-        st.caption(f"The first {_MAX_TEXTS} of {len(texts):,} texts.")
+        st.caption(f"The first {_MAX_TEXTS} of {len(texts):,} texts are shown.")
 
 
 def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str | None = None) -> None:
@@ -343,7 +365,7 @@ def _prediction(row: Mapping[Any, Any]) -> str:
 
 
 def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> list[ExtraDownload]:
-    """Return downloads of further tables, and of the files that the code in the export menu reads."""
+    """Return downloads of additional tables and of the files that the exported code reads."""
     tables = {"classes": "Metrics by class", "confusion": "Confusion matrix", "texts": "All texts"}
     missing = {NUMBER: ("classes", "confusion"), MULTI_LABEL: ("confusion",)}.get(evaluation.kind, ())
     downloads: list[ExtraDownload] = [
@@ -373,6 +395,50 @@ def _file(rows: TrainingRows, _csv_safe: bool) -> bytes:
     return to_file(rows)
 
 
+# ---------------------------------------------------------------- before and after training
+
+
+def _compare_models(outcome: TrainingOutcome) -> None:
+    """Draw a button that compares the trained model with the original one on the same texts."""
+    is_scored = _has_held_out_scores(outcome)
+    help_text = (
+        "Evaluate both models on the held-out pairs: correlations, the pairs that moved most, and neighbors."
+        if is_scored
+        else "Compare attention heads, vectors, predictions and parameters of both models on a text."
+    )
+    label = "Compare with the model before training"
+    if st.button(label, icon=":material/compare:", help=help_text, on_click=_select_both, args=(outcome,)):
+        with callbacks.uninterrupted():
+            st.switch_page(paths.page_script("evaluate" if is_scored else "changes"))
+    if outcome.training.question.to_json()["update"] == "head":
+        st.caption(
+            "Only the head was trained: attention, vectors and parameters of the encoder are unchanged."
+        )
+
+
+def _has_held_out_scores(outcome: TrainingOutcome) -> bool:
+    held_out = outcome.training.held_out
+    return isinstance(held_out, SimilarityExamples) and held_out.kind == SCORED
+
+
+def _select_both(outcome: TrainingOutcome) -> None:
+    """Make the original model A and the trained model B, on the held-out pairs if there are any."""
+    trained, held_out = _model_name(outcome), outcome.training.held_out
+    model, revision = outcome.original
+    request = replace(workbench.request(), model=model, revision=revision)
+    if _has_held_out_scores(outcome):
+        pairs = SimilarityEvaluation.inputs.files["pairs"].parse(to_file(held_out), _HELD_OUT_FILE)
+        sentence_input.store_file("evaluate_pairs", evaluate.EvaluationFile(_HELD_OUT_FILE, pairs))
+        st.session_state["evaluate_part"], st.session_state["evaluate_pairs_from"] = "pairs", "file"
+        state.preserve("evaluate_part", "evaluate_pairs_from")
+    elif isinstance(held_out, SimilarityExamples):
+        a, b = held_out.rows[0].texts[:2]
+        request = replace(request, a=a, b=b, relation="compare")
+    consent.agree([(model, revision), (trained, "")])
+    workbench.submit(request)
+    second_model.select(trained)
+
+
 # ---------------------------------------------------------------- saving
 
 
@@ -396,7 +462,7 @@ def _save(outcome: TrainingOutcome) -> None:
         if is_clicked:
             _write(outcome, folder, is_replacing)
         status = (
-            f"Saved in {state.escape(outcome.folder, 400)}. You can open the model on any page."
+            f"The model was saved in {state.escape(outcome.folder, 400)}. You can open the model on any page."
             if outcome.folder
             else "The model is in memory only and is lost when you close this page."
         )
@@ -420,7 +486,9 @@ def _save(outcome: TrainingOutcome) -> None:
 def _write(outcome: TrainingOutcome, folder: str, is_replacing: bool) -> None:
     try:
         if not folder:
-            raise ExportError("The folder is empty. Enter a path, such as the one shown in gray.")
+            raise ExportError(
+                "The field for the folder is empty. Enter a path, such as the path shown in gray."
+            )
         outcome.folder = str(outcome.training.save_model(folder, is_replacing).absolute())
     except ProbeError as error:
         st.error(state.escape(str(error), 600))
@@ -438,12 +506,17 @@ def _use(outcome: TrainingOutcome) -> None:
 
 
 def _open(outcome: TrainingOutcome, request: workbench.Request) -> None:
+    model = _model_name(outcome)
+    consent.agree([(model, "")])
+    workbench.submit(replace(request, model=model, revision=""))
+    st.session_state["task"] = outcome.training.task
+
+
+def _model_name(outcome: TrainingOutcome) -> str:
+    """Return the folder of the trained model, or a name by which pages open it from memory."""
     if not outcome.folder:
         training = outcome.training
         outcome.lent = shared_cache.register_in_memory(
             training.checkpoint, outcome.lent, str(training.provenance["model"])
         )
-    model = outcome.folder or outcome.lent
-    consent.agree([(model, "")])
-    workbench.submit(replace(request, model=model, revision=""))
-    st.session_state["task"] = outcome.training.task
+    return outcome.folder or outcome.lent

@@ -62,9 +62,10 @@ _PREVIEW_ROWS = 100
 _FORMATS = (
     "A table (.csv, .tsv, .jsonl) with a header and the columns **text** and **label**, or **text_a**, "
     "**text_b** and **label**; for several labels per text, a column **labels** with | between them. To "
-    "train the model's sentence vector, **text_a**, **text_b** and **score**, or **anchor**, **positive** "
-    "and possibly **negative**. Or CoNLL: a word and its tag per line, with empty lines between sentences. "
-    "Or plain text (.txt), one text per line, for masked-language modeling."
+    "train the model's sentence vector, use **text_a**, **text_b** and **score**, or **anchor**, "
+    "**positive** and optionally **negative**. You can also upload CoNLL, with a word and its tag per "
+    "line and empty lines between sentences, or plain text (.txt), with one text per line, for "
+    "masked-language modeling."
 )
 _MASKING = (
     "No labels are needed. In each epoch, 15% of the tokens of each text are selected for prediction. Of "
@@ -115,7 +116,8 @@ def choose_data() -> TrainingData | None:
             "Held-out split",
             HELD_OUT_OPTIONS,
             _DEFAULT_SHARE,
-            "Examples held out from training and used for evaluation. The split is stratified by class.",
+            "Examples that are held out from training and used for evaluation. The split is stratified "
+            "by class.",
         )
     if share != "file":
         return TrainingData(rows, None, float(share), name)
@@ -204,7 +206,7 @@ def _file_error(error: TextError, name: str) -> None:
         st.markdown("\n".join(f"- line {line:,}: {state.escape(message)}" for line, message in errors))
         if error.count > len(error.faults):
             st.caption(f"Further errors: {error.count - len(error.faults):,}.")
-        st.caption("Fix the file and upload it again. Your other choices are kept.")
+        st.caption("Fix the file, and upload the file again. Your other settings are kept.")
 
 
 def _preview(rows: TrainingRows) -> None:
@@ -297,16 +299,17 @@ def _first_rows(rows: TrainingRows) -> pd.DataFrame:
 _UPDATES = {HEAD: "Head only", TOP: "Top layers", ALL: "All", LORA: "LoRA"}
 _DESCRIPTIONS = {
     HEAD: "The encoder is frozen.",
-    TOP: "The head and the last layers are trained. This is slower, but better if the task differs from "
-    "pretraining.",
+    TOP: "The head and the last layers are trained. This option is slower, but better if the task "
+    "differs from pretraining.",
     ALL: "All parameters of the model are trained. This is the slowest option.",
-    LORA: "Low-rank matrices are added to each layer; the model's own parameters are frozen.",
+    LORA: "Low-rank matrices are added to each layer, and the model's own parameters are frozen.",
 }
 _HEADS = {SENTENCE: "Sentence vector", CLS: "Transformers head"}
 _HEAD_HELP = (
     "Sentence vector: a linear head on the sentence vector of the checkpoint. This head is usually more "
-    "accurate, and needs no epochs. Transformers head: the classification head of the model class; "
-    "transformers alone loads the saved model. For most models, its input is the vector of [CLS]."
+    "accurate, and needs no epochs. Transformers head: the classification head of the model class, "
+    "whose saved model can be loaded with transformers alone. For most models, the input of this head "
+    "is the vector of [CLS]."
 )
 _LOSS_HELP = " ".join(f"{name}: {text}" for name, text in LOSSES.items() if name != LOSS_DEFAULT)
 _MAX_EPOCHS = 1_000
@@ -356,7 +359,7 @@ def _format_counts(
 
 
 def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
-    """Return the training plan. It is cached until a setting changes, because planning reads all texts."""
+    """Return the training plan, cached until a setting changes because planning reads all texts."""
     last: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
     cause = (question, checkpoint.cache_key)
     if (
@@ -463,8 +466,9 @@ def _sentence_question(data: TrainingData, checkpoint: Checkpoint) -> Train:
     with st.container(width=130):
         seed = number("seed", "Seed", 0, 0, 2**32 - 1)
     st.caption(
-        f"scikit-learn fits the head for {len(PENALTIES)} strengths of its L2 penalty, and the held-out "
-        "texts select one. So there are no epochs and no learning rate. The seed selects the held-out texts."
+        f"scikit-learn fits the head for {len(PENALTIES)} strengths of the L2 penalty, and the strength "
+        "with the best result on the held-out texts is selected. This head has no epochs and no "
+        "learning rate. The seed selects the held-out texts."
     )
     return Train.from_address({"seed": str(seed), "held_out": repr(data.share)}, checkpoint.description)
 
@@ -502,8 +506,8 @@ def _choose_rate(update: str, default: float) -> str:
         format_func=_shorten_rate,
         key=key,
         accept_new_options=True,
-        help="The maximum learning rate, which is reached after a warmup of a tenth of the steps and then "
-        "falls to 0. You can type another value.",
+        help="The maximum learning rate. The learning rate reaches this value after a warmup of a tenth "
+        "of the steps, and then falls to 0. You can type another value.",
         persist_state="session",
     )
     rate = (value or default_text).strip().lower()

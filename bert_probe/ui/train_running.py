@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.outputs.evaluate import Evaluate, EvaluateResult
-from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks, EvaluateMasksResult
+from bert_probe.analyses.outputs.fill_mask import EvaluateMasks, EvaluateMasksResult
 from bert_probe.errors import EmptyTextError, ProbeError
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime.jobs import Job
@@ -37,8 +37,9 @@ class TrainingOutcome:
     Attributes:
         evaluation: evaluation on held-out labeled texts, if any.
         mask_evaluation: evaluation on masked tokens of held-out lines, if any.
+        original: name and revision of the model before training.
         folder: folder in which the model was saved; "" if it is in memory only.
-        lent: name by which pages open the model from memory; "" until a page uses the model.
+        lent: name under which pages open the model while it is in memory; "" until a page uses the model.
         download: download of the model, created when its button is first drawn.
     """
 
@@ -46,6 +47,7 @@ class TrainingOutcome:
     training: TrainingResult
     evaluation: EvaluateResult | None
     mask_evaluation: EvaluateMasksResult | None = None
+    original: tuple[str, str] = ("", "")
     folder: str = ""
     lent: str = ""
     download: Download | None = None
@@ -56,6 +58,7 @@ class TrainingRun:
     """A training run in progress.
 
     Attributes:
+        original: name and revision of the model before training.
         history: all evaluations so far.
         stop: event that ends the training at the next step and keeps the best checkpoint.
         started: monotonic time of the start.
@@ -63,6 +66,7 @@ class TrainingRun:
 
     data: TrainingData
     plan: TrainingPlan
+    original: tuple[str, str] = ("", "")
     history: list[EvaluationPoint] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     started: float = field(default_factory=time.monotonic)
@@ -76,7 +80,8 @@ class TrainingRun:
             progress(done, total)
 
         training = self.plan.run(report, self.history.append)
-        return TrainingOutcome(self.data, training, _evaluate(training), _evaluate_masks(training))
+        evaluations = _evaluate(training), _evaluate_masks(training)
+        return TrainingOutcome(self.data, training, *evaluations, self.original)
 
     def time_left(self, done: int, total: int) -> str:
         """Return an estimate of the remaining time as text, or "" if it is too early for an estimate."""
@@ -105,9 +110,13 @@ def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
         return None
 
 
-def start(data: TrainingData, plan: TrainingPlan) -> None:
-    """Start a training run and delete the outcome of the previous run."""
-    run = TrainingRun(data, plan)
+def start(data: TrainingData, plan: TrainingPlan, original: tuple[str, str]) -> None:
+    """Start a training run and delete the outcome of the previous run.
+
+    Args:
+        original: name and revision of the model of the plan.
+    """
+    run = TrainingRun(data, plan, original)
     job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_connected, sessions.current()))
     st.session_state[_RUN] = (run, job)
     st.session_state.pop(_OUTCOME, None)
@@ -125,7 +134,9 @@ def is_running() -> bool:
         return True
     del st.session_state[_RUN]
     if job.state == "cancelled":
-        st.session_state[_FAILURE] = "Cancelled before the first evaluation, so no checkpoint was kept."
+        st.session_state[_FAILURE] = (
+            "Training was cancelled before the first evaluation, so no checkpoint was kept."
+        )
         return False
     try:
         st.session_state[_OUTCOME] = job.value()
@@ -160,7 +171,8 @@ def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.progress(min(done / total, 1.0) if total else 0.0, _status(run, job, done, total))
         if st.button(
-            "Cancel", help="Stops the training and keeps the best checkpoint evaluated so far, if any."
+            "Cancel",
+            help="Stop the training, and keep the best checkpoint evaluated so far, if there is one.",
         ):
             run.stop.set()
     if run.history:
@@ -195,7 +207,8 @@ def training_curve(
         best: evaluation of the checkpoint that was kept, to be marked in the figure.
     """
     figure = go.Figure()
-    is_path = history[0].penalty is not None  # The head was fitted with several strengths of the penalty.
+    # A head on the sentence vector is fitted with several penalties instead of steps.
+    is_path = history[0].penalty is not None
     x = [point.penalty if is_path else point.step for point in history]
     unit = "C =" if is_path else "step"
     curves = (
@@ -232,7 +245,7 @@ def training_curve(
         figure,
         280,
         legend="below",
-        xaxis={"title": "C (a higher value is a weaker penalty)", "type": "log"}
+        xaxis={"title": "C (a higher value means a weaker penalty)", "type": "log"}
         if is_path
         else {"title": "step", "range": [0, steps * 1.02], "zeroline": False},
         yaxis={"title": "loss", "rangemode": "tozero", "zeroline": False},

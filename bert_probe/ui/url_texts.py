@@ -50,7 +50,7 @@ def remember(key: str, text: str | None, *, named: bool = False) -> None:
 
 
 def recall(key: str) -> str | None:
-    """Return a text that the URL contains or names, or None if it is missing or no longer stored."""
+    """Return a text from the URL or from the store; None if it is missing or no longer stored."""
     parameters = state.url_parameters()
     name = parameters.get(parameter_name(key))
     if key in parameters or name is None:

@@ -59,7 +59,7 @@ def menu(
             "Add to report",
             key=f"add {name}",
             disabled=bool(reason),
-            help=reason or "Adds this view to the draft on the Report page.",
+            help=reason or "Add this view to the draft on the Report page.",
             on_click=_add,
             args=(view,),
         )
@@ -70,16 +70,16 @@ def menu(
             mime="application/json",
             key=f"view {name}",
             on_click="ignore",
-            help="A file that opens this view in any installation of BERT Probe, under Open a view or with "
-            "bert-probe app --view.",
+            help="Save a file that opens this view in any installation of BERT Probe, under Open a view "
+            "or with bert-probe app --view.",
         )
     if reason:
-        st.caption(f"Cannot be added to a report: {state.escape(reason, 400)}")
+        st.caption(f"This view cannot be added to a report: {state.escape(reason, 400)}")
     st.caption(_link_note(parameters))
 
 
 def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
-    """Return the view file of a result, which is cached because creating it writes and reads files."""
+    """Return the view file of a result from a cache, because creating a view file writes and reads files."""
     if result not in _VIEWS:
         _VIEWS[result] = ViewFile.of(result, data)
     return _VIEWS[result]
@@ -95,7 +95,7 @@ def _add(view: ViewFile) -> None:
         drafts.set_message(str(error))
         return
     count = len(drafts.current().entries)
-    drafts.set_message(f"Added. The report has {count} view{'s' if count > 1 else ''}.")
+    drafts.set_message(f"The view was added. The report has {count} view{'s' if count > 1 else ''}.")
 
 
 def _file(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bytes:
@@ -166,12 +166,13 @@ def parse(content: bytes, name: str) -> ViewFile | Draft:
         json.dumps([notes, *(view.to_json() for view in views)], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ReportError(
-            f"{name} contains a lone surrogate, which a page cannot show. Remove it, or use the command line."
+            f"{name} contains a lone surrogate, which a page cannot show. Remove this character, or use "
+            "the command line."
         ) from None
     if isinstance(parsed, ViewFile) and parsed.page and parsed.page not in asgi.pages():
         raise ReportError(
-            f"{name} is a view of the page {parsed.page[:60]!r}, which this app does not have. "
-            "Update BERT Probe, or open the view in an app of your own."
+            f"{name} is a view of the page {parsed.page[:60]!r}, which this app does not have. Update "
+            "BERT Probe, or open the view in your own installation."
         )
     return parsed
 
@@ -196,7 +197,7 @@ def open_pending() -> None:
 
 
 def _take_from_url() -> None:
-    """Read the view file that was passed to ``bert-probe app --view``, which is in the URL."""
+    """Read the view file that was passed to ``bert-probe app --view``, whose content is in the URL."""
     text, missing = url_texts.recall(_PARAMETER), url_texts.missing(_PARAMETER)
     url_texts.remember(_PARAMETER, None)
     if text is not None:
@@ -289,7 +290,7 @@ def _switch_page() -> None:
 
 
 def warn_other_weights() -> None:
-    """Warn if the opened view was created with weights that differ from those of the current model."""
+    """Warn if the opened view was created with other weights than the current model's."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
     for model in st.session_state.get(_MODELS, ()):

@@ -26,9 +26,9 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.pieces import KINDS, MATCHES, WORD, VocabularyTokens, visible
 from bert_probe.ui import blocks, figures, second_model, state, workbench
+from bert_probe.ui.blocks import numbers
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
-from bert_probe.ui.vectors import numbers
 
 _PARTS = {"pieces": "Tokens", "kinds": "Types and scripts", "text": "Your text"}
 _TOKEN = "near"
@@ -41,8 +41,8 @@ _MATCHES = dict(zip(MATCHES, ("Contains", "Starts with", "Equals", "Regular expr
 _MARKERS = {
     "##": "A token that continues a word starts with \\#\\#.",
     "Ġ": "Ġ is the space before a word; a token without it continues a word, or starts a text.",
-    "▁": "▁ is the space before a word; a token without it continues a word. Text without spaces, such as "
-    "Chinese, consists of such tokens only.",
+    "▁": "▁ is the space before a word; a token without it continues a word. Text without spaces, such "
+    "as Chinese text, consists only of tokens without ▁.",
 }
 """Explanations of the tokenizers' word boundary markers."""
 
@@ -129,7 +129,7 @@ def _table(result: VocabularyResult) -> None:
         export(result, "vocabulary", label="Export tokens")
     first = _choose_first_row(result)
     ids = result.found[first : first + _MAX_ROWS]
-    # The key changes with the rows, which resets the selection.
+    # A key that depends on the rows resets the selection when the rows change.
     key = f"vocabulary_table {result.question!r} {first}"
     blocks.table(
         result.listed(ids),
@@ -213,16 +213,17 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
         "Histogram of the cosines of random pairs of tokens, with the neighbors marked",
     )
     blocks.caveat(
-        "Input embeddings are rows of the word embedding matrix, before position and segment embeddings and "
-        f"LayerNorm, so they do not depend on the text. The baseline has {len(result.unrelated):,} random "
-        "pairs with a fixed seed; the dotted line is its 95th percentile. Neighbors may share a spelling, a "
-        "part of speech or a low frequency in the training data, as well as a meaning."
+        "Input embeddings are rows of the word embedding matrix, before position and segment embeddings "
+        "and LayerNorm, so the vectors do not depend on the text. The baseline has "
+        f"{len(result.unrelated):,} random pairs with a fixed seed; the dotted line is its 95th "
+        "percentile. Neighbors may share a spelling, a part of speech or a low frequency in the "
+        "training data, as well as a meaning."
     )
     export(result, "neighbors", label="Export neighbors")
 
 
 def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:
-    """Return the longest word of the text that is a single token, or else of the vocabulary."""
+    """Return the text's longest word that is a single token; without one, return the vocabulary's longest."""
     try:
         ids = checkpoint.encode(workbench.request().a, truncate=True).ids
     except TextError:
@@ -236,7 +237,7 @@ def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:
 
 
 def neighbor_histogram(result: NeighborsResult) -> Any:
-    """Return a histogram of the cosine of random token pairs, with a mark for each nearest neighbor."""
+    """Return a histogram of the cosines of random token pairs, with a mark for each nearest neighbor."""
     low = min(-0.1, float(result.unrelated[0]))
     counts, edges = np.histogram(result.unrelated, bins=_BINS, range=(low, 1.0))
     figure = go.Figure()
@@ -275,7 +276,7 @@ def neighbor_histogram(result: NeighborsResult) -> Any:
 
 
 def _types(vocabulary: VocabularyResult) -> None:
-    """Draw the number of tokens of each type and of each script."""
+    """Draw the token counts by type and by script."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Types", anchor=False)
         export(vocabulary.showing(show="kinds"), "vocabulary-kinds", label="Export types")
@@ -350,7 +351,7 @@ def _percent(share: float) -> str:
 
 
 def _your_text(checkpoint: Checkpoint) -> None:
-    """Show how the tokenizer splits the text, compared with that of a second model if one is given."""
+    """Show how the tokenizer splits the text, compared with the tokenizer of a second model, if any."""
     now = workbench.request()
     traces = workbench.trace_texts(checkpoint, now.texts, now.truncate)
     traced = workbench.TracedRequest(now, checkpoint, traces[0], traces[1] if len(traces) > 1 else None)
@@ -437,7 +438,8 @@ def _metrics(result: FertilityResult, letter: str) -> None:
 
 def _caveat() -> None:
     blocks.caveat(
-        "Here, a word is a sequence of letters and digits or a single symbol, so that vocabularies can be "
-        "compared. Text without spaces has long words. Tokens per word (fertility) and the share of split "
-        "words follow Rust et al. 2021. More tokens mean longer inputs and less information per token."
+        "In this table, a word is a sequence of letters and digits or a single symbol, so that "
+        "vocabularies can be compared. In text without spaces, a word can be very long. Tokens per word "
+        "(fertility) and the share of split words follow Rust et al. 2021. More tokens mean longer "
+        "inputs and less information per token."
     )

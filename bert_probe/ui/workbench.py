@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -16,7 +15,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.server import asgi, paths
+from bert_probe.server import asgi
 from bert_probe.text.formats import single_record
 from bert_probe.ui import blocks, consent, jobs, model_fields, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
@@ -50,14 +49,14 @@ class OwnInput:
     has_model: bool = True
 
 
-_KEPT = "Sentences A and B are kept for the other pages."
+_KEPT = "Sentences A and B remain available on the other pages."
 _OWN_INPUTS = {
     "report": OwnInput("the views that you add with Export on other pages", has_model=False),
     "corpus": OwnInput("a store of sentences, which you choose or build on the page"),
     "heads": OwnInput("many sentences, which you choose on the page", "heads_part", ("many",)),
-    "context": OwnInput("its own sentences, which you add on the page"),
-    "sentences": OwnInput("its own sentences, which you type on the page"),
-    "search": OwnInput("its own query and documents"),
+    "context": OwnInput("sentences that you add on the page"),
+    "sentences": OwnInput("sentences that you type on the page"),
+    "search": OwnInput("a query and documents that you enter on the page"),
     "evaluate": OwnInput("judged data, which you choose on the page"),
     "map": OwnInput("a file, which you choose on the page", "map_from", ("file",)),
     "train": OwnInput("a dataset, which you choose on the page"),
@@ -115,14 +114,6 @@ class TracedRequest:
     b: Trace | None
 
 
-_PLAYGROUND_VIEWS = {
-    "attention": "heads",
-    "tokens": "tokens",
-    "similarity": "similarity",
-    "answer": "sentences",
-}
-"""Page → the view of the playground with the same content; see `js/site/playground.js`."""
-
 _TEXT_FIELDS = ("a", "b", "model", "revision")
 """Fields of a request that contain free text of any length."""
 
@@ -134,7 +125,7 @@ def request() -> Request:
     if "request" not in st.session_state:
         missing = url_texts.missing(*_TEXT_FIELDS)
         submit(_request_from_url())
-        for name, value in missing.items():  # keep these parameters until another request is submitted
+        for name, value in missing.items():  # keep the URL's parameters until another request is submitted
             state.remember(name, value)
     return cast(Request, st.session_state["request"])
 
@@ -291,7 +282,7 @@ def _submitted_values() -> dict[str, str]:
         "draft_dtype": now.dtype,
         "draft_truncate": "on" if now.truncate else "off",
     }
-    if permissions.current().is_public:  # See `_draw_offered_models`.
+    if permissions.current().is_public:  # `_draw_offered_models` draws the models of a public server
         model = {name: model[name] for name in ("draft_model", "draft_truncate")}
     if own is None:
         return texts | model
@@ -304,7 +295,7 @@ def draw_sidebar() -> None:
     The fields also have the submitted values as defaults. The browser loads the code of a widget on first
     use, and a value that is sent before that is lost if another run ends in the meantime.
     """
-    if _NEXT_MODEL in st.session_state:  # set by the last run, when the form was already drawn
+    if _NEXT_MODEL in st.session_state:  # the last run set these values after it had drawn the form
         model, revision = st.session_state.pop(_NEXT_MODEL)
         submit(replace(request(), model=model, revision=revision))
     now = request()
@@ -336,8 +327,9 @@ def draw_sidebar() -> None:
                     required=True,
                     format_func=_RELATIONS.__getitem__,
                     key="draft_relation",
-                    help="A separate text is processed on its own and compared with A. A second segment is "
-                    "joined to A with [SEP], so that tokens of both can attend to each other.",
+                    help="A separate text is processed on its own and compared with A. A second segment "
+                    "is joined to A with [SEP], so that the tokens of both sentences can attend to "
+                    "each other.",
                 )
             allowed = permissions.current()
             with st.expander("Length" if len(allowed.models) == 1 else "Model and length"):
@@ -346,7 +338,8 @@ def draw_sidebar() -> None:
                     "Truncate long texts",
                     now.truncate,
                     key="draft_truncate",
-                    help="If this is off, a text that is longer than the model accepts causes an error.",
+                    help="If this option is off, a text that exceeds the maximum length of the model "
+                    "causes an error.",
                 )
             blocks.not_run(_submitted_values())
             if allowed.is_public:
@@ -383,27 +376,6 @@ def draw_model_line() -> None:
             st.caption(
                 "The model's files have been replaced since this page was opened. The new files are used."
             )
-
-
-def draw_playground_link() -> None:
-    """Draw a link that opens the texts in the playground, if one is configured and has a view of this page.
-
-    The playground runs the built-in model, and does not join two texts.
-    """
-    now, url, page = request(), paths.playground(), state.current_page()
-    is_model_view = page == "attention" and st.session_state.get("show") == "model"
-    view = "model" if is_model_view else _PLAYGROUND_VIEWS.get(page)
-    is_joined = bool(now.b.strip()) and now.relation == "pair"
-    if not url or view is None or (now.model or BUILT_IN) != BUILT_IN or is_joined:
-        return
-    texts = {"a": now.a, "b": now.b} if now.b.strip() else {"a": now.a}
-    st.link_button(
-        "Open in the playground",
-        f"{url}#{urlencode(texts | {'view': view})}",
-        type="tertiary",
-        help="Opens the same texts on a page that runs the model in your browser. The texts are in the part "
-        "of the URL after #, which browsers do not send.",
-    )
 
 
 def checkpoint() -> Checkpoint:

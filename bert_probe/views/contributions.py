@@ -1,4 +1,4 @@
-"""Figures of numbers for pairs: contributions to a score, also as a shaded text, and contacts of residues."""
+"""Heatmaps of contributions of token pairs and of contacts of residue pairs, and texts shaded by numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STRONGEST: Final = 0.75
 
 @dataclass(frozen=True)
 class ShadedSpan:
-    """A span of characters and the number that determines its color."""
+    """A span of characters, and the number that determines the color of the span."""
 
     start: int
     end: int
@@ -48,7 +48,8 @@ def shaded_text(text: str, spans: Sequence[ShadedSpan], largest: float) -> str:
 
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         if span.start < end or span.end <= span.start:
-            continue  # Several tokens may be parts of the same character.
+            # Skip empty and overlapping spans, because several tokens may be parts of the same character.
+            continue
         parts.append(html.escape(text[end : span.start]))
         opacity = _STRONGEST * min(abs(span.value) / largest, 1.0) if largest else 0.0
         color = _POSITIVE if span.value >= 0 else _NEGATIVE
@@ -70,7 +71,7 @@ def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:
 
 
 def search_explanation_heatmap(part: TokenContributions) -> Heatmap:
-    """Return a heatmap of the contribution of each token of the query and each token of the document."""
+    """Return a heatmap with the contribution of each pair of a query token and a document token."""
     tokens, pairs = (part.query.tokens, part.document.tokens), f"pair of tokens to the {part.score_name}"
     heatmap = _contributions(part.percent, *tokens, pairs, "search-contributions", ("query", "document"))
     rows, columns = map(mark_prompt, (heatmap.rows, heatmap.columns), part.prompt_positions)
@@ -78,7 +79,7 @@ def search_explanation_heatmap(part: TokenContributions) -> Heatmap:
 
 
 def token_matches_heatmap(part: TokenMatches) -> Heatmap:
-    """Return a heatmap of the similarity of each token of the query and of the document.
+    """Return a heatmap with the similarity of each query token to each document token.
 
     The best match of each token of the query is outlined.
     """
@@ -90,7 +91,7 @@ def token_matches_heatmap(part: TokenMatches) -> Heatmap:
         ("query", "document"),
         COSINES if is_cosine else Scale.around_zero(part.similarities, coverage=1),
         "similarity",
-        "Similarity of each token of the query and of the document; the best match of each row is outlined",
+        "Similarity between each query token and each document token; the best match of each row is outlined",
         "token-matches",
     )
     marked = [(row, int(column)) for row, column in enumerate(part.best)]
@@ -98,7 +99,7 @@ def token_matches_heatmap(part: TokenMatches) -> Heatmap:
 
 
 def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
-    """Return a heatmap of the contribution of each pair of input tokens to the score of two sentences."""
+    """Return a heatmap with the contribution for each pair of input tokens to the score of two sentences."""
     name = f"pair of input tokens to the {SCORES[result.similarity]}"
     heatmap = _contributions(result.percent, result.tokens_a, result.tokens_b, name, "contributions-input")
     rows, columns = map(mark_prompt, (heatmap.rows, heatmap.columns), result.prompt_positions)
@@ -126,14 +127,14 @@ def contacts_title(result: ContactsResult) -> str:
         place = "mean of all heads"
     else:
         place = f"layer {layer + 1}, " + ("mean of its heads" if head == "mean" else f"head {int(head) + 1}")
-    return f"Not a contact prediction: APC-corrected attention, {place}"
+    return f"APC-corrected attention, which is not a contact prediction, {place}"
 
 
 def contacts_heatmap(result: ContactsResult) -> Heatmap:
-    """Return a heatmap of the contact values of all pairs of residues.
+    """Return a heatmap with the contact values of all residue pairs.
 
-    The scale of the attention fits the pairs that are far enough apart, because neighbors have much larger
-    values.
+    For attention, the scale is that of the pairs with the required separation, because neighboring residues
+    have much larger values.
     """
     numbers = result.numbers
     is_far = np.abs(numbers[:, None] - numbers) >= result.question.separation

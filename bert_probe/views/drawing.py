@@ -56,7 +56,8 @@ def png(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> bytes
 def _render(
     component: str, payloads: Sequence[bytes], paints: ThemeColors, kind: Literal["svg", "png"]
 ) -> dict[str, Any]:
-    extras.require("matplotlib")  # An error raised in a callback of the engine would lose its message.
+    # Check this first, because an error in a callback of the engine would lose its message.
+    extras.require("matplotlib")
     engine = quickjs.Context()
     engine.add_callable("width", _width)
     engine.add_callable("address", _data_url)
@@ -102,6 +103,6 @@ def _font(bold: bool) -> ImageFont.FreeTypeFont:
 def _font_file(bold: bool) -> Path:
     spec = find_spec("matplotlib")
     assert spec is not None
-    assert spec.origin is not None  # It is None only for namespace packages.
+    assert spec.origin is not None  # not None, because only namespace packages have no origin
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return Path(spec.origin).with_name("mpl-data") / "fonts" / "ttf" / name

@@ -53,7 +53,7 @@ class HeadReason:
 
     layer: int  # from 1
     head: int  # from 0
-    text: str  # what the head does on this text
+    text: str  # description of the head's attention on this text
 
     @property
     def place(self) -> LayerAndHeads:
@@ -89,7 +89,7 @@ class HeadViewData:
         return cls(trace, measure, words, residual, labels, caption_of(trace))
 
     def at(self, selection: Selection) -> VersionedSelection:
-        """Return a selection as the initial state of the view, with this data's measure and its options."""
+        """Return a selection as the initial state of the view, with this object's measure and options."""
         own = replace(selection, measure=self.measure, words=self.words, residual=self.residual)
         return VersionedSelection(0, digest(self.trace.tokens), own)
 
@@ -136,7 +136,8 @@ def payload(
         layer: Index of the layer, from 0.
         key: Key of the component.
         state: Initial state as returned by `initial_state`. If None, only the layer is sent.
-        ask: Function that computes measures per layer. Rollout depends on all layers below, so use a cache.
+        ask: Function that computes measures per layer. Use a cache, because rollout depends on all lower
+            layers.
         exact: Whether to send queries and keys exactly. Otherwise they are rounded so that no attention
             weight is off by more than `TOLERANCE`, which reduces the compressed size by a third.
         multiplied: Whether to send weights instead of queries and keys, for static files.
@@ -269,7 +270,8 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
         return None
     if trace.queries is None or trace.keys is None or trace.masks is None or trace.scaling is None:
         return None
-    if trace.softcap(layer) is not None:  # The browser computes softmax(q · k × scaling + mask).
+    # the browser computes only softmax(q · k × scaling + mask), without a soft cap
+    if trace.softcap(layer) is not None:
         return None
     query, key, mask = trace.queries[layer], trace.keys[layer], trace.masks[layer]
     has_fewer_weights = len(data.units) ** 2 <= 2 * len(trace.tokens) * query.shape[-1]

@@ -15,10 +15,9 @@ from bert_probe.analyses.attribution.attribution import AttributionResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
 from bert_probe.analyses.attribution.methods import methods
-from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
-from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
 from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
 from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
+from bert_probe.analyses.comparison.model_similarity import HeadMatchesResult, LayerSimilarityResult
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.analyses.vectors.embedding import HiddenStatesResult
@@ -173,7 +172,7 @@ def head_measure_heatmaps(result: HeadsResult) -> list[Heatmap]:
 
 
 def similarity_heatmap(result: SimilarityResult) -> Heatmap:
-    """Return a heatmap of the cosine of each pair of tokens."""
+    """Return a heatmap with the cosine for each pair of tokens."""
     title = f"Cosine similarity of token vectors after {_after(result.question.layer)}"
     return token_pair_heatmap(
         result.cosines,
@@ -195,7 +194,7 @@ def similarity_axes(result: SimilarityResult) -> tuple[str, str]:
 
 
 def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
-    """Return a heatmap of the cosine of each pair of selected words at a layer."""
+    """Return a heatmap with the cosine for each pair of selected words at a layer."""
     return cosine_heatmap(
         result.cosine(layer),
         [shorten(name) for name in result.names],
@@ -206,7 +205,7 @@ def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
 
 
 def sentences_heatmap(result: SentencesResult, names: Sequence[str] = ()) -> Heatmap:
-    """Return a heatmap of the score of each pair of sentences, in the order of `SentencesResult.order`.
+    """Return a heatmap with the score for each pair of sentences, in the order of `SentencesResult.order`.
 
     Args:
         result: The sentences and their scores.
@@ -241,7 +240,7 @@ def minimal_pair_heads_heatmap(pair: MinimalPairResult) -> Heatmap:
 
 
 def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
-    """Return a heatmap of the cosine distance of each pair of aligned vectors, by layer."""
+    """Return a heatmap with the cosine distance for each pair of aligned vectors, by layer."""
     units = pair.alignment.aligned
     return Heatmap(
         pair.moved.T,
@@ -315,7 +314,7 @@ def token_pair_heatmap(
 def cosine_heatmap(
     values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, show_all: bool = False
 ) -> Heatmap:
-    """Return a heatmap of the cosine of each pair of items.
+    """Return a heatmap with the cosine for each pair of items.
 
     Args:
         values: Cosines, shape [item, item].
@@ -391,7 +390,7 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption="Accuracy of the most attended other word as the prediction, from "
+            caption="Accuracy of predicting the other word with the largest weight, from "
             f"{DIRECTIONS[direction]}",
             square=False,
             file_name="relations",
@@ -400,14 +399,14 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
 
 
 def head_change_heatmap(result: HeadChangeResult) -> Heatmap:
-    """Return a heatmap of how much the attention of each head differs between A and B."""
+    """Return a heatmap of how much the attention of each head differs between models A and B."""
     values, scale, unit = _readable(result.total_variation)
     title = "Change of each head's attention from A to B"
     return head_grid(values, f"total variation{unit}", title, scale, "diff-heads")
 
 
 def vector_change_heatmap(result: VectorChangeResult) -> Heatmap:
-    """Return a heatmap of the cosine distance between the vectors of A and B, by token and layer."""
+    """Return a heatmap of the cosine distance between the vectors of models A and B, by token and layer."""
     values, scale, unit = _readable(result.moved)
     drawing = HeatmapSpec(
         scale=scale,
@@ -422,7 +421,7 @@ def vector_change_heatmap(result: VectorChangeResult) -> Heatmap:
 
 
 def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
-    """Return a heatmap of the CKA similarity of each layer of A with each layer of B."""
+    """Return a heatmap with the CKA similarity between each layer of model A and each layer of model B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="layer of A",
@@ -436,7 +435,7 @@ def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
 
 
 def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
-    """Return a heatmap of the similarity of each head of A with each head of B."""
+    """Return a heatmap with the similarity between each head of model A and each head of model B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="head of A",
@@ -454,9 +453,9 @@ def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
 def matched_head_heatmaps(
     result: HeadMatchesResult, a: Trace, b: Trace, row: int, column: int
 ) -> tuple[Heatmap, Heatmap]:
-    """Return heatmaps of the attention of a head of A and a head of B, on spans that both tokenizers share.
+    """Return heatmaps of the attention of two heads, one of each model, with the same color scale.
 
-    Both have the same color scale.
+    The rows and columns are the spans that both tokenizers share.
     """
     spans, queries = result.spans.spans, result.spans.queries
     keys = [shorten(span.text) for span in spans]
@@ -482,7 +481,7 @@ def matched_head_heatmaps(
 
 
 def _readable(values: Array) -> tuple[Array, Scale, str]:
-    """Return values that are readable with two decimals, their color scale, and the suffix of their unit.
+    """Return values scaled for display with two decimals, their color scale, and a suffix with the unit.
 
     Small values, for example after brief fine-tuning, are multiplied by 100.
     """
@@ -493,7 +492,9 @@ def _readable(values: Array) -> tuple[Array, Scale, str]:
 
 
 def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
-    """Return a heatmap of the share of A's output that each patch recovers, by token and layer or by head."""
+    """Return a heatmap of the share of text A's output that each patch recovers.
+
+    The rows and columns are tokens and layers, or heads and layers."""
     scale = Scale("diverging", -1, 1, "sqrt")
     if result.question.component == "heads":
         title = "Share of A's output recovered by patching each head"
@@ -516,7 +517,7 @@ def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
 
 
 def mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
-    """Return labels of tokens, in which those of a checkpoint's prompt are marked.
+    """Return the labels of tokens, with a mark at the tokens of a checkpoint's prompt.
 
     Args:
         prompt: indices of the tokens of the prompt.
@@ -525,7 +526,7 @@ def mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
 
 
 def patched_name(result: ActivationPatchingResult, place: int) -> str:
-    """Return the label of A's token at a position, with B's token if different, as in "was for is"."""
+    """Return the label of a token of text A, with the token of text B if different, as in "was for is"."""
     token_a, token_b = (shorten(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
     return token_a if token_a == token_b else f"{token_a} for {token_b}"
 

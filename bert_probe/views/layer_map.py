@@ -20,9 +20,9 @@ MAX_TOKENS: Final = 50_000
 """Maximum number of tokens of a map. Animations between layers are smooth for up to 20,000 tokens."""
 
 CAVEAT: Final = (
-    "Two principal components show only part of the variance: points that are close on this plane may be "
-    "far apart "
-    "in a dimension that is not shown. Check their similarity before you treat them as neighbors."
+    "Two principal components show only part of the variance: points that are close on this plane may "
+    "be far apart in a dimension that is not shown. Check the similarity of two points before you treat "
+    "the points as neighbors."
 )
 """Caveat below every token map."""
 
@@ -35,7 +35,7 @@ class MapView(TypedDict):
 
     mode: Literal["layer", "all", "each"]  # one layer, all layers in one plot, or one plot per layer
     layer: int
-    by: Literal["word", "layer", "part"]  # what the colors represent
+    by: Literal["word", "layer", "part"]  # the property that the colors represent
 
 
 def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, began: int = 0) -> bytes:
@@ -45,7 +45,7 @@ def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, b
         result: The projection.
         key: Key of the component.
         start: The initial state; by default the last layer, colored by word.
-        began: The revision at which the component was mounted, see `ui/components`.
+        began: The revision with which the component was mounted, see `ui/components`.
 
     Raises:
         TextError: There are more tokens than `MAX_TOKENS`.
@@ -53,8 +53,8 @@ def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, b
     unit = "words" if result.question.words else "tokens"
     if len(result.marks) > MAX_TOKENS:
         raise TextError(
-            f"{len(result.marks):,} {unit}, but a map shows at most {MAX_TOKENS:,}. Use fewer texts, or "
-            "export the table with the command line."
+            f"{len(result.marks):,} {unit}, but a map shows at most {MAX_TOKENS:,} {unit}. Use fewer "
+            "texts, or export the table with the command line."
         )
     shares = result.planes.by_layer.sum(axis=1)
     names = list(dict.fromkeys(mark.display for mark in result.marks))

@@ -28,13 +28,13 @@ class Cell(NamedTuple):
 class HeatmapSpec(TypedDict):
     """Titles and drawing options of a heatmap."""
 
-    scale: Scale  # values outside its range get the color of the nearest end, as the legend states
+    scale: Scale  # values beyond the scale get the color of its nearest end, as the legend states
     row_axis: str
     column_axis: str
     value_name: str
     caption: str
-    decimals: NotRequired[int]  # decimals of the value in the tooltip; default 4
-    square: NotRequired[bool]  # square cells (default), or cells that fit the width
+    decimals: NotRequired[int]  # number of decimals in the tooltip; default 4
+    square: NotRequired[bool]  # whether cells are square (default) or fit the width
     whole: NotRequired[bool]  # whether all cells are initially visible, even if very small; default False
     # token positions, which distinguish equal labels; for `ResidueNumbers` the axis is drawn as a ruler
     row_positions: NotRequired[Sequence[int | None] | None]
@@ -131,7 +131,7 @@ def _checked(values: ArrayLike, rows: int, columns: int, decimals: int) -> Matri
     array = np.ascontiguousarray(values, dtype=np.dtype("<f4"))
     if array.ndim != 2 or array.shape != (rows, columns):
         raise ValueError(
-            f"The values have the shape {list(array.shape)}, but there are {rows} row labels and {columns} "
+            f"The values have shape {list(array.shape)}, but there are {rows} row labels and {columns} "
             "column labels."
         )
     if not rows or not columns:
@@ -139,7 +139,7 @@ def _checked(values: ArrayLike, rows: int, columns: int, decimals: int) -> Matri
     if np.isinf(array).any():
         raise ValueError("The values contain infinity, which has no color. Use NaN for missing values.")
     if not 0 <= decimals <= 9:
-        raise ValueError(f"decimals is {decimals}; decimals must be between 0 and 9.")
+        raise ValueError(f"decimals must be between 0 and 9, not {decimals}.")
     return array
 
 

@@ -29,14 +29,14 @@ MEASURES = {
     "first": HeadMeasure(
         "Special tokens",
         "first token",
-        "Share of attention on the first token, [CLS] or <s>; heads often attend to it when nothing else is "
-        "relevant.",
+        "Share of attention on the first token, [CLS] or <s>; heads often attend to this token when no "
+        "other token is relevant.",
     ),
     "separator": HeadMeasure(
         "Special tokens",
         "separator",
-        "Share of attention on [SEP] or the model's separator, which often gets attention when no other "
-        "token is relevant.",
+        "Share of attention on [SEP] or the model's separator, to which heads often attend when no "
+        "other token is relevant.",
     ),
     "same_word": HeadMeasure(
         "Words", "same word", "Share of attention on the other tokens of the same word."
@@ -56,12 +56,12 @@ MEASURES = {
     "relative_entropy": HeadMeasure(
         "Spread",
         "relative entropy",
-        "Entropy divided by that of a uniform row: 0 for a single key, 1 for equal weights.",
+        "Entropy divided by the entropy of a uniform row: 0 for a single key, 1 for equal weights.",
     ),
     "difference_from_mean": HeadMeasure(
         "Spread",
         "difference from layer mean",
-        "Total variation distance of a head's rows from the mean of its layer, 0 to 1.",
+        "Total variation distance between a head's rows and the mean of its layer, from 0 to 1.",
     ),
 }
 LABELLING = (

@@ -204,7 +204,7 @@ def histogram_span(counts: NDArray[Any], from_zero: bool) -> slice:
 def histogram_top(shares: NDArray[Any]) -> float:
     """Return the share of sentences that corresponds to a bar of full height.
 
-    It is a round number that the highest bars of most heads do not exceed.
+    The share is a round number that the highest bars of most heads do not exceed.
     """
     highest = np.sort(shares.max(axis=-1).ravel())
     target = highest[int(np.ceil(_FITTING * len(highest))) - 1]
@@ -223,7 +223,7 @@ def histogram_payload(
     from_zero: bool = True,
     chosen: tuple[int, int] | None = None,
 ) -> bytes:
-    """Return the histogram_payload of the histograms.
+    """Return the payload of the histograms.
 
     Args:
         counts: Number of sentences in each bin, shape [layer, head, bin].
@@ -259,7 +259,7 @@ def histogram_payload(
         "measures": list(numbers),
         "caption": caption,
         "source": f"{source}. Horizontal axis: {low:.3g} to {high:.3g}; vertical axis: share of rows",
-        "valueName": "Height and color: share of the rows in a bin",
+        "valueName": "Height and color show the share of the rows in a bin",
         "fileName": "corpus-heads",
         "scale": scale.to_json(),
         "selected": [] if chosen is None else [{"layer": chosen[0], "head": chosen[1]}],

@@ -40,7 +40,7 @@ class Page:
         payloads: The data of the component; for the head view, one payload per layer.
         title: Model and text.
         caveat: Note below the view.
-        start: Number of the initial payload, from 1.
+        start: Number of the payload shown first, from 1.
         theme: Color theme; "system" follows the browser.
         key: Key for messages between the page and a notebook; "" for no messages.
         still: Function that returns the payloads for static files (SVG, PNG). If None, `payloads` is used.

@@ -1,8 +1,8 @@
 """All colors of BERT Probe, and the color scales of values. Scales are computed; other colors are constants.
 
-The color scales are built in OKLCH (Björn Ottosson 2020), a perceptually uniform color space: lightness is
-linear in the value, chroma grows with it, and hue changes by a few degrees only. Cells can therefore be
-compared by eye, in print and with any kind of color vision.
+The color scales are built in OKLCH (Björn Ottosson 2020), a perceptually uniform color space.
+Lightness is linear in the value, chroma grows with the value, and hue changes by only a few degrees. Cells
+can therefore be compared by eye, in print and with any kind of color vision.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _ColorRamp(NamedTuple):
 
     paper: str
     lightness: float  # lightness at value 1
-    pull: float  # control point of the chroma curve, which determines how colorful the middle is
+    pull: float  # control point of the chroma curve, which determines the chroma at medium values
     chroma: float  # chroma at value 1, before it is reduced to fit into sRGB
     hue_near: float  # hue in degrees near value 0
     hue_far: float  # hue in degrees at value 1
@@ -201,9 +201,9 @@ class Scale:
 
     def __post_init__(self) -> None:
         if self.kind not in ("sequential", "diverging"):
-            raise ValueError(f"kind is {self.kind!r}; it must be 'sequential' or 'diverging'.")
+            raise ValueError(f"kind must be 'sequential' or 'diverging', not {self.kind!r}.")
         if self.curve not in ("linear", "sqrt"):
-            raise ValueError(f"curve is {self.curve!r}; it must be 'linear' or 'sqrt'.")
+            raise ValueError(f"curve must be 'linear' or 'sqrt', not {self.curve!r}.")
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ValueError(
                 f"The range {self.low} to {self.high} is invalid: both ends must be finite and low < high."

@@ -54,12 +54,12 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         described: dict[str, Any] = json.loads(encoded)
         header = strict_json.loads(payload[8 : 8 + int.from_bytes(payload[:8], "little")])
     except (SafetensorError, KeyError, RecursionError) as error:
-        raise ValueError(f"Not a valid payload: {error}.") from None
+        raise ValueError(f"The payload is invalid: {error}.") from None
     if not isinstance(described, dict):
-        raise ValueError("Not a valid payload: the description is not an object.")
+        raise ValueError("The payload is invalid: the description is not an object.")
     # The browser must read the same content as Python, so only the canonical encoding is accepted.
     if header.keys() != {*arrays, DESCRIPTION} or encoded.rstrip(b" ") != _to_json(described):
-        raise ValueError("Not a valid payload: the description is not in canonical form.")
+        raise ValueError("The payload is invalid: the description is not in canonical form.")
     return described, arrays
 
 
@@ -114,19 +114,19 @@ def decode_text(embedded: EmbeddedPayload, max_bytes: int = MAX_BYTES) -> bytes:
     planes, length, letters = embedded
     blocks, remainder = divmod(len(letters), 5)
     if planes not in (1, PLANES) or remainder or not 4 * blocks - 4 < length <= 4 * blocks:
-        raise ValueError("Not a valid payload.")
+        raise ValueError("The payload is invalid.")
     if any(letter in letters for letter in "&<>"):
-        raise ValueError("Not a valid payload: it contains characters that the encoding does not use.")
+        raise ValueError("The payload is invalid: it contains characters that the encoding does not use.")
     compressed = base64.b85decode(letters.translate(_BACK))
     inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     try:
         content = inflate.decompress(compressed[:length], max_bytes + 1)
     except zlib.error as error:
-        raise ValueError(f"Not a valid payload: {error}.") from None
+        raise ValueError(f"The payload is invalid: {error}.") from None
     if len(content) > max_bytes:
         raise ValueError(f"This payload is larger than {max_bytes:,} bytes.")
     if not inflate.eof or inflate.unused_data or any(compressed[length:]) or len(content) % planes:
-        raise ValueError("Not a valid payload.")
+        raise ValueError("The payload is invalid.")
     return np.frombuffer(content, np.uint8).reshape(planes, -1).T.tobytes()
 
 

@@ -16,10 +16,9 @@ from bert_probe.analyses.attribution.attribution import AttributionResult, Simil
 from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulnessResult
 from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
-from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
-from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
 from bert_probe.analyses.comparison.minimal_pair import MinimalPairResult, MinimalPairRowResult
 from bert_probe.analyses.comparison.model_change import HeadChangeResult, VectorChangeResult
+from bert_probe.analyses.comparison.model_similarity import HeadMatchesResult, LayerSimilarityResult
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
@@ -45,12 +44,13 @@ from bert_probe.views.text import shorten
 
 @dataclass(frozen=True)
 class Picture:
-    """How the results of one type are drawn."""
+    """The figure for results of one type."""
 
     heatmaps: Callable[[Any], list[Heatmap]] | None = None  # returns the heatmaps from top to bottom
-    page: Callable[[Any, str], Page] | None = None  # for another figure: takes the result and the title
-    has_picture: Callable[[Any], bool] = lambda _: True  # whether this result can be drawn
-    caveat: str = ""  # note below the figure
+    # creates the page of any other figure from a result and a title
+    page: Callable[[Any, str], Page] | None = None
+    has_picture: Callable[[Any], bool] = lambda _: True  # returns whether a result can be drawn
+    caveat: str = ""  # returns the note below the figure
 
 
 PICTURES: Final[dict[type[Result], Picture]] = {

@@ -1,8 +1,9 @@
 """The selection in the attention views: layer, heads, measure, options and pins, as one immutable value.
 
 A `VersionedSelection` adds a revision, by which the page and the browser agree on the latest selection.
-`selection_to_json` and `selection_from_json` convert it to the browser's JSON and back, `to_address` and
-`from_address` to URL parameters and back. JSON from the browser and URL parameters are validated.
+`selection_to_json` and `selection_from_json` convert a selection to the browser's JSON and back;
+`to_address` and `from_address` convert it to URL parameters and back. JSON from the browser and URL
+parameters are validated.
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ class Selection:
     """
 
     layer: int  # from 1
-    series: Series  # visible heads
+    series: Series  # indices of the visible heads
     options: Options = field(default_factory=Options)
     pins: Pins = field(default_factory=Pins)
-    measure: str = "weights"  # for this and the following fields see `Attention`
+    measure: str = "weights"  # `Attention` describes this field and the following fields
     words: bool = False
     residual: float = 0.5
 
@@ -218,7 +219,7 @@ class UnknownChoice(NamedTuple):
 
     what: str  # such as "layer"
     given: str  # the value in the URL
-    shown: str  # the value that is used instead
+    shown: str  # the value used in its place
 
 
 LayerAndHeads: TypeAlias = tuple[int, Series]

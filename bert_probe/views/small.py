@@ -50,7 +50,7 @@ def alt_text(picture: Picture) -> str:
     if isinstance(picture, Grid):
         rows, columns = picture.cells.shape
         marked = "" if picture.mark is None else ", one of them marked"
-        return f"Thumbnail: {rows} × {columns} cells, darker for larger numbers{marked}"
+        return f"Thumbnail: {rows} × {columns} cells, which are darker for larger numbers{marked}"
     if isinstance(picture, Curves):
         return f"Thumbnail: a curve over layers 0 to {len(picture.values) - 1}, layer {picture.mark} marked"
     if isinstance(picture, Bars):

@@ -47,13 +47,13 @@ def step_titles(steps: AttentionStepsResult) -> dict[str, str]:
 
 
 def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
-    """Return a heatmap for each step, from the query and the key at position `key` to the head's output."""
+    """Return a heatmap for each step, from the query and the key to the output of the attention head."""
     added, biases = ("bias", [steps.mask[~steps.masked]]) if steps.biased else ("mask", [])
     scores = Scale.around_zero(steps.scaled, steps.allowed_scores, *biases)
     summand_keys, summands = steps.summands(MAX_SUMMANDS)
     names = [f"{shorten(steps.tokens[position].display)} ({position})" for position in summand_keys]
     if len(summands) > len(summand_keys):
-        names.append(f"{len(steps.tokens) - len(summand_keys)} others")
+        names.append(f"{len(steps.tokens) - len(summand_keys)} other keys")
 
     def vectors(values: Sequence[Array], rows: list[str], scale: Scale, name: str, caption: str) -> Heatmap:
         return strips(values, rows, scale, f"steps-{name}", caption, "vector")

@@ -46,6 +46,8 @@ def describe_calibration(calibration: Mapping[str, Any]) -> str:
     from bert_probe.analyses.vectors.pooling import SCORES  # slow: imports torch
 
     reference = f"random pairs of {int(calibration['sentences']):,} short English reference sentences"
+    if "prompts" in calibration:
+        reference = f"{reference} with the prompts of these two texts"
     name = calibration["score_name"]
     if name not in SCORES.values():
         raise ValueError(f"{name!r} is not the name of a score.")
@@ -54,8 +56,8 @@ def describe_calibration(calibration: Mapping[str, Any]) -> str:
         return f"{float(calibration['score']):.4f} is higher than the {name} of {share} of {reference}."
     median, high, highest = (float(calibration["percentiles"][key]) for key in ("50", "95", "99"))
     return (
-        f"Half of the {reference} have a {name} below {median:.2f}, 95% have one below {high:.2f}, and 99% "
-        f"have one below {highest:.2f}."
+        f"Half of the {reference} have a {name} below {median:.2f}, 95% have a {name} below {high:.2f}, "
+        f"and 99% have a {name} below {highest:.2f}."
     )
 
 
@@ -79,7 +81,7 @@ def positions(units: Sequence[Token | Unit]) -> Sequence[int | None]:
 
 
 def ruler_number(unit: Token | Unit) -> str:
-    """Return the number of the first and of each tenth residue of a sequence; "" for all other units."""
+    """Return the residue number of the first and each tenth residue of a sequence; "" for other positions."""
     residue = unit.residue
     return str(residue) if residue is not None and (residue == 1 or residue % 10 == 0) else ""
 
@@ -106,7 +108,7 @@ class StripToken:
     joined: bool  # whether the token continues the word of the previous token
     detail: str  # tooltip
     mark: Mark = ""
-    number: str = ""  # small number after the text, such as that of a residue
+    number: str = ""  # small number after the text, such as a residue number
 
 
 def strip_data(

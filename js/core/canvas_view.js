@@ -63,7 +63,7 @@ export class CanvasView {
     parts.svg.onclick = () => this.save("svg");
   }
 
-  // To be overridden by each view
+  // Methods that each view overrides
 
   /** Stores the callbacks to the page. @param {import("./mount.js").Component<Uint8Array>} _component */
   attach(_component) {}
@@ -85,12 +85,12 @@ export class CanvasView {
     return null;
   }
 
-  /** The initial keyboard cursor. @returns {Place} */
+  /** Returns the initial keyboard cursor. @returns {Place} */
   getInitialPlace() {
     throw new Error("Not implemented: the initial keyboard cursor.");
   }
 
-  /** The place to which a key moves the cursor. @param {string} _key @param {Place} _from @returns {Place | null} */
+  /** Returns where a key moves the cursor. @param {string} _key @param {Place} _from @returns {Place | null} */
   findDestination(_key, _from) {
     return null;
   }
@@ -111,7 +111,7 @@ export class CanvasView {
   /** Scrolls a place into view. @param {Place} _place */
   reveal(_place) {}
 
-  /** The description of a place for screen readers. @param {Place} _place */
+  /** Returns the description of a place for screen readers. @param {Place} _place */
   describePlace(_place) {
     return "";
   }
@@ -125,7 +125,7 @@ export class CanvasView {
   }
 
   /**
-   * The picture for a file, or null if there is none.
+   * Returns the picture to save as a file, or null if there is none.
    *
    * @param {"png" | "svg"} _kind
    * @returns {import("./export.js").FilePicture | null}
@@ -134,7 +134,7 @@ export class CanvasView {
     return null;
   }
 
-  // Common to all views
+  // Methods that all views share
 
   get hasModel() {
     return this.#model !== null;
@@ -211,7 +211,7 @@ export class CanvasView {
 
   fitToWidth(force = false) {
     const width = this.root.clientWidth;
-    if (!width || (!force && width === this.width)) return; // The view is hidden, for example in a closed tab.
+    if (!width || (!force && width === this.width)) return; // The view may be hidden, for example in a closed tab.
     this.width = width;
     this.layOut();
   }
@@ -239,7 +239,7 @@ export class CanvasView {
     this.parts.live.textContent = text;
   }
 
-  /** The place under the pointer, or else the keyboard cursor if the view has the focus. */
+  /** The place under the pointer; without one, the keyboard cursor if the view has the focus. */
   get active() {
     return this.hovered ?? (this.focused ? this.cursor : null);
   }
@@ -334,7 +334,7 @@ export function lookUp(table, key) {
 }
 
 /**
- * An index clamped to 0 … count − 1.
+ * Returns an index clamped to 0 … count − 1.
  *
  * @param {number} index
  * @param {number} count
@@ -344,7 +344,7 @@ export function clampIndex(index, count) {
 }
 
 /**
- * The cell to which a key moves the cursor in a grid, or null for other keys.
+ * Returns the cell to which a key moves the cursor in a grid, or null for other keys.
  *
  * @param {string} key
  * @param {{row: number, column: number}} from

@@ -7,7 +7,7 @@ import { pickNewer } from "./selection.js";
  * A choice as exchanged between page and browser.
  *
  * @template Value
- * @typedef {Value & {revision: number, of: string}} Versioned `of` names the data that the choice belongs to
+ * @typedef {Value & {revision: number, of: string}} Versioned `of` identifies the data to which the choice applies
  */
 
 /**
@@ -23,12 +23,12 @@ export class Choice {
     this.key = "";
     /** @type {(choice: Versioned<Value>) => void} */
     this.onChange = () => {};
-    /** Null before the first data. @type {Versioned<Value> | null} */
+    /** The current choice; null before the first data arrives. @type {Versioned<Value> | null} */
     this.current = null;
   }
 
   /**
-   * Updates the current choice when the page sends one. The user's choice is kept unless the page's revision is newer.
+   * Replaces the current choice with a choice from the page if the page's revision is newer.
    *
    * @param {string} key of the component
    * @param {Versioned<Value>} received

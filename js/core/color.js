@@ -8,7 +8,7 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 let probe = null;
 
 /**
- * Any CSS color as red, green and blue. Colors other than #rrggbb are parsed by the browser.
+ * Returns any CSS color as red, green and blue. Colors other than #rrggbb are parsed by the browser.
  *
  * @param {string} color
  * @returns {Channels}
@@ -28,7 +28,7 @@ export function parseColor(color) {
 }
 
 /**
- * Relative luminance as WCAG defines it, 0 to 1.
+ * Returns the relative luminance as defined by WCAG, 0 to 1.
  *
  * @param {Channels} color
  */
@@ -41,7 +41,7 @@ export function luminance(color) {
 }
 
 /**
- * Contrast ratio of two luminances, 1 to 21.
+ * Returns the contrast ratio of two luminances, 1 to 21.
  *
  * @param {number} first
  * @param {number} second
@@ -51,7 +51,7 @@ export function contrast(first, second) {
 }
 
 /**
- * The first color mixed with `share` of the second.
+ * Returns the first color mixed with `share` of the second.
  *
  * @param {Channels} first
  * @param {Channels} second
@@ -67,7 +67,7 @@ export function formatColor(color) {
 }
 
 /**
- * The color as the 32-bit word of an ImageData; browsers run on little-endian machines only.
+ * Returns the color as the 32-bit word of an ImageData; browsers run on little-endian machines only.
  *
  * @param {Channels} color
  */
@@ -76,7 +76,7 @@ export function packColor(color) {
 }
 
 /**
- * The color of a head, the same on every page.
+ * Returns the color of a head, the same on every page.
  *
  * @param {number} head from 0
  */

@@ -30,7 +30,7 @@ export function rasterizeDiscs(groups, area, ratio, background) {
 }
 
 /**
- * An area in the background color.
+ * Returns the pixels of an area, filled with the background color.
  *
  * @param {import("./pen.js").Area} area
  * @param {number} ratio pixels in a CSS pixel
@@ -82,7 +82,7 @@ const MAX_STYLES = 32; // maximum number of styles whose stamps are cached
 /** @type {Map<string, ReturnType<typeof createStamps>>} */
 const stampCache = new Map();
 
-/** The stamps of a style, which are cached. @param {number} radius @param {number} alpha @param {number} width */
+/** Returns the stamps of a style from a cache. @param {number} radius @param {number} alpha @param {number} width */
 function getStamps(radius, alpha, width) {
   const style = `${radius} ${alpha} ${width}`;
   const stamps = stampCache.get(style) ?? createStamps(radius, alpha, width);
@@ -92,11 +92,11 @@ function getStamps(radius, alpha, width) {
 }
 
 /**
- * The stamps of a disc for each subpixel position of its center.
+ * Creates the stamps of a disc, one for each subpixel position of its center.
  *
  * @param {number} radius in pixels
  * @param {number} alpha
- * @param {number} width of the picture in pixels
+ * @param {number} width of the picture, in pixels
  */
 function createStamps(radius, alpha, width) {
   const before = Math.ceil(radius);
@@ -124,7 +124,7 @@ function createStamps(radius, alpha, width) {
 }
 
 /**
- * The part of a stamp that lies within the picture.
+ * Returns the part of a stamp that lies within the picture.
  *
  * @param {Stamp} stamp
  * @param {number} left @param {number} top of its square
@@ -144,7 +144,7 @@ function clipStamp({ offsets, coverages, columns }, left, top, width, height) {
 }
 
 const OUTER = 0xff00ff; // red and blue of a pixel, which are blended in one operation
-const HALF = 0x800080; // rounds instead of truncating
+const HALF = 0x800080; // added before the shift, so that the result is rounded
 const OPAQUE = 0xff << 24;
 
 /** @param {Int32Array} pixels @param {number} corner @param {Stamp} stamp @param {number} color */

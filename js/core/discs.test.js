@@ -5,7 +5,7 @@ import { rasterizeDiscs } from "./discs.js";
 const GROUND = "#102030";
 const STEPS = 4; // subpixel positions per axis
 
-/** Reproducible pseudo-random numbers from 0 to 1. */
+/** Yields reproducible pseudo-random numbers from 0 to 1. */
 function* randomNumbers() {
   let seed = 7;
   for (;;) {
@@ -14,7 +14,7 @@ function* randomNumbers() {
   }
 }
 
-/** Discs of several styles, some of them beyond the edges. @param {number} width @param {number} height */
+/** Returns discs of several styles, some of them beyond the edges. @param {number} width @param {number} height */
 function createGroups(width, height) {
   const numbers = randomNumbers();
   const next = () => /** @type {number} */ (numbers.next().value);

@@ -24,13 +24,13 @@ export function button(title, text) {
   return element("button", { type: "button", title, "aria-label": title }, text);
 }
 
-/** Whether the main input device can point without a click, unlike a touch screen. */
+/** Returns whether the main input device can point without a click, unlike a touch screen. */
 export function hasPointer() {
   return !matchMedia("(hover: none)").matches;
 }
 
 /**
- * A group of controls.
+ * Returns a group of controls.
  *
  * @param {string} label
  * @param {...(Node | string)} children
@@ -40,7 +40,7 @@ export function group(label, ...children) {
 }
 
 /**
- * A group of exclusive buttons with the attribute `data-value`.
+ * Returns a group of exclusive buttons with the attribute `data-value`.
  *
  * @param {string} label
  * @param {Record<string, string>} options value → text
@@ -52,7 +52,7 @@ export function buttonGroup(label, options) {
   return group(label, ...buttons);
 }
 
-/** An invisible live region for screen readers. */
+/** Returns an invisible live region for screen readers. */
 export function liveRegion() {
   return element("p", { class: "visually-hidden", "aria-live": "polite" });
 }
@@ -62,13 +62,13 @@ export function keyboardHelp(text) {
   return element("p", { class: "visually-hidden", id: "help" }, text);
 }
 
-/** The canvas that handles pointer, focus and keyboard. @param {string} name */
+/** Returns the canvas that handles pointer, focus and keyboard. @param {string} name */
 export function stageCanvas(name) {
   return element("canvas", { class: name, tabindex: "0", role: "application", "aria-describedby": "help" });
 }
 
 /**
- * The 2-D context of a canvas.
+ * Returns the 2-D context of a canvas.
  *
  * @param {HTMLCanvasElement} canvas
  */

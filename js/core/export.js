@@ -37,7 +37,7 @@ const MARGIN = 20;
 const CAPTION_LINE = 20;
 
 /**
- * A picture with its caption above and its legend below.
+ * Returns a picture with its caption above and its legend below.
  *
  * @param {object} picture
  * @param {import("./theme.js").Theme} picture.theme
@@ -74,7 +74,7 @@ export function addLegend({ colors, legend, ...rest }) {
  */
 
 /**
- * A picture with its caption above and any footer below.
+ * Returns a picture with its caption above and any footer below.
  *
  * @param {Omit<Parameters<typeof addLegend>[0], "colors" | "legend"> & {footer: Footer}} picture
  * @returns {FilePicture}
@@ -148,6 +148,6 @@ function renderPng({ width, height, ratio, theme, paint }) {
 export function download(blob, name) {
   const link = element("a", { href: URL.createObjectURL(blob), download: name });
   link.click();
-  // Delayed, because the browser reads the URL after this function has returned.
+  // Revoke the URL later, because the browser reads it after this function has returned.
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -15,7 +15,7 @@ import { computeBarPosition, computeTicks, formatLegend, formatTick } from "./sc
 export const LEGEND_HEIGHT = 62;
 export const LEGEND_WIDTH = 300;
 
-/** The legend's elements. */
+/** Returns the legend's elements. */
 export function legendParts() {
   return {
     bar: element("canvas", { "aria-hidden": "true" }),
@@ -68,7 +68,7 @@ export function drawLegend({ bar }, theme, colors, ratio) {
 }
 
 /**
- * The color bar, with equal widths per color; the positions of the ticks follow the curve.
+ * Paints the color bar with an equal width for each color; the positions of the ticks follow the curve of the scale.
  *
  * @param {Pen} pen
  * @param {Theme} theme

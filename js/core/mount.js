@@ -1,4 +1,4 @@
-// Mounts a view: one instance per element, updated on every change of data or theme.
+// Mounts views. Each element has one instance, which is updated on every change of data or theme.
 
 /** @typedef {import("./selection.js").Selection} Selection */
 

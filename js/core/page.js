@@ -1,4 +1,4 @@
-// A view as a self-contained page, opened from disk or in a frame; it sends no requests.
+// A view as a self-contained page, which is opened from disk or in a frame and sends no requests.
 
 import { element } from "./dom.js";
 
@@ -89,8 +89,8 @@ function runOnThemeChange(show) {
 }
 
 /**
- * A shadow root with the styles of a component, because components share class names. The page contains the styles as a
- * template.
+ * Returns a shadow root with the styles of a component, because components share class names. The page contains the
+ * styles as a template.
  *
  * @param {string} component @param {string} name class of the component's element
  */

@@ -1,6 +1,7 @@
 /**
- * A payload from Python: named arrays and a description in the safetensors format, that is the length of the header in
- * eight bytes, the header as JSON, then the arrays, aligned to eight bytes. `views/payload.py` and `packPayload` write it.
+ * A payload from Python: named arrays and a description in the safetensors format. The length of the header, in eight
+ * bytes, is followed by the header as JSON and by the arrays, which are aligned to eight bytes. `views/payload.py`
+ * and `packPayload` write it.
  *
  * @typedef {{dtype: string, shape: number[], data_offsets: [number, number]}} Entry
  */
@@ -33,7 +34,7 @@ export class Payload {
   }
 
   /**
-   * The numbers of an array in row-major order, without a copy if the bytes are aligned.
+   * Returns the numbers of an array in row-major order, without a copy if the bytes are aligned.
    *
    * @template {Float32ArrayConstructor | Float64ArrayConstructor | Uint8ArrayConstructor | Uint16ArrayConstructor} K
    * @param {string} name

@@ -283,8 +283,8 @@ export class SvgPen {
 
   /** @param {string} text @param {number} x @param {number} y @param {TextStyle} lettering */
   text(text, x, y, { size, fill, weight = 400, anchor = "start", isCentered = false, width }) {
-    // Compute the baseline, because many SVG renderers ignore dominant-baseline. Half the height of letters is about
-    // 0.35 of the font size.
+    // Compute the baseline, because many SVG renderers ignore dominant-baseline.
+    // Half the height of letters is about 0.35 of the font size.
     const baseline = round(y + (isCentered ? 0.35 * size : 0));
     const fittedWidth = width ? { textLength: Math.ceil(width), lengthAdjust: "spacingAndGlyphs" } : {};
     const style = {

@@ -75,7 +75,7 @@ export function readColors(table) {
 }
 
 /**
- * The text color, near-black or near-white, with the better contrast on a color.
+ * Returns the text color, near-black or near-white, with the better contrast on a color.
  *
  * @param {Uint8Array} color
  */
@@ -86,7 +86,7 @@ function chooseInk(color) {
 }
 
 /**
- * The position of a value along the legend's bar, 0 to 1.
+ * Returns the position of a value along the legend's bar, 0 to 1.
  *
  * @param {Scale} scale
  * @param {number} value
@@ -111,7 +111,7 @@ export function computeTicks(scale) {
 }
 
 /**
- * The label of a tick; the ends have "≤" or "≥" if values are beyond them.
+ * Returns the label of a tick; the ends have "≤" or "≥" if values are beyond them.
  *
  * @param {Legend} legend
  * @param {number} value

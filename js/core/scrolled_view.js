@@ -9,13 +9,13 @@ import { element, sizeCanvas, stageCanvas } from "./dom.js";
  * @property {number} contentHeight
  */
 
-/** The elements of a scrolled picture. */
+/** Returns the elements of a scrolled picture. */
 export function scrolledParts() {
   const base = element("canvas", { class: "base", "aria-hidden": "true" });
   const stage = stageCanvas("marks");
   const sticky = element("div", { class: "sticky" }, base, stage);
   const extent = element("div", { class: "extent" }, sticky);
-  // Firefox would otherwise add the scroll container to the tab order.
+  // Set tabIndex, because Firefox would otherwise add the scroll container to the tab order.
   const scroll = element("div", { class: "scroll", tabindex: "-1" }, extent);
   return { base, stage, sticky, extent, scroll };
 }

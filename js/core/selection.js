@@ -1,6 +1,6 @@
-// The selection in an attention view (layer, heads, measure, words, pins, options) and its revisions; see `views/selection.py`.
+// The selection in an attention view and its revisions; see `views/selection.py`.
 
-/** Replaces the index of a head: the mean over all heads of the layer. */
+/** The value that selects the mean over all heads of the layer, in place of the index of a head. */
 export const MEAN = "mean";
 
 /** @typedef {number | typeof MEAN} Head an index among the heads, from 0, or their mean */
@@ -34,8 +34,8 @@ export const MEAN = "mean";
 /** @typedef {{revision: number, of: string, value: Selection}} VersionedSelection */
 
 /**
- * The newer of two values, by revision. In a tie, the browser's own value is newer, because the page may have sent its
- * data before the user's latest click.
+ * Returns the value with the higher revision. In a tie, the browser's own value wins, because the page may have sent
+ * its data before the user's latest click.
  *
  * @template {{revision: number, of: string}} Versioned
  * @param {Versioned | null | undefined} own
@@ -58,7 +58,7 @@ export function applyChange({ revision, of, value }, change) {
 }
 
 /**
- * A layer number clamped to 1 … `layers`.
+ * Returns a layer number clamped to 1 … `layers`.
  *
  * @param {number} layer
  * @param {number} layers
@@ -81,7 +81,7 @@ export function toggleHead(heads, head) {
 }
 
 /**
- * The next or the previous head; the mean precedes the first head.
+ * Returns the next or the previous head; the mean precedes the first head.
  *
  * @param {Head[]} heads
  * @param {number} step
@@ -110,8 +110,8 @@ export function resumeSelection(key, received) {
 }
 
 /**
- * The newest state of a view. A view that was replaced while its layer was loading reports late and must not overwrite
- * the newer state of its replacement.
+ * Returns the newest state of a view. A view that was replaced while its layer was loading reports late, and must not
+ * overwrite the newer state of its replacement.
  *
  * @param {string} key
  * @param {VersionedSelection} fallback

@@ -1,6 +1,6 @@
 // Work that runs in slices, so that the page can handle input in between.
 
-const SLICE = 4; // milliseconds
+const SLICE = 4; // duration of a slice in milliseconds
 
 export class SlicedTask {
   /**

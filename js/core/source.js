@@ -10,14 +10,14 @@ export class LayerSource {
     this.fetchLayer = fetchLayer;
   }
 
-  /** The payload of a layer, or null if it is unavailable or not ready. @param {number} layer */
+  /** Returns the payload of a layer, or null if it is unavailable or not ready. @param {number} layer */
   async getLayer(layer) {
     if (this.fetchLayer) return this.fetchLayer(layer);
     const response = await this.request(String(layer));
     return response ? new Uint8Array(await response.arrayBuffer()) : null;
   }
 
-  /** The labels of the heads, [layer][head]; empty if unavailable. @returns {Promise<string[][]>} */
+  /** Returns the labels of the heads, [layer][head]; empty if unavailable. @returns {Promise<string[][]>} */
   async getLabels() {
     const response = this.urlPrefix ? await this.request("labels") : null;
     return response ? response.json() : [];

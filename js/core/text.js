@@ -29,7 +29,7 @@ export function makeVisible(text) {
  */
 export function truncateText(text, limit, size, measure, weight = 400) {
   if (measure(text, size, weight) <= limit) return text;
-  const letters = Array.from(text); // by code point, so that surrogate pairs are not split
+  const letters = Array.from(text); // split by code point, which keeps surrogate pairs intact
   let [low, high] = [0, letters.length];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
@@ -59,7 +59,7 @@ export function wrapText(text, width, size, measure) {
 }
 
 /**
- * The width of the widest label, at most `limit`.
+ * Returns the width of the widest label, at most `limit`.
  *
  * @param {Iterable<string>} labels
  * @param {number} size
@@ -76,7 +76,7 @@ export function measureWidest(labels, size, measure, limit) {
 }
 
 /**
- * The smallest step, one of 1, 2, 5, 10, 20 …, at which thinned labels fit, for `count` labels.
+ * Returns the smallest step, one of 1, 2, 5, 10, 20 …, at which thinned labels fit, for `count` labels.
  *
  * @param {number} count
  * @param {number} pitch
@@ -92,7 +92,7 @@ export function computeLabelStep(count, pitch, room) {
 }
 
 /**
- * The smallest step, one of 10, 20, 50, 100 …, at which the numbers of a residue ruler fit.
+ * Returns the smallest step, one of 10, 20, 50, 100 …, at which the numbers of a residue ruler fit.
  *
  * @param {number} pitch
  * @param {number} room
@@ -101,7 +101,7 @@ export function computeRulerStep(pitch, room) {
   return 10 * computeLabelStep(Number.POSITIVE_INFINITY, 10 * pitch, room);
 }
 
-/** Whether a ruler shows the number of a residue: the first number, and each multiple of the step.
+/** Returns whether a ruler shows the number of a residue: the first number, and each multiple of the step.
  *
  * @param {number | null} number @param {number} step */
 export function isTick(number, step) {
@@ -109,7 +109,7 @@ export function isTick(number, step) {
 }
 
 /**
- * Whether a label remains after thinning: numbers that are multiples of the step, and other labels by their index.
+ * Returns whether a label remains after thinning: for numbers, multiples of the step; for others, by their index.
  *
  * @param {string} label
  * @param {number} index
@@ -131,7 +131,7 @@ export function formatNumber(value, decimals) {
   return replaceMinus(Number(text) === 0 ? text.replace("-", "") : text);
 }
 
-/** Formats a count as 1,234, without Intl, which the embedded engine lacks. @param {number} count */
+/** Formats a count with commas, as in 1,234. The embedded JavaScript engine lacks Intl. @param {number} count */
 export function formatCount(count) {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 }

@@ -26,7 +26,7 @@ import { luminance, mixColors, parseColor } from "./color.js";
  */
 
 /**
- * Streamlit's theme, read from its CSS variables, or the default theme.
+ * Returns Streamlit's theme, which is read from CSS variables; without these, the default theme.
  *
  * @param {Element} element
  * @returns {Theme}
@@ -89,7 +89,7 @@ export function createMeasure(family) {
 }
 
 /**
- * A memoized measure, because every layout measures the same labels.
+ * Returns a memoized version of a measure, because every layout measures the same labels.
  *
  * @param {import("./text.js").Measure} measure
  * @returns {import("./text.js").Measure}

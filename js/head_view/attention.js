@@ -22,7 +22,7 @@ export class Attention {
   constructor(model) {
     this.model = model;
     this.count = model.units.length;
-    /** Number of rows and columns of the received weights, which are of units or of the tokens that form units. */
+    /** Number of rows and columns of the received weights, whose rows are units, or the tokens that form units. */
     this.size = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
     /** @type {Map<string, Float32Array>} */
     this.rows = new Map();
@@ -31,7 +31,7 @@ export class Attention {
     this.scores = new Float64Array(model.tokenCount);
   }
 
-  /** The weights of a query unit for all key units, for one head or the mean over all heads.
+  /** Returns the weights of a query unit for all key units, for one head or the mean over all heads.
    *
    * @param {Head} head
    * @param {number} query */
@@ -100,7 +100,7 @@ export class Attention {
     const { queries, keys, dim, mask } = this.vectors;
     const scores = this.scores;
     const q = (head * tokenCount + query) * dim;
-    // `computeScore` is inlined, because most of the time is spent here.
+    // `computeScore` is inlined here, because this loop takes most of the time.
     for (let key = 0, k = head * tokenCount * dim; key < tokenCount; key++, k += dim) {
       let sum = 0;
       for (let i = 0; i < dim; i++) sum += queries[q + i] * keys[k + i];
@@ -132,7 +132,7 @@ export class Attention {
     return ((byte >> (7 - (key & 7))) & 1) === 0;
   }
 
-  /** The weights of all query units for a key unit, or null until `prepareColumns` has computed the head's rows.
+  /** Returns the weights of all query units for a key unit; null before `prepareColumns` has computed the head's rows.
    *
    * @param {Head} head
    * @param {number} key

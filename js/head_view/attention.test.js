@@ -140,8 +140,8 @@ test("lines have at least the threshold, and their share is computed", () => {
 test("without a threshold the strongest lines carry half of the attention", () => {
   const attention = new Attention(createReceivedModel());
   const all = createLineFilter(attention.model, { specials: true, direction: "all" });
-  // Head 0 has the weights 1, ½ and ½, of which the first is half of the sum. Head 1 has ¼, ¾ and 1, of which the last
-  // is exactly half.
+  // Head 0 has the weights 1, ½ and ½, of which the first is half of the sum.
+  // Head 1 has ¼, ¾ and 1, of which the last is exactly half.
   for (const head of [0, 1]) {
     const { lines, share, visibleShare, drawableCount, minWeight } = selectLines(
       attention,

@@ -9,7 +9,7 @@ const MAX_PNG_PIXELS = 9e6; // pixels above which a PNG is saved at one pixel pe
 const MAX_SIDE = 12_000; // maximum width and height of a file with the whole text, in pixels
 
 /**
- * The whole text if the picture has a reasonable size, otherwise the visible part, with a caption.
+ * Returns the picture of the whole text if its size is reasonable, otherwise of the visible part, with a caption.
  *
  * @param {import("./paint.js").HeadPicture} screen
  * @param {import("./marks.js").MarkInputs} inputs

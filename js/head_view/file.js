@@ -11,7 +11,7 @@ import { labelUnit, unpackHeads } from "./model.js";
 const BOX = { width: 880, height: 640 }; // size of a file without a screen
 
 /**
- * A payload as a file, in its initial state.
+ * Renders a payload, in its initial state, as a file.
  *
  * @type {import("../core/export.js").FileOf}
  */

@@ -95,7 +95,7 @@ class HeadView extends ScrolledView {
     this.sendReport = () => {};
     /** @type {import("../core/mount.js").Component<Uint8Array>["fetchLayer"]} */
     this.fetchLayer = undefined;
-    parts.scroll.hidden = true; // This applies until the first layer has arrived.
+    parts.scroll.hidden = true; // There is no model until the first layer has arrived.
     parts.details.ontoggle = () => this.paintOverlay();
   }
 
@@ -108,7 +108,7 @@ class HeadView extends ScrolledView {
     );
   }
 
-  // State
+  // State of the view
 
   /** The data of the last payload. @returns {HeadViewData} */
   get initial() {
@@ -158,14 +158,14 @@ class HeadView extends ScrolledView {
     }
     const received = payload.has("firsts") ? unpackHeads(data) : null;
     if (received?.layer === this.selection.layer) {
-      this.requestCount++; // A layer that is still loading is outdated.
+      this.requestCount++; // Discard a layer that is still loading, because it is outdated.
       this.setLayer(received);
       this.finishLoading();
     } else if (isNewSource || !this.hasModel || this.model.layer !== this.selection.layer) this.loadLayer();
   }
 
   /**
-   * Changes the selection. It is reported to the page after painting, because painting is more urgent.
+   * Changes the selection. The page receives a report after painting, because painting is more urgent.
    *
    * @param {Partial<Selection>} change
    * @param {boolean} isFinal whether the change is final, and not part of a drag
@@ -183,7 +183,7 @@ class HeadView extends ScrolledView {
       return;
     }
     if (!this.hasModel) {
-      if (isFinal) this.reportSelection(); // The first layer is still loading.
+      if (isFinal) this.reportSelection(); // Paint later, because the first layer is still loading.
       return;
     }
     if (change.heads) this.announce(formatTitle(this.model, this.series));
@@ -216,7 +216,7 @@ class HeadView extends ScrolledView {
     this.setLayer(unpackHeads(data));
     this.updateControls();
     if (this.unitNames === unitNames)
-      this.paint(); // The tokens have not moved.
+      this.paint(); // Keep the layout, because the tokens have not moved.
     else this.fitToWidth(true);
     this.schedulePreparation();
     requestAnimationFrame(() => setTimeout(() => request === this.requestCount && this.finishLoading()));
@@ -281,7 +281,7 @@ class HeadView extends ScrolledView {
 
   /** @override */
   layOut() {
-    if (!this.hasModel) return; // still loading
+    if (!this.hasModel) return; // the model is still loading
     this.lineFilter = createLineFilter(this.model, this.selection.options);
     this.unitIndices = new Map(this.lineFilter.units.map((unit, index) => [unit, index]));
     super.layOut();
@@ -311,7 +311,7 @@ class HeadView extends ScrolledView {
     this.paintOverlay();
   }
 
-  /** The unit under the pointer or at the keyboard cursor, or else the pinned units. @returns {Pins | null} */
+  /** The unit under the pointer or the keyboard cursor; without one, the pinned units. @returns {Pins | null} */
   get activePins() {
     const { active, pins } = this;
     if (active) return { side: active.side, units: [this.lineFilter.units[active.index]] };
@@ -356,13 +356,13 @@ class HeadView extends ScrolledView {
           ? "Point at a token or use the arrow keys; click to pin it. Several pins are added up."
           : "Tap a token to pin it. Several pins are added up.",
     );
-    parts.details.style.visibility = weights ? "visible" : "hidden"; // hidden without a layout shift
+    parts.details.style.visibility = weights ? "visible" : "hidden"; // hides the element without a layout shift
     if (weights && parts.details.open) {
       parts.table.replaceChildren(...createTable(model, this.series, weights));
     }
   }
 
-  /** Computes all rows while idle, because the column of a token needs them, and hovering must be fast. */
+  /** Computes all rows while the page is idle, so that hovering over a key, which needs its column, is fast. */
   schedulePreparation() {
     clearTimeout(this.preparationTimer);
     const [first] = this.series;
@@ -374,7 +374,7 @@ class HeadView extends ScrolledView {
     this.preparationTimer = window.setTimeout(slice, 30);
   }
 
-  // Interaction
+  // Handling of pointer and keyboard
 
   /** @override @param {MouseEvent} event */
   findPlace(event) {
@@ -459,7 +459,7 @@ class HeadView extends ScrolledView {
     else this.scrollTo(reveal(x, width), y);
   }
 
-  // Files
+  // Export to files
 
   /** @override */
   createPicture() {

@@ -105,7 +105,7 @@ function layOutReading(labels, box, fit, measure) {
 }
 
 /**
- * The end point of lines at a unit.
+ * Returns the end point of the lines at a unit.
  *
  * @param {{geometry: HeadGeometry, viewport: Area}} picture
  * @param {Side} side
@@ -120,7 +120,7 @@ export function getAnchor({ geometry, viewport }, side, index) {
 }
 
 /**
- * First and last (exclusive) index of the units in the visible area.
+ * Returns the first index and the end index (exclusive) of the units in the visible area.
  *
  * @param {{geometry: HeadGeometry, viewport: Area}} picture
  */
@@ -131,7 +131,8 @@ export function getVisibleRange({ geometry, viewport }) {
 }
 
 /**
- * Index of the unit at a position along the main axis: -1 before the first unit, the number of units after the last.
+ * Returns the index of the unit at a position along the main axis: -1 before the first unit, the number of units
+ * after the last.
  *
  * @param {HeadGeometry} geometry
  * @param {number} position
@@ -148,7 +149,7 @@ function findSlot({ starts }, position) {
 }
 
 /**
- * The unit at a point of the view, or null between the sides.
+ * Returns the unit at a point of the view, or null between the sides.
  *
  * @param {{geometry: HeadGeometry, viewport: Area}} picture
  * @param {number} x

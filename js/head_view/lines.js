@@ -42,9 +42,9 @@ export function createLineFilter({ units }, { specials, direction }) {
 }
 
 /**
- * The lines from some queries, and the share of the queries' attention that these lines carry. A threshold of null
- * selects the strongest lines that together carry half of the drawable attention, including ties. If there are more
- * lines than a browser can draw, the weakest ones are omitted and `capped` is true.
+ * Returns the lines from some queries, and the share of the queries' attention that these lines carry. A threshold of
+ * null selects the strongest lines that together carry half of the drawable attention, including ties. If there are
+ * more lines than a browser can draw, the weakest ones are omitted and `capped` is true.
  *
  * @param {Attention} attention
  * @param {Head[]} series
@@ -99,8 +99,9 @@ function collectLines(rows, targets, minWeight) {
 }
 
 /**
- * The number and sum of the drawable weights, and the threshold above which they add up to half of the sum. Positive
- * floats are ordered like their bits, so they are counted in buckets by their upper bits, and only one bucket is sorted.
+ * Returns the number and sum of the drawable weights, and the threshold above which they add up to half of the sum.
+ * Positive floats are ordered like their bits. They are counted in buckets by their upper bits, and only one bucket
+ * is sorted.
  *
  * @param {Row[]} rows @param {number[]} targets
  */
@@ -141,7 +142,7 @@ function forEachWeight(rows, targets, callback) {
 }
 
 /**
- * The share of each query's attention on special tokens, averaged over the visible heads.
+ * Returns the share of each query's attention on special tokens, averaged over the visible heads.
  *
  * @param {Attention} attention
  * @param {Head[]} series
@@ -169,9 +170,9 @@ function sumWeights(row) {
 }
 
 /**
- * The weights between the selected units on one side and all units on the other side, summed over the selected units:
- * `headWeights` for each visible head, their `mean`, and the `lines` to the targets. Null until the columns are
- * computed.
+ * Returns the weights between the selected units on one side and all units on the other side, summed over the
+ * selected units: `headWeights` for each visible head, their `mean`, and the `lines` to the targets. Returns null
+ * until the columns are computed.
  *
  * @param {Attention} attention
  * @param {Head[]} series

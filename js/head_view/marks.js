@@ -20,7 +20,7 @@ import { getSeriesColor } from "./paint.js";
  */
 
 /**
- * The lines of the visible queries.
+ * Returns the lines of the visible queries.
  *
  * @param {HeadPicture} picture
  * @param {MarkInputs} inputs
@@ -31,7 +31,7 @@ export function selectVisibleLines(picture, { attention, series, filter, options
 }
 
 /**
- * The attention of queries on hidden special tokens.
+ * Returns the attention of queries on hidden special tokens.
  *
  * @param {HeadPicture} picture
  * @param {MarkInputs} inputs
@@ -44,7 +44,7 @@ export function computeBars({ model }, { attention, series, filter, options }, q
 }
 
 /**
- * The weights of the active tokens, or null while they are being computed.
+ * Returns the weights of the active tokens, or null while they are being computed.
  *
  * @param {HeadPicture} picture
  * @param {MarkInputs} inputs

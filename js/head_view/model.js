@@ -22,7 +22,7 @@ import { isTick, makeVisible } from "../core/text.js";
  * @property {{texts: string[], full: number} | null} [other] `texts` and `full` of the other units, words or tokens
  * @property {number} scaling of queries times keys
  * @property {number} full the weight of a fully opaque line
- * @property {string[][]} labels one-word labels of the heads, [layer][head]; empty if they arrive later or never
+ * @property {string[][]} labels one-word labels of the heads, [layer][head]; empty if none were sent
  * @property {string} title
  * @property {string} valueName
  * @property {string} total
@@ -49,20 +49,20 @@ export function unpackHeads(bytes) {
     ...description,
     words: description.words ?? false,
     ...readUnits(payload, { texts, full }, ""),
-    /** The same text in the other units, if the user can switch to them. */
+    /** The same text in the other type of units (words or tokens), if the user can switch between both. */
     other: other ? readUnits(payload, other, "other.") : null,
-    /** [head, unit, unit], or of tokens if there are other units; null if queries and keys were sent */
+    /** Weights, [head, unit, unit], or of tokens if there are other units; null if queries and keys were sent. */
     weights: payload.has("weights") ? payload.numbers("weights", Float32Array) : null,
     vectors: payload.has("queries") ? readVectors(payload) : null,
   };
 }
 
 /**
- * Tokens or words, and the weight of a fully opaque line.
+ * Returns tokens or words, and the weight of a fully opaque line.
  *
  * @param {Payload<HeadDescription>} payload
  * @param {{texts: string[], full: number}} description
- * @param {string} prefix prefix of the names of their arrays
+ * @param {string} prefix prefix of the names of the units' arrays
  */
 function readUnits(payload, { texts, full }, prefix) {
   const firsts = payload.numbers(`${prefix}firsts`, Uint16Array);
@@ -83,7 +83,7 @@ function readUnits(payload, { texts, full }, prefix) {
 }
 
 /**
- * The model in words or in tokens, if it contains both.
+ * Returns the model with words or tokens as units, if the model contains both.
  *
  * @param {HeadModel} model
  * @param {boolean} words
@@ -96,19 +96,19 @@ export function switchUnits(model, words) {
 }
 
 /**
- * The data from which attention is computed.
+ * Returns the data from which attention is computed.
  *
  * @param {Payload<HeadDescription>} payload
  */
 function readVectors(payload) {
   return {
     dim: payload.shape("queries")[2],
-    /** [head, token, dim] */
+    /** Query vectors, [head, token, dim] */
     queries: payload.numbers("queries", Float32Array),
     keys: payload.numbers("keys", Float32Array),
-    /** [head, token], factors of the weights */
+    /** Factors by which the weights are multiplied, [head, token] */
     lengths: payload.has("lengths") ? payload.numbers("lengths", Float32Array) : null,
-    /** The attention mask, a bit per key; one row for all queries, or one row each. */
+    /** The attention mask, one bit per key: one row for all queries, or one row per query. */
     mask: payload.has("mask") ? payload.numbers("mask", Uint8Array) : null,
     maskRows: payload.has("mask") ? payload.shape("mask")[0] : 0,
   };
@@ -117,7 +117,7 @@ function readVectors(payload) {
 /** @typedef {ReturnType<typeof readVectors>} Vectors */
 
 /**
- * The name of a layer: its number in the model.
+ * Returns the name of a layer: its number in the model.
  *
  * @param {Pick<HeadModel, "layerNumbers">} model
  * @param {number} layer from 1, among the available ones
@@ -127,7 +127,7 @@ export function nameLayer({ layerNumbers }, layer) {
 }
 
 /**
- * The name of a unit with its position, such as "ground (11)", or "K10" for a residue.
+ * Returns the name of a unit with its position, such as "ground (11)", or "K10" for a residue.
  *
  * @param {Pick<HeadModel, "names" | "units">} model
  * @param {number} unit
@@ -138,7 +138,7 @@ export function nameUnit(model, unit) {
 }
 
 /**
- * The label of a unit next to the lines; each tenth residue has its number.
+ * Returns the label of a unit next to the lines; each tenth residue has its number.
  *
  * @param {Pick<HeadModel, "names" | "units">} model
  * @param {number} unit
@@ -148,7 +148,7 @@ export function labelUnit(model, unit) {
 }
 
 /**
- * The name of a unit without the position of a token that is not a residue.
+ * Returns the name of a unit without the position of a token that is not a residue.
  *
  * @param {Pick<HeadModel, "names" | "units">} model
  * @param {number} unit
@@ -158,7 +158,7 @@ export function tagUnit(model, unit) {
 }
 
 /**
- * The name of the visible heads in a title.
+ * Returns the name of the visible heads in a title.
  *
  * @param {HeadModel} model
  * @param {Head[]} series

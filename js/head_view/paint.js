@@ -154,7 +154,7 @@ function paintUnits(pen, picture, highlighted) {
   }
 }
 
-/** Whether the label of a unit remains after thinning. @param {HeadPicture} picture @param {number} index */
+/** Returns whether the label of a unit remains after thinning. @param {HeadPicture} picture @param {number} index */
 function isUnitVisible({ model, units, geometry: { labelStep } }, index) {
   if (!model.isRuler || labelStep === 1) return isLabelVisible("", index, labelStep);
   return isTick(model.units[units[index]].residue, labelStep);
@@ -165,7 +165,7 @@ const SIDES = ["query", "key"];
 
 /** @param {HeadPicture} picture @param {number} index */
 function truncateLabel({ model, units, geometry, measure }, index, weight = 400) {
-  // Bold labels are tags of highlighted tokens, which include the number of a residue.
+  // Bold labels are those of highlighted tokens, and include the number of a residue.
   const label = weight > 400 ? tagUnit(model, units[index]) : labelUnit(model, units[index]);
   return truncateText(label, geometry.labelLimit, geometry.size, measure, weight);
 }
@@ -190,7 +190,7 @@ function computeLabelPosition(picture, side, index) {
   return picture.geometry.isVertical ? [x + offset, y + 0.5] : [x, y + offset];
 }
 
-/** The left end of a box around a label.
+/** Returns the left end of a box around a label.
  *
  * @param {HeadPicture} picture @param {Side} side @param {number} x @param {number} width @param {number} margin */
 function computeBoxStart({ geometry }, side, x, width, margin) {
@@ -198,7 +198,7 @@ function computeBoxStart({ geometry }, side, x, width, margin) {
   return side === "query" ? x - width + margin : x - margin;
 }
 
-/** Marks the tokens of the second text with a bar where their lines start or end.
+/** Marks the tokens of the second text with a bar at the point where lines start or end.
  *
  * @param {Pen} pen @param {HeadPicture} picture @param {number} index */
 function paintSegment(pen, picture, index) {
@@ -226,7 +226,7 @@ function paintSideTitles(pen, { geometry, viewport, theme, measure }) {
     pen.text(query, end, 10, { ...lettering, anchor: "end" });
     const x = geometry.far - viewport.x + 9;
     const last = viewport.width - Math.max(KEY_TITLE_WIDTH, measure(key, 11, 600) + 4);
-    // On a phone, the names may be narrower than the title, which then starts further to the left.
+    // On a phone, the names may be narrower than the title, so the title starts further to the left.
     pen.text(key, x > last && x < last + 40 ? last : x, 10, lettering);
   } else {
     pen.text(query, 8, 12, lettering);

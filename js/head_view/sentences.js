@@ -23,11 +23,11 @@ import { nameLayer, nameSeries, nameUnit } from "./model.js";
  * @property {Float64Array} mean over the visible heads
  */
 
-/** Why the app selected a head: layer from 1, head from 0. */
+/** The reason why the app selected a head; layers count from 1, heads from 0. */
 /** @typedef {{layer: number, head: number, text: string}} Reason */
 
 /**
- * The title of a picture.
+ * Returns the title of a picture.
  *
  * @param {HeadModel} model
  * @param {Head[]} series
@@ -39,7 +39,7 @@ export function formatTitle(model, series) {
 }
 
 /**
- * A note on the selected heads, from their labels.
+ * Returns a note on the selected heads, from their labels.
  *
  * @param {HeadModel} model
  * @param {Head[]} series
@@ -52,14 +52,14 @@ function describeHeads(model, series, labels) {
     .map(Number)
     .filter((head) => labels[head])
     .map((head) => (series.length > 1 ? `${model.heads[head] + 1} ${labels[head]}` : labels[head]));
-  // Labels are always computed between tokens, not words.
+  // Labels are omitted for words, because they are always computed from the attention between tokens.
   const where = model.words ? "by token" : "on this text";
   if (notes.length) return `${where}: ${notes.slice(0, 6).join(" · ")}`;
   return series.length === 1 && labels.length ? "no distinctive pattern on this text" : "";
 }
 
 /**
- * The readout without an active token: the title and a note on the heads.
+ * Returns the readout for no active token: the title and a note on the heads.
  *
  * @param {HeadModel} model @param {Head[]} series @param {string[]} labels of the layer's heads
  */
@@ -70,7 +70,7 @@ export function createTitle(model, series, labels) {
 }
 
 /**
- * Why the app selected a head, with a link to the mean.
+ * Returns a sentence that explains why the app selected a head, with a link that selects the mean.
  *
  * @param {Reason} reason @param {() => void} showMean
  */
@@ -81,7 +81,7 @@ export function createReason({ layer, head, text }, showMean) {
 }
 
 /**
- * The readout of active units: "ground (11) attends to left (9) 0.6486 · we (7) 0.1200 · 12 others 0.2314".
+ * Returns the readout for active units, such as "ground (11) attends to left (9) 0.6486 · 12 others 0.2314".
  *
  * @param {HeadModel} model
  * @param {Weights} weights
@@ -115,7 +115,7 @@ export function createReadout(model, { side, units, targets, headWeights, mean }
   ];
 }
 
-/** The plural name of the units. @param {Pick<HeadModel, "words">} model */
+/** Returns the plural name of the units. @param {Pick<HeadModel, "words">} model */
 function nameUnits({ words }) {
   return words ? "words" : "tokens";
 }
@@ -150,7 +150,7 @@ export function createTable(model, series, { side, units, targets, headWeights, 
 }
 
 /**
- * A sentence on the number of lines and the share of attention that they carry.
+ * Returns a sentence on the number of lines and the share of attention that they carry.
  *
  * @param {HeadModel} model
  * @param {import("./lines.js").SelectedLines} selected
@@ -179,7 +179,7 @@ function formatPercent(share) {
 }
 
 /**
- * A sentence on the bars for hidden special tokens.
+ * Returns a sentence on the bars for hidden special tokens.
  *
  * @param {Map<number, number>} shares of the queries
  */

@@ -3,7 +3,7 @@
 import { interpolate } from "./model.js";
 
 /**
- * Callbacks.
+ * Callbacks of the animation.
  *
  * @typedef {object} AnimationCallbacks
  * @property {(at: Float32Array | null) => void} onMove positions of the marks; null at the end of the animation

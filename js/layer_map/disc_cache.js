@@ -11,9 +11,9 @@ import { createDiscs, groupMarks, projectPanel } from "./paint.js";
  */
 
 const STEP = 1500; // number of discs that are drawn in about a millisecond
-const MIN_DISCS = 2000; // With fewer discs, all are painted at once.
+const MIN_DISCS = 2000; // number of discs below which all are painted at once
 
-/** Whether a picture has so many marks that its pixels should be cached. @param {MapPicture} picture */
+/** Returns whether a picture has so many marks that its pixels should be cached. @param {MapPicture} picture */
 export function isDense({ model, geometry, animatedPoints }) {
   const layers = geometry.panels.reduce((sum, panel) => sum + panel.layers.length, 0);
   return !animatedPoints && model.count * layers > MIN_DISCS;
@@ -27,7 +27,7 @@ export class DiscCache {
     this.panels = picture.geometry.panels.map((panel) => new PanelPixels(picture, panel, ratio));
   }
 
-  /** Whether the pixels are those of a picture, apart from its highlighted marks. @param {MapPicture} other @param {number} ratio */
+  /** Returns whether the cached pixels apply to a picture. @param {MapPicture} other @param {number} ratio */
   isFor(other, ratio) {
     const { picture } = this;
     const isSame =

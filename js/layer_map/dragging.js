@@ -3,7 +3,7 @@
 /** @typedef {import("./model.js").Spot} Spot */
 
 /**
- * Callbacks.
+ * Callbacks for dragging.
  *
  * @typedef {object} DragCallbacks
  * @property {() => boolean} canDrag whether dragging is possible now

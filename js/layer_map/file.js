@@ -36,7 +36,7 @@ export function exportMap(picture, pinned) {
 }
 
 /**
- * A payload as a file, without a screen.
+ * Renders a payload as a file, without a screen.
  *
  * @type {import("../core/export.js").FileOf}
  */

@@ -14,7 +14,7 @@ import { findEnclosed, findNearest, getPoints } from "./model.js";
 const MAX_DISTANCE = 14; // maximum distance from a mark, in pixels
 
 /**
- * The mark closest to a spot in the visible layers, or null if none is close enough.
+ * Returns the mark closest to a spot in the visible layers, or null if none is close enough.
  *
  * @param {MapModel} model
  * @param {MapGeometry} geometry
@@ -34,7 +34,7 @@ export function findMark(model, { panels }, spot) {
 }
 
 /**
- * The marks within a lasso in any visible layer.
+ * Returns the marks within a lasso in any visible layer.
  *
  * @param {MapModel} model
  * @param {Panel} panel

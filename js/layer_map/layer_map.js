@@ -129,7 +129,7 @@ class LayerMap extends CanvasView {
     if (isSameMount && JSON.stringify(previous.start) === start) return;
     this.animation.stop();
     const state = savedState?.of === model.of ? savedState : null;
-    // A different initial state means that the user opened another URL.
+    // If the initial state is different, the user has opened another URL, whose state applies.
     this.display = state?.start === start ? state.display : model.start;
     this.zoom = state?.zoom ?? null;
     this.cursor = state?.cursor ?? null;
@@ -138,7 +138,7 @@ class LayerMap extends CanvasView {
     this.hovered = null;
     this.searchIndex = null;
     this.findMatches(this.query);
-    // The page loses the selection if another page was visible in the meantime, but not if the map was only remounted.
+    // Report the selection again, because the page lost it if another page was visible in the meantime.
     if (savedState?.began !== model.began && (this.pinned || this.selected.length)) this.reportSelection();
   }
 
@@ -152,7 +152,7 @@ class LayerMap extends CanvasView {
   /** @override */
   unlisten() {
     super.unlisten();
-    if (this.reportTimer) this.reportDisplay(); // A late timer could overwrite the report of a newer view.
+    if (this.reportTimer) this.reportDisplay(); // A late report could overwrite that of a newer view.
     this.animation.stop();
     this.panning.stop();
     this.stopDrawing();
@@ -224,7 +224,7 @@ class LayerMap extends CanvasView {
     this.panning.paint();
   }
 
-  /** Paints with other highlighted marks, in slices if there are many marks, so that the page can handle the next key. */
+  /** Repaints after a change of the highlighted marks, in slices if there are many, to handle the next key soon. */
   paintHighlights() {
     const { picture } = this;
     if (!isDense(picture)) {
@@ -237,7 +237,7 @@ class LayerMap extends CanvasView {
     this.drawing.start(discs.draw(picture.highlighted), (drawnPanels) => {
       this.stopDrawing();
       if (!discs.isFor(this.picture, this.ratio)) {
-        this.paint(); // The user has moved the map in the meantime.
+        this.paint(); // Discard the result if the user has moved the map in the meantime.
         return;
       }
       paintMap(this.penFor(this.parts.base), { ...picture, drawnPanels });
@@ -250,7 +250,7 @@ class LayerMap extends CanvasView {
     this.parts.stage.removeAttribute("aria-busy");
   }
 
-  /** The picture with its discs, which are drawn if they have changed. @returns {import("./paint.js").MapPicture} */
+  /** Returns the picture with its discs, redrawn if changed. @returns {import("./paint.js").MapPicture} */
   drawPicture() {
     const { picture } = this;
     if (!isDense(picture)) return picture;
@@ -347,7 +347,7 @@ class LayerMap extends CanvasView {
     return `${point} a mark${model.joined ? `${click} through the layers` : ""}; drag to pan, draw a lasso to select`;
   }
 
-  // Controls
+  // Controls of the map
 
   listenToControls() {
     const { parts } = this;
@@ -364,7 +364,7 @@ class LayerMap extends CanvasView {
     parts.search.onkeydown = (event) => {
       if (event.key === "Enter" && this.matches) this.setSelected([...this.matches]);
     };
-    // The first key needs the faded marks.
+    // Prepare the faded marks, which the first typed character needs.
     parts.search.onfocus = () => {
       const { picture } = this;
       if (this.drawing.isRunning || !isDense(picture)) return;
@@ -460,7 +460,7 @@ class LayerMap extends CanvasView {
     this.setState("selection", { of, pinned: this.pinned?.index ?? null, selected: this.selected });
   }
 
-  // Pointer
+  // Pointer events
 
   /** @override @param {MouseEvent} event @returns {Point | null} */
   findPlace(event) {
@@ -479,7 +479,7 @@ class LayerMap extends CanvasView {
   /** @param {WheelEvent} event */
   wheel(event) {
     if (!event.ctrlKey || this.display.mode === "each") return;
-    event.preventDefault(); // Otherwise, the browser would zoom the page.
+    event.preventDefault(); // Prevent the browser from zooming the page.
     this.zoomBy(Math.exp(-event.deltaY / 300), { x: event.offsetX, y: event.offsetY });
   }
 
@@ -504,7 +504,7 @@ class LayerMap extends CanvasView {
     this.remember();
   }
 
-  // Keyboard
+  // Keyboard events
 
   /** @override @returns {Point} */
   getInitialPlace() {
@@ -593,7 +593,7 @@ class LayerMap extends CanvasView {
     return `${describePoint(this.model, point)}, ${describeOrigin(this.model, point.index)}: ${before} | ${after}`;
   }
 
-  // Files
+  // Export to files
 
   /** @override */
   createPicture() {

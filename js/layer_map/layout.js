@@ -14,7 +14,7 @@ import { getPoints } from "./model.js";
  * @typedef {{scale: number, dx: number, dy: number}} Transform
  */
 
-/** Magnification and center of the visible part of the plane; null for everything. */
+/** Magnification and center of the visible part of the plane; null if everything is visible. */
 /** @typedef {{times: number, x: number, y: number} | null} Zoom */
 
 /**
@@ -77,7 +77,7 @@ function layOutPanels(model, width, allLayers) {
 /** @type {WeakMap<MapModel, Map<string, Extent>>} */
 const extents = new WeakMap();
 
-/** The extent of the points of some layers, memoized. @param {MapModel} model @param {number[]} layers */
+/** Returns the extent of the points of some layers, memoized. @param {MapModel} model @param {number[]} layers */
 function getExtent(model, layers) {
   const cache = extents.get(model) ?? new Map();
   extents.set(model, cache);
@@ -141,7 +141,7 @@ export function unprojectPoint({ scale, dx, dy }, { x, y }) {
 }
 
 /**
- * The positions of all marks in pixels.
+ * Returns the positions of all marks in pixels.
  *
  * @param {Transform} transform
  * @param {ArrayLike<number>} points
@@ -156,7 +156,7 @@ export function projectPoints({ scale, dx, dy }, points) {
 }
 
 /**
- * The zoom after a step around a fixed spot; null when everything is visible again.
+ * Returns the zoom after a step around a fixed spot; null when everything is visible again.
  *
  * @param {Panel} panel
  * @param {Zoom} zoom
@@ -175,7 +175,7 @@ export function zoomAround({ area, transform }, zoom, ratio, about) {
 }
 
 /**
- * The zoom to the marks of some layers; null if no magnification is needed.
+ * Returns the zoom to the marks of some layers; null if no magnification is needed.
  *
  * @param {MapModel} model
  * @param {Panel} panel
@@ -195,7 +195,7 @@ export function zoomToLayers(model, { area, transform }, zoom, layers) {
 }
 
 /**
- * The zoom after panning.
+ * Returns the zoom after panning.
  *
  * @param {Panel} panel
  * @param {Zoom} zoom
@@ -209,7 +209,7 @@ export function panBy({ area, transform }, zoom, right, down) {
 }
 
 /**
- * The zoom after panning as little as necessary to make a spot visible.
+ * Returns the zoom after panning as little as necessary to make a spot visible.
  *
  * @param {Panel} panel
  * @param {Zoom} zoom
@@ -225,7 +225,7 @@ export function panToReveal(panel, zoom, spot) {
   return right || down ? panBy(panel, zoom, right, down) : zoom;
 }
 
-/** The size of marks, smaller for many marks. @param {number} count @param {boolean} small */
+/** Returns the radius of the marks, which decreases with their number. @param {number} count @param {boolean} small */
 export function computeRadius(count, small) {
   const maximum = small ? 3 : 5;
   return Math.max(Math.min(maximum, maximum * (120 / Math.max(count, 1)) ** 0.22), small ? 0.75 : 1.5);

@@ -49,7 +49,7 @@ export function unpackMap(bytes) {
     parts: description.parts.map(makeVisible),
     lightTable: payload.numbers("light", Uint8Array),
     darkTable: payload.numbers("dark", Uint8Array),
-    /** [layer, mark, 2] */
+    /** Coordinates of the marks, [layer, mark, 2] */
     points: payload.numbers("points", Float32Array),
     /** Name, text, position in the text, and part of each mark. */
     nameOf: payload.numbers("name", Uint16Array),
@@ -60,7 +60,7 @@ export function unpackMap(bytes) {
 }
 
 /**
- * The points of a layer, [mark, 2].
+ * Returns the points of a layer, [mark, 2].
  *
  * @param {MapModel} model
  * @param {number} layer
@@ -146,12 +146,12 @@ function colorByLabel(title, labels, labelOf, ranked) {
  */
 function colorByRamp(title, labels, colorOf, ramp) {
   const last = Math.max(labels.length - 1, 1);
-  // Skips colors that are too similar to the background.
+  // Skip the colors that are too similar to the background.
   const entries = labels.map((label, i) => ({ label, color: ramp[Math.round(80 + (175 * i) / last)] }));
   return { title, entries, colorOf, hasOthers: false, isRamp: true };
 }
 
-/** Labels by frequency, in descending order. @param {ArrayLike<number>} labelOf @param {number} labels */
+/** Returns the labels by descending frequency. @param {ArrayLike<number>} labelOf @param {number} labels */
 function rankLabels(labelOf, labels) {
   const times = new Uint32Array(labels);
   for (let i = 0; i < labelOf.length; i++) times[labelOf[i]]++;
@@ -161,7 +161,7 @@ function rankLabels(labelOf, labels) {
 // Search and selection
 
 /**
- * The marks within a closed line, by the even-odd rule.
+ * Returns the marks within a closed line, by the even-odd rule.
  *
  * @param {ArrayLike<number>} points x and y of each mark
  * @param {Spot[]} line
@@ -179,7 +179,7 @@ export function findEnclosed(points, line) {
 
 const BANDS = 256;
 
-/** A closed line, cut into horizontal bands, so that a mark is compared only with the edges of its band. */
+/** A closed line cut into horizontal bands, so that each mark is compared only with the edges in its band. */
 class LineBands {
   /** @param {Spot[]} line */
   constructor(line) {
@@ -215,7 +215,7 @@ class LineBands {
 }
 
 /**
- * The mark closest to a spot, or null if none is within reach.
+ * Returns the mark closest to a spot, or null if none is within reach.
  *
  * @param {ArrayLike<number>} points
  * @param {Spot} spot
@@ -231,7 +231,7 @@ export function findNearest(points, { x, y }, reach) {
 }
 
 /**
- * The first mark of the next or previous text.
+ * Returns the first mark of the next or previous text.
  *
  * @param {MapModel} model
  * @param {number} index
@@ -246,12 +246,12 @@ export function findNextText({ textOf, count }, index, step) {
   return first;
 }
 
-// In words
+// Descriptions in words
 
 const CONTEXT_SIZE = 5; // number of context tokens on each side of a mark
 
 /**
- * "ground · layer 3 · 1.20, −0.41"
+ * Returns a description of a mark, such as "ground · layer 3 · 1.20, −0.41".
  *
  * @param {MapModel} model
  * @param {Point} point
@@ -263,7 +263,7 @@ export function describePoint(model, { index, layer }) {
 }
 
 /**
- * The context of a mark in its text.
+ * Returns the context of a mark in its text.
  *
  * @param {MapModel} model
  * @param {number} index
@@ -286,7 +286,7 @@ export function getContext({ textOf, nameOf, names, count }, index) {
   };
 }
 
-/** The origin of a mark: number of the text, part, and position. @param {MapModel} model @param {number} index */
+/** Returns the number of a mark's text, its part, and its position. @param {MapModel} model @param {number} index */
 export function describeOrigin({ textCount, textOf, positionOf, parts, partOf }, index) {
   const origin = [];
   if (textCount > 1) origin.push(`text ${formatCount(textOf[index] + 1)}`);

@@ -118,7 +118,7 @@ function formatAxisNames({ explained }) {
   return [`component 1${shares[0]} →`, `↑ component 2${shares[1]}`];
 }
 
-/** The positions of the marks of a panel in pixels, [layer, mark, 2]. @param {MapPicture} picture @param {Panel} panel */
+/** Returns the marks of a panel in pixels, [layer, mark, 2]. @param {MapPicture} picture @param {Panel} panel */
 export function projectPanel({ model, animatedPoints }, { layers, transform }) {
   const points = new Float32Array(2 * model.count * layers.length);
   layers.forEach((layer, i) => {
@@ -128,14 +128,15 @@ export function projectPanel({ model, animatedPoints }, { layers, transform }) {
 }
 
 /**
- * Discs grouped by color: group g contains `order[starts[g]]` to `order[starts[g + 1] - 1]`, which are indices of points.
+ * Discs grouped by color: group g contains `order[starts[g]]` to `order[starts[g + 1] - 1]`, which are indices of
+ * points.
  *
  * @typedef {{order: Uint32Array, starts: Uint32Array}} GroupedMarks
  */
 
 /**
- * Groups the marks of some layers in rounds with some marks of each layer and color, so that no color covers all other
- * colors. Gray marks come first, below all colors.
+ * Groups the marks of some layers in rounds with some marks of each layer and color, so that no color covers all
+ * other colors. Gray marks come first, below all colors.
  *
  * @param {Pick<MapPicture, "model" | "colors" | "by">} picture
  * @param {number[]} layers
@@ -162,7 +163,7 @@ export function groupMarks({ model: { count }, colors, by }, layers) {
 }
 
 /**
- * The discs of marks in a style: faded marks are the background of highlighted (strong) marks.
+ * Returns the discs of marks in a style: faded marks are the background of highlighted (strong) marks.
  *
  * @param {MapPicture} picture
  * @param {Panel} panel
@@ -236,7 +237,7 @@ function paintNames(pen, { model, theme, measure, highlighted }, points, area, r
   );
   const strong = new Set(canLabelAll ? Array.from(highlighted ?? []) : first);
   const unhighlighted = canLabelAll ? Array.from({ length: model.count }, (_, i) => i) : [];
-  // Start with the rightmost mark of a cluster, which has free space on its right.
+  // Start with the rightmost mark of a cluster, because the space to its right is free.
   unhighlighted.sort((a, b) => points[2 * b] - points[2 * a]);
   const occupied = new OccupiedSpace(FONT_SIZE + 3);
   for (const i of [...first, ...unhighlighted]) {
@@ -268,7 +269,7 @@ class OccupiedSpace {
     this.lines = new Map();
   }
 
-  /** The lines that a text at a height overlaps. @param {number} y */
+  /** Returns the indices of the lines that a text at height `y` overlaps. @param {number} y */
   getLines(y) {
     const line = y / this.height - 0.5;
     return [Math.floor(line), Math.ceil(line)];
@@ -381,7 +382,7 @@ const ROW_HEIGHT = 20;
 const SWATCH = 10;
 
 /**
- * The legend of a file: its height for a width, and a function that paints it.
+ * Returns the height of a file's legend at a width, and a function that paints the legend.
  *
  * @param {MapPicture} picture
  * @param {number} width
@@ -413,7 +414,7 @@ export function createLegend({ theme, colors, measure }, width) {
 
 const MAX_RAMP_ENTRIES = 8; // number of steps of a scale in the legend
 
-/** The entries of the legend. @param {Coloring} colors @param {import("../core/theme.js").Theme} theme */
+/** Returns the entries of the legend. @param {Coloring} colors @param {import("../core/theme.js").Theme} theme */
 export function createLegendEntries({ entries, hasOthers, isRamp }, theme) {
   const step = isRamp ? Math.ceil(entries.length / MAX_RAMP_ENTRIES) : 1;
   const labeled = entries.filter((_, i) => i % step === 0 || i === entries.length - 1);

@@ -1,9 +1,9 @@
-// Panning of a picture that takes longer to paint than a frame: the existing pixels move along, and the picture is
-// painted again as often as there is time, at least when the pointer rests.
+// Panning of a picture whose painting takes longer than a frame: the existing pixels are moved.
+// The picture is painted again whenever there is time, at the latest when the pointer rests.
 
-const FRAME = 16; // milliseconds
-const REPAINT_AFTER = 3; // The picture is moved for this multiple of its painting time before it is painted again.
-const REST = 60; // The pointer is at rest after this many milliseconds without movement.
+const FRAME = 16; // duration of a frame in milliseconds
+const REPAINT_AFTER = 3; // pixels are moved for this multiple of the painting time before a repaint
+const REST = 60; // milliseconds without movement after which the pointer is at rest
 
 export class Panning {
   /** @param {HTMLCanvasElement} canvas @param {() => void} paint paints the whole picture */
@@ -13,7 +13,7 @@ export class Panning {
     this.paintTime = 0;
     this.paintedAt = 0;
     this.restTimer = 0;
-    /** The part of the movement that is smaller than a pixel. */
+    /** The remainder of the movement that is smaller than a pixel. */
     this.remainder = { x: 0, y: 0 };
   }
 
@@ -66,14 +66,14 @@ function shiftPixels(canvas, area, ratio, dx, dy, background) {
   const [x, y, width, height] = [area.x, area.y, area.width, area.height].map((length) =>
     Math.round(length * ratio),
   );
-  const edge = Math.ceil(ratio); // The frame does not move.
+  const edge = Math.ceil(ratio); // Exclude the frame, which does not move.
   const inner = [x + edge, y + edge, width - 2 * edge, height - 2 * edge];
   context.save();
   context.setTransform(1, 0, 0, 1, 0, 0);
   context.beginPath();
   context.rect(inner[0], inner[1], inner[2], inner[3]);
   context.clip();
-  context.globalCompositeOperation = "copy"; // "copy" replaces the pixels below.
+  context.globalCompositeOperation = "copy"; // With "copy", the moved pixels replace the pixels below.
   context.drawImage(canvas, dx, dy);
   context.globalCompositeOperation = "destination-over";
   context.fillStyle = background;

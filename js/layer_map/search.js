@@ -1,27 +1,27 @@
 // Search for marks by their names.
 
 /**
- * An index of lower-case names. A query that contains the previous query searches only the names that the previous query
- * has found, and a shorter query returns to the names of an earlier query.
+ * An index of lower-case names. A query that contains the previous query searches only the names that the previous
+ * query has found, and a shorter query returns to the names of an earlier query.
  */
 export class SearchIndex {
   /** @param {{names: string[], nameOf: ArrayLike<number>, count: number}} model */
   constructor({ names, nameOf, count }) {
     this.names = names.map((name) => name.toLowerCase());
     this.isMatch = new Uint8Array(count);
-    /** Marks of name n: `marks[starts[n]]` to `marks[starts[n + 1] - 1]`. */
+    /** Start of each name's marks: name n has `marks[starts[n]]` to `marks[starts[n + 1] - 1]`. */
     this.starts = new Uint32Array(names.length + 1);
     this.marks = new Uint32Array(count);
     for (let mark = 0; mark < count; mark++) this.starts[nameOf[mark] + 1]++;
     for (let name = 0; name < names.length; name++) this.starts[name + 1] += this.starts[name];
     const next = this.starts.slice();
     for (let mark = 0; mark < count; mark++) this.marks[next[nameOf[mark]]++] = mark;
-    /** Queries, each of which contains the previous one, and the names that they have found. */
+    /** Queries, each of which contains the previous query, with the names that they have found. */
     this.history = [{ text: "", names: Uint32Array.from(this.names.keys()) }];
   }
 
   /**
-   * The marks whose name contains a text, ignoring case, in ascending order; null for an empty text.
+   * Returns the marks whose name contains a text, ignoring case, in ascending order; null for an empty text.
    *
    * @param {string} query
    */
@@ -42,7 +42,7 @@ export class SearchIndex {
     return names;
   }
 
-  /** The marks of some names. @param {Uint32Array} names */
+  /** Returns the marks of some names. @param {Uint32Array} names */
   collect(names) {
     const { isMatch, marks, starts } = this;
     let count = 0;

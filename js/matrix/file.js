@@ -16,7 +16,7 @@ const MIN_MARGINS = 140; // minimum space for caption, legend and margins
 const BOX = { width: 1000, height: 860, inView: 560 }; // size of a file without a screen
 
 /**
- * The reason why there is no SVG, or null.
+ * Returns the reason why the heatmap cannot be saved as SVG, or null if it can.
  *
  * @param {import("./model.js").MatrixModel} model
  */
@@ -48,14 +48,14 @@ export function exportMatrix(screen, kind) {
   });
 }
 
-/** The cell size in a file: the size on the screen, but at least a readable size.
+/** Returns the cell size in a file: the size on the screen, but at least a readable size.
  *
  * @param {MatrixPicture} screen @param {number} minimum */
 function chooseFilePitch({ geometry, model }, minimum) {
   return Math.max(geometry.pitchX, model.square ? READABLE_PITCH : minimum);
 }
 
-/** The whole matrix at the largest possible cell size, or the visible part if none fits.
+/** Returns the layout of the whole matrix at the largest cell size that fits, or of the visible part if none fits.
  *
  * @param {MatrixPicture} screen */
 function layOutPng(screen) {
@@ -82,7 +82,7 @@ function layOutWhole(screen, pitch, ratio) {
 }
 
 /**
- * A payload as a file, without a screen.
+ * Renders a payload as a file, without a screen.
  *
  * @type {import("../core/export.js").FileOf}
  */

@@ -36,7 +36,7 @@ export const COLUMN_LABEL_LIMIT = 120;
 const DIAGONAL = Math.SQRT1_2;
 
 /**
- * The layout of a heatmap in a box.
+ * Returns the layout of a heatmap in a box.
  *
  * @param {Shape} model
  * @param {Box} box
@@ -58,7 +58,7 @@ export function computeMatrixLayout(model, box, zoom, measure) {
   right = Math.max(2, columns.overhang);
   const cellWidth = left + model.columnCount * pitch.x;
   if (zoom.mode !== "free" && cellWidth <= box.width && cellWidth + right > box.width + 1) {
-    // All cells fit, but slanted labels of the last columns would be cut off.
+    // Although all cells fit, the slanted labels of the last columns would be cut off.
     columns = layOutColumnLabels(model, pitch.x, measure, false);
     right = Math.max(2, columns.overhang);
     pitch = choosePitch(model, box, zoom, left, columns.height, right);
@@ -84,7 +84,7 @@ export function computeMatrixLayout(model, box, zoom, measure) {
 }
 
 /**
- * The layout of the whole matrix at a given cell size.
+ * Returns the layout of the whole matrix at a given cell size.
  *
  * @param {Shape} model
  * @param {Measure} measure
@@ -150,10 +150,10 @@ function makeSquare(pitch) {
 
 /** @param {Pitch} fit @param {number} inView */
 function chooseSquarePitch(fit, inView) {
-  // Slightly smaller cells are better than scrolling for the last two columns.
+  // Prefer slightly smaller cells to scrolling for the last two columns.
   const readable = fit.x >= TIGHT_PITCH ? Math.floor(fit.x) : READABLE_PITCH;
   const wide = Math.min(readable, MAX_PITCH);
-  // Smaller cells without scrolling are better than large cells, but keep the numbers if they fit.
+  // Prefer smaller cells without scrolling to large cells, unless the numbers would no longer fit.
   const numbered = Math.min(Math.floor(fit.y), NUMBERED_PITCH);
   const minPitch = Math.max(Math.floor(inView), numbered, ROOMY_PITCH);
   return makeSquare(Math.min(wide, minPitch));
@@ -179,7 +179,7 @@ function roundPitch(pitch) {
 }
 
 /**
- * The factor after a zoom step. The cell size changes by at least one pixel, because sizes are rounded to pixels.
+ * Returns the zoom factor after a step. The cell size changes by at least one pixel, because sizes are rounded.
  *
  * @param {MatrixGeometry} geometry
  * @param {number} ratio
@@ -191,7 +191,7 @@ export function stepZoom(geometry, ratio) {
 }
 
 /**
- * Angle, thinning and height of the column labels for a cell size.
+ * Returns the angle, the thinning and the height of the column labels for a cell size.
  *
  * @param {Shape} model
  * @param {number} pitch
@@ -229,7 +229,7 @@ function layOutColumnLabels(model, pitch, measure, canSlant = true) {
 }
 
 /**
- * Column labels of residues: letters with the number of each tenth residue above them, or thinned numbers.
+ * Returns the column labels of residues: letters below the number of each tenth residue, or thinned numbers.
  *
  * @param {(number | null)[]} numbers
  * @param {number} pitch
@@ -244,7 +244,7 @@ function layOutColumnRuler(numbers, pitch, measure) {
 }
 
 /**
- * Whether labels are consecutive numbers, as for dimensions; such labels are never slanted.
+ * Returns whether labels are consecutive numbers, as for dimensions; such labels are never slanted.
  *
  * @param {string[]} labels
  */
@@ -254,7 +254,7 @@ function isSequence(labels) {
 }
 
 /**
- * The width of slanted labels beyond the last column.
+ * Returns the width of slanted labels beyond the last column.
  *
  * @param {Shape} model
  * @param {number} pitch
@@ -272,7 +272,7 @@ function measureOverhang(model, pitch, size, measure) {
 }
 
 /**
- * The rows and columns in the visible area.
+ * Returns the rows and columns in the visible area.
  *
  * @param {Shape} model
  * @param {MatrixGeometry} geometry
@@ -294,7 +294,7 @@ export function getVisibleRange(model, geometry, viewport) {
 /** @typedef {ReturnType<typeof getVisibleRange>} Range */
 
 /**
- * The cell, or the row or column label, at a point of the viewport.
+ * Returns the cell, or the row or column label, at a point of the viewport.
  *
  * @param {Shape} model
  * @param {MatrixGeometry} geometry

@@ -1,4 +1,4 @@
-// The heatmap as a component.
+// The heatmap component.
 
 import { moveInGrid } from "../core/canvas_view.js";
 import { Choice } from "../core/choice.js";
@@ -113,8 +113,8 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {{width: number, height: number}} box */
   computeLayout(box) {
-    // Use the height of the window without the page's title and controls, into which a short text fits. In a high window,
-    // the cells do not grow further, because larger ones are not easier to read.
+    // Use the height of the window without the page's title and controls, into which a short text fits.
+    // In a high window, limit the height, because larger cells are not easier to read.
     const inView = Math.min(Math.max(360, window.innerHeight * 0.62), MAX_HEIGHT_IN_VIEW);
     return computeMatrixLayout(this.model, { ...box, inView }, this.zoom, this.measure);
   }
@@ -177,7 +177,7 @@ class MatrixView extends ScrolledView {
     return `${this.model.rowCount} × ${this.model.columnCount} cells: scroll, or press Fit to see them all`;
   }
 
-  // Interaction
+  // Handling of pointer and keyboard
 
   /** @override @param {MouseEvent} event */
   findPlace(event) {
@@ -197,7 +197,7 @@ class MatrixView extends ScrolledView {
     stage.style.cursor = isCell(spot) ? "crosshair" : "default";
   }
 
-  /** The full text of a label under the pointer, which may be truncated in the picture. @param {Spot | null} spot */
+  /** Returns the full text of the label at a spot, which may be truncated. @param {Spot | null} spot */
   getFullLabel(spot) {
     if (!spot || isCell(spot)) return "";
     return spot.row === null
@@ -267,7 +267,7 @@ class MatrixView extends ScrolledView {
   /** @param {WheelEvent} event */
   wheel(event) {
     if (!event.ctrlKey) return;
-    event.preventDefault(); // Otherwise, the browser would zoom the page.
+    event.preventDefault(); // Prevent the browser from zooming the page.
     // Touchpads send many small deltas, which are added up to the steps of a mouse wheel.
     this.wheelDelta -= event.deltaY;
     if (Math.abs(this.wheelDelta) < 40) return;
@@ -303,7 +303,7 @@ class MatrixView extends ScrolledView {
     this.remember();
   }
 
-  // Files
+  // Export to files
 
   /** @override @param {"png" | "svg"} kind */
   async save(kind) {
@@ -320,7 +320,7 @@ class MatrixView extends ScrolledView {
 }
 
 /**
- * Whether the zoom, scroll position and cursor of a state apply to a heatmap, which must have the same labels or size.
+ * Returns whether the zoom, scroll position and cursor of a state apply to a heatmap with these labels or this size.
  *
  * @param {State} state
  * @param {MatrixModel} model

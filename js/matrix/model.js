@@ -33,7 +33,7 @@ import { formatNumber, isLabelVisible, isTick, makeVisible } from "../core/text.
 /** @typedef {ReturnType<typeof unpackMatrix>} MatrixModel */
 
 /**
- * A row and a column; one of them is null for a label.
+ * A row and a column. For a row label, the column is null; for a column label, the row.
  *
  * @typedef {{row: number | null, column: number | null}} Spot
  */
@@ -51,14 +51,14 @@ export function unpackMatrix(bytes) {
     marked: description.marked ?? [],
     rowLabels: description.rows.map(makeVisible),
     columnLabels: columns.map(makeVisible),
-    /** Numbers of the residues, null for a special token; null if the axis is not a ruler. */
+    /** Residue number of each row, or null for a special token; null if the axis is not a ruler. */
     rowNumbers: description.rowRuler ? description.rowPositions : null,
     columnNumbers: description.columnRuler ? description.columnPositions : null,
     rowCount: description.rows.length,
     columnCount: columns.length,
     lightTable: payload.numbers("light", Uint8Array),
     darkTable: payload.numbers("dark", Uint8Array),
-    /** [row, column] */
+    /** Values of the cells, [row, column] */
     values: payload.numbers("values", Float32Array),
     colorIndex: createColorIndexer(description.scale),
   };
@@ -84,7 +84,7 @@ export function isCell(spot) {
 /** @typedef {Pick<MatrixModel, "rowLabels" | "columnLabels" | "rowNumbers" | "columnNumbers">} Labels */
 
 /**
- * The label of a row or a column; a residue with its number, such as "K10".
+ * Returns the label of a row or a column. The label of a residue includes its number, as in "K10".
  *
  * @param {Labels} model
  * @param {"row" | "column"} axis
@@ -112,7 +112,7 @@ export function getAxisText(model, axis, index, labelStep) {
 }
 
 /**
- * The name of a row or a column, and the position that distinguishes repeated labels.
+ * Returns the name of a row or a column, and the position that distinguishes repeated labels.
  *
  * @param {MatrixModel} model
  * @param {"row" | "column"} axis
@@ -125,7 +125,7 @@ export function getLabel(model, axis, index) {
 }
 
 /**
- * The description of a cell, such as "ground (11) → left (9): 0.6486".
+ * Returns the description of a cell, such as "ground (11) → left (9): 0.6486".
  *
  * @param {MatrixModel} model
  * @param {Cell} cell

@@ -39,7 +39,7 @@ export function paintMatrix(pen, picture) {
   pen.rectangle(0, 0, viewport.width, viewport.height, { fill: theme.background });
   const range = getVisibleRange(picture.model, geometry, viewport);
   pen.clip(getCellArea(picture), () => {
-    // An SVG may be enlarged, so its cells are always shapes.
+    // Draw the cells of an SVG as shapes at any size, because an SVG may be enlarged.
     if (getGap(picture) || pen.resolution === Number.POSITIVE_INFINITY) paintBlocks(pen, picture, range);
     else paintImage(pen, picture, range);
     paintFrame(pen, picture);
@@ -136,7 +136,7 @@ function paintBlocks(pen, picture, range) {
 }
 
 /**
- * The end of a run of adjacent cells of the same color.
+ * Returns the end of a run of adjacent cells with the same color.
  *
  * @param {import("./model.js").MatrixModel} model @param {number} row @param {number} column @param {number} limit
  */
@@ -155,7 +155,7 @@ function formatCell(value, model) {
   return formatNumber(value, Math.min(2, model.decimals));
 }
 
-/** The font size of the numbers in cells; 0 if the longest number does not fit. @param {MatrixPicture} picture */
+/** Returns the font size of the numbers in cells; 0 if they do not fit. @param {MatrixPicture} picture */
 function chooseNumberSize({ model, geometry, measure }) {
   const size = geometry.pitchX >= 44 ? 12 : 11;
   const longest = Math.max(...[model.min, model.max].map((value) => measure(formatCell(value, model), size)));
@@ -184,7 +184,7 @@ function paintImage(pen, picture, range) {
 /** @typedef {{count: number, from: (pixel: number) => number}} Sampling */
 
 /**
- * The cells of each pixel along an axis.
+ * Returns the cells of each pixel along an axis.
  *
  * @param {number} start @param {number} end @param {number} devicePitch
  * @returns {Sampling}
@@ -212,7 +212,7 @@ function sampleColors({ model, theme, colors }, rows, columns) {
 }
 
 /**
- * The color index of a block that is furthest from the index of 0, so that individual strong cells stay visible.
+ * Returns the color index of the block's strongest cell, so that single strong cells stay visible.
  *
  * @param {import("./model.js").MatrixModel} model
  * @param {number} top @param {number} bottom @param {number} left @param {number} right
@@ -252,7 +252,7 @@ function paintRowLabels(pen, picture, range) {
   }
 }
 
-/** The vertical center of a row label; the first and the last label are moved inward if their rows are too small.
+/** Returns the vertical center of a row label. The first and last labels are moved inward if their rows are too small.
  *
  * @param {MatrixPicture} picture @param {number} row */
 function getRowLabelMiddle(picture, row) {
@@ -311,7 +311,7 @@ function paintTick(pen, theme, from, to) {
   );
 }
 
-/** The area of the column labels; a centered number of the first column can reach into the corner.
+/** Returns the area of the column labels, which extends into the corner for a centered number of the first column.
  *
  * @param {MatrixPicture} picture
  * @returns {Area} */

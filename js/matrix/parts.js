@@ -43,7 +43,8 @@ export function matrixParts(root) {
 /** @typedef {ReturnType<typeof matrixParts>} MatrixParts */
 
 /**
- * The readout "ground (11) → left (9): 0.6486" as nodes, so that CSS can truncate long tokens but not the value.
+ * Returns a readout such as "ground (11) → left (9): 0.6486" as nodes, so that CSS can truncate tokens but not the
+ * value.
  *
  * @param {import("./model.js").MatrixModel} model
  * @param {import("./model.js").Spot} spot

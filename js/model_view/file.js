@@ -42,7 +42,7 @@ export function exportGrid(picture, width, measure) {
 }
 
 /**
- * A payload as a file, without a screen.
+ * Renders a payload as a file, without a screen.
  *
  * @type {import("../core/export.js").FileOf}
  */

@@ -1,4 +1,4 @@
-// The data of the model view: thumbnails, labels and measures; sorting; layout.
+// The data of the model view (thumbnails, labels and measures), and functions for sorting and layout.
 
 import { Payload } from "../core/payload.js";
 import { formatNumber, makeVisible } from "../core/text.js";
@@ -51,7 +51,7 @@ export function unpackThumbnails(bytes) {
   const labelIndices = payload.numbers("labeled", Uint16Array);
   return {
     ...description,
-    /** [layer][head] */
+    /** Label of each head, [layer][head] */
     labels: Array.from({ length: description.layerCount }, (_, layer) => {
       const start = layer * description.headCount;
       return Array.from(
@@ -62,7 +62,7 @@ export function unpackThumbnails(bytes) {
     source: description.source && makeVisible(description.source),
     lightTable: payload.numbers("light", Uint8Array),
     darkTable: payload.numbers("dark", Uint8Array),
-    /** [measure, layer, head] */
+    /** Values of the measures, [measure, layer, head] */
     numbers: payload.has("numbers") ? payload.numbers("numbers", Float64Array) : new Float64Array(),
     /** Indices into the color table: [layer, head, row, column] */
     entries: payload.numbers("entries", Uint8Array),
@@ -72,7 +72,7 @@ export function unpackThumbnails(bytes) {
 }
 
 /**
- * A measure of all heads of a layer.
+ * Returns a measure of all heads of a layer.
  *
  * @param {GridModel} model
  * @param {string} measure
@@ -84,7 +84,7 @@ export function getMeasure({ measures, layerCount, headCount, numbers }, measure
 }
 
 /**
- * The rows of the picture from top to bottom: a layer and its heads from left to right, sorted in descending order.
+ * Returns the rows of the picture from top to bottom. Each row has a layer and its heads, sorted in descending order.
  *
  * @param {GridModel} model
  * @param {Sort} sort
@@ -94,19 +94,19 @@ export function arrangeRows(model, { measure, heads: byHead, layers: byLayer }) 
   const rows = Array.from({ length: model.layerCount }, (_, layer) => {
     const values = measure === null ? null : getMeasure(model, measure, layer);
     const heads = Array.from({ length: model.headCount }, (_, head) => head);
-    if (values && byHead) heads.sort((a, b) => values[b] - values[a]); // The sort is stable, so ties keep their order.
+    if (values && byHead) heads.sort((a, b) => values[b] - values[a]); // The sort is stable: ties keep their order.
     const mean = values ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
     return { layer, heads, mean };
   });
   return measure !== null && byLayer ? rows.sort((a, b) => b.mean - a.mean) : rows;
 }
 
-/** Whether each thumbnail has its own head number, because columns do not correspond to heads. @param {Sort} sort */
+/** Returns whether each thumbnail needs its own head number. @param {Sort} sort */
 export function hasOwnNumbers(sort) {
   return sort.measure !== null && sort.heads;
 }
 
-/** A sentence on the order of the heads; "" for the order of the model. @param {Sort} sort */
+/** Returns a sentence on the order of the heads; "" for the order of the model. @param {Sort} sort */
 export function describeOrder({ measure, heads, layers }) {
   if (measure === null || !(heads || layers)) return "";
   const order = [heads ? "heads within each layer" : "", layers ? "layers by their mean" : ""].filter(
@@ -121,7 +121,7 @@ export function describeBlocks({ block, unit, unitCount }) {
 }
 
 /**
- * The layout for a width, in CSS pixels.
+ * Returns the layout for a width, in CSS pixels.
  *
  * @param {Pick<GridModel, "layerCount" | "headCount">} model
  * @param {number} width
@@ -149,7 +149,7 @@ export function computeGridLayout({ layerCount, headCount }, width, sort, measur
 }
 
 /**
- * The upper left corner of a thumbnail, without its number.
+ * Returns the upper left corner of a thumbnail, without its number.
  *
  * @param {GridGeometry} geometry
  * @param {Slot} slot
@@ -159,7 +159,7 @@ export function getCorner({ left, top, own, pitchX, pitchY }, { row, column }) {
 }
 
 /**
- * The head at a point, including the gap around its thumbnail, or null.
+ * Returns the head at a point, including the gap around its thumbnail, or null.
  *
  * @param {Row[]} rows
  * @param {GridGeometry} geometry
@@ -194,7 +194,7 @@ export function nameHead({ layer, head }) {
 }
 
 /**
- * "previous token · Previous 0.8312": the label of a head, if any, and its sort key.
+ * Returns the label of a head, if any, and its sort key, as in "previous token · Previous 0.8312".
  *
  * @param {GridModel} model
  * @param {Sort} sort

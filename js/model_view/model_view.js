@@ -87,7 +87,7 @@ class ModelView extends CanvasView {
   /** @override */
   listen() {
     super.listen();
-    document.addEventListener("scroll", this.onScroll, true); // Streamlit scrolls a part of the page.
+    document.addEventListener("scroll", this.onScroll, true); // capture, because Streamlit scrolls only a part of the page
   }
 
   /** @override */
@@ -183,7 +183,7 @@ class ModelView extends CanvasView {
     else togglePopover(preview.root, false);
   }
 
-  // Interaction
+  // Handling of pointer and keyboard
 
   /** @override @param {MouseEvent} event */
   findPlace(event) {
@@ -205,7 +205,7 @@ class ModelView extends CanvasView {
     this.cursor = headIndex;
     this.remember();
     if (this.canOpen) this.onOpen(headIndex);
-    else this.hover(headIndex); // Touch screens have no hovering.
+    else this.hover(headIndex); // Select on touch, because touch screens have no hovering.
   }
 
   /** @param {Partial<Sort>} change */
@@ -242,7 +242,7 @@ class ModelView extends CanvasView {
     return formatHead(this.model, this.sort, headIndex);
   }
 
-  // Files
+  // Export to files
 
   /** @override */
   createPicture() {

@@ -18,7 +18,7 @@ import { formatHead, GAP, getCorner, hasOwnNumbers } from "./model.js";
  */
 
 /**
- * A head as an image of `pixels` × `pixels`; if cells are smaller than pixels, a pixel shows its strongest cell.
+ * Returns a head as an image of `pixels` × `pixels`; if cells are smaller than pixels, each shows its strongest cell.
  *
  * @param {Pick<GridPicture, "model" | "colors">} picture
  * @param {HeadIndex} headIndex
@@ -33,7 +33,7 @@ export function headImage({ model, colors }, { layer, head }, pixels) {
   for (let y = 0; y < pixels; y++) {
     const row = y * pixels;
     if (y > 0 && starts[y] === starts[y - 1]) {
-      rgba.copyWithin(row, row - pixels, row); // This row shows the same cells as the previous row of pixels.
+      rgba.copyWithin(row, row - pixels, row); // Copy the previous row of pixels if it shows the same cells.
       continue;
     }
     for (let x = 0; x < pixels; x++) {
@@ -82,7 +82,7 @@ export function paintGrid(pen, picture) {
         pen.rectangle(x - 1.5, y - 1.5, side + 3, side + 3, { stroke: theme.accent, lineWidth: 2.5 });
       }
       if (!model.marked || !model.labels[layer][head]) return;
-      // A labeled head is marked by a short line below it.
+      // Mark each labeled head with a short line below its thumbnail.
       pen.rectangle(x, y + side + 2, Math.max(8, Math.round(side / 4)), 2, { fill: theme.accent });
     });
   });

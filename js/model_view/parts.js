@@ -47,7 +47,7 @@ export function gridParts(root) {
 
 /** @typedef {ReturnType<typeof gridParts>} GridParts */
 
-/** A popover with the enlarged thumbnail. It is in the top layer, so that nothing clips it. */
+/** Returns a popover with the enlarged thumbnail. It is in the top layer, so that nothing clips it. */
 function buildPreview() {
   const title = element("p", { class: "preview-title" });
   const detail = element("p", { class: "preview-detail" });
@@ -58,7 +58,7 @@ function buildPreview() {
 }
 
 /**
- * The position next to an outline, on the side with space; null if the window is too narrow.
+ * Returns the position of the preview next to an outline, on a side with enough space; null if there is none.
  *
  * @param {DOMRect} outline
  * @param {DOMRect} box

@@ -1,7 +1,7 @@
 // Passes messages between a view's frame in a notebook and the kernel. The widget itself is invisible.
 
 /**
- * The part of anywidget's model that is used here.
+ * The methods of anywidget's model that this module uses.
  *
  * @typedef {object} Model
  * @property {(name: string) => unknown} get
@@ -11,8 +11,8 @@
  */
 
 /**
- * Listens to the frames with the key of this view, and sends them the selections that the kernel sets and the theme of
- * the page. A frame has an opaque origin, so messages are the only connection.
+ * Listens to the frames with the key of this view, and sends them the selections that the kernel sets and the theme
+ * of the page. A frame has an opaque origin, so messages are the only connection.
  *
  * @param {{model: Model}} widget
  */
@@ -43,7 +43,7 @@ function initialize({ model }) {
   const observer = new MutationObserver(() => postToFrames(readTheme()));
   observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
   window.addEventListener("message", listen);
-  // Requests a new announcement from frames that were mounted before.
+  // Ask frames that were mounted earlier to announce themselves again.
   for (let i = 0; i < window.frames.length; i++) {
     window.frames[i].postMessage({ bertProbe: key, announce: true }, "*");
   }

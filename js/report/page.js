@@ -1,4 +1,4 @@
-// The script of a report, opened from disk: several views in one page, and their tables as CSV files.
+// The script of a report page: mounts several views, and saves their tables as CSV files. It works from disk.
 
 import { download } from "../core/export.js";
 import { createShadowRoot, unpack } from "../core/page.js";
@@ -9,7 +9,7 @@ import mountModelView from "../model_view/model_view.js";
 import { formatCsv } from "./csv.js";
 
 /**
- * The part of a view in a report that this script uses; `reports/report.py` writes it.
+ * The properties of a view that this script uses; `reports/report.py` writes them.
  *
  * @typedef {object} View
  * @property {{component?: string, start: number}} picture

@@ -14,12 +14,12 @@
 
 const CACHE = "bert-probe-playground";
 
-/** The browser's cache, or null: browsers have it only on secure origins such as https and localhost. */
+/** Opens the browser's cache; null on insecure origins, on which browsers have no cache. */
 function openCache() {
   return "caches" in globalThis ? caches.open(CACHE).catch(() => null) : null;
 }
 
-/** Whether all files are in the cache. @param {StoredFile[]} files @param {string} base */
+/** Returns whether all files are in the cache. @param {StoredFile[]} files @param {string} base */
 export async function areCached(files, base) {
   const cache = await openCache();
   if (!cache) return false;
@@ -38,7 +38,7 @@ export async function deleteOthers(files, base) {
 }
 
 /**
- * The contents of files, in the same order.
+ * Returns the contents of files, in the order of the files.
  *
  * @param {StoredFile[]} files
  * @param {string} base URL of the manifest
@@ -54,7 +54,7 @@ export async function loadFiles(files, base, onProgress) {
   };
   /** @type {Uint8Array[]} */
   const contents = [];
-  // One after the other, so that the memory for compressed and decompressed bytes is small.
+  // Load one file after the other, so that the compressed and decompressed bytes take little memory.
   for (const file of files) contents.push(await loadFile(file, new URL(file.path, base), cache, onBytes));
   return contents;
 }
@@ -73,7 +73,7 @@ async function loadFile(file, url, cache, onBytes) {
   const bytes = await readBytes(response.body, file.bytes, onBytes);
   await checkDigest(bytes, file);
   if (cache && !cached) {
-    // The cache is an optimization: without free space the file is downloaded again next time.
+    // Ignore errors: if the cache is full, the file is downloaded again next time.
     await cache.put(url, new Response(bytes)).catch(() => {});
   }
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -100,7 +100,7 @@ async function readBytes(stream, length, onBytes) {
 /** @param {Uint8Array<ArrayBuffer>} bytes @param {StoredFile} file */
 async function checkDigest(bytes, file) {
   const { subtle } = globalThis.crypto;
-  if (!subtle) return; // This is an insecure origin other than localhost.
+  if (!subtle) return; // The browser has no `crypto.subtle` on an insecure origin other than localhost.
   const digest = new Uint8Array(await subtle.digest("SHA-256", bytes));
   const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
   if (hex !== file.sha256) throw new Error(`${file.path} arrived damaged. Reload the page to try again.`);

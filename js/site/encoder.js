@@ -19,7 +19,7 @@ import { Tokenizer } from "./tokenizer.js";
 
 /** @typedef {import("./download.js").StoredFile} StoredFile */
 /** @typedef {import("./trace.js").Arrays} Arrays */
-/** The result of a forward pass, without methods, so that a worker can send it. @typedef {{text: string, tokens: import("./tokenizer.js").Token[], arrays: Arrays, milliseconds: number}} Encoded */
+/** The result of a forward pass, without methods, so that a worker can send it. @typedef {{tokens: import("./tokenizer.js").Token[], arrays: Arrays, milliseconds: number}} Encoded */
 
 /** All files of a manifest. @param {Manifest} manifest */
 export function listFiles({ files: { weights, ...others } }) {
@@ -51,7 +51,7 @@ export class Encoder {
       base,
       onProgress,
     );
-    // Several threads need a header that a plain static host does not send.
+    // Use a single thread, because several threads require a header that a static host does not send.
     ort.env.wasm.numThreads = 1;
     ort.env.wasm.wasmBinary = runtime.buffer;
     const session = await ort.InferenceSession.create(graph, {
@@ -67,15 +67,17 @@ export class Encoder {
   }
 
   /**
-   * The tokens of a text, and the arrays of a forward pass.
+   * Returns the tokens of a text or of a pair of texts, and the arrays of a forward pass.
    *
    * @param {string} text
+   * @param {string | null} pair
    * @returns {Promise<Encoded>}
    * @throws {RangeError} if the text has no tokens, or too many
    */
-  async encode(text) {
-    const tokens = this.tokenizer.encode(text);
-    if (tokens.length === 2) throw new RangeError("This text has no tokens. Write at least one word.");
+  async encode(text, pair = null) {
+    const tokens = this.tokenizer.encode(text, pair);
+    if (tokens.every(({ special }) => special))
+      throw new RangeError("This text has no tokens. Write at least one word.");
     if (tokens.length > this.maxTokens) {
       throw new RangeError(
         `${tokens.length} tokens, but this page reads at most ${this.maxTokens}. Shorten the text, or open it in the installed app.`,
@@ -83,20 +85,21 @@ export class Encoder {
     }
     const start = performance.now();
     const ids = BigInt64Array.from(tokens, ({ id }) => BigInt(id));
+    const segments = BigInt64Array.from(tokens, ({ segment }) => BigInt(segment));
     const outputs = await this.session.run({
       ids: new ort.Tensor("int64", ids, [ids.length]),
-      segments: new ort.Tensor("int64", new BigInt64Array(ids.length), [ids.length]),
+      segments: new ort.Tensor("int64", segments, [ids.length]),
     });
     const names = /** @type {const} */ (["hidden", "queries", "keys", "values"]);
     const arrays = /** @type {Arrays} */ (
       Object.fromEntries(names.map((name) => [name, outputs[name].data]))
     );
-    return { text, tokens, arrays, milliseconds: performance.now() - start };
+    return { tokens, arrays, milliseconds: performance.now() - start };
   }
 }
 
 /**
- * The weights in float16, from two planes that compress better: all low bytes, then all high bytes.
+ * Joins the float16 weights from two planes, all low bytes and all high bytes, which compress better.
  *
  * @param {Uint8Array[]} parts
  * @param {number} length

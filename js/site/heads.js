@@ -6,7 +6,7 @@
 const LABEL_SHARE = 0.5;
 /** Minimum relative entropy of a head labeled "broad". */
 const BROAD_ENTROPY = 0.85;
-/** Number of queries, from the beginning of the text, by which the initial head is selected. */
+/** Number of queries, from the beginning of the text, on which the selection of the initial head is based. */
 const MAX_QUERIES = 64;
 
 /** For each share, in order of precedence, the label of a head, and the keys that receive the attention. */
@@ -27,7 +27,7 @@ const SHARES = {
 /** A measure of each head, [layer][head]. @typedef {Record<Measure, number[][]>} Measures */
 
 const NAMES = /** @type {Share[]} */ (Object.keys(SHARES));
-/** Shares by which a head can stand out. */
+/** Names of the shares for which a head can stand out. */
 const SPECIALIZED = /** @type {Share[]} */ (NAMES.filter((name) => name !== "first" && name !== "separator"));
 
 /** Names of the measures, in the order in which the model view lists them. @type {Record<Measure, string>} */
@@ -48,7 +48,7 @@ export const MEASURE_NAMES = {
 };
 
 /**
- * The measures of every head, averaged over the first `queries` tokens.
+ * Returns the measures of every head, averaged over the first `queries` tokens.
  *
  * @param {Trace} trace
  * @returns {Measures}
@@ -69,16 +69,17 @@ export function measureHeads(trace, queries = trace.tokens.length) {
 
 /** @param {import("./tokenizer.js").Token[]} tokens */
 function createGroups(tokens) {
-  // A special token is a word of its own.
+  // Count each special token as a separate word.
   return {
-    words: tokens.map(({ word }, i) => (word === null ? `special ${i}` : String(word))),
+    words: tokens.map(({ word, segment }, i) => (word === null ? `special ${i}` : `${segment} ${word}`)),
+    segments: tokens.map(({ segment }) => segment),
     texts: tokens.map(({ text }) => text),
     separators: tokens.map(({ special }, i) => special && i > 0),
     signs: tokens.map(({ text, special }) => !special && isPunctuation(text)),
   };
 }
 
-/** Whether a token is punctuation: ASCII symbols and the Unicode category P. @param {string} token */
+/** Returns whether a token is punctuation: ASCII symbols and the Unicode category P. @param {string} token */
 function isPunctuation(token) {
   return /^(?:[!-/:-@[-`{-~]|\p{P})+$/u.test(token.replace(/^##/, "").replace(/^[▁Ġ ]+|[▁Ġ ]+$/g, ""));
 }
@@ -106,7 +107,7 @@ function measureLayer(trace, layer, count, groups) {
  * @param {Groups} groups
  * @returns {Record<Measure, number>}
  */
-function measureMap(map, mean, count, length, { words, texts, separators, signs }) {
+function measureMap(map, mean, count, length, { words, segments, texts, separators, signs }) {
   const names = /** @type {Measure[]} */ (Object.keys(MEASURE_NAMES));
   const sums = /** @type {Record<Measure, number>} */ (Object.fromEntries(names.map((name) => [name, 0])));
   for (let query = 0; query < count; query++) {
@@ -119,6 +120,7 @@ function measureMap(map, mean, count, length, { words, texts, separators, signs 
         if (words[key] === words[query]) sums.same_word += weight;
         if (texts[key] === texts[query]) sums.same_token += weight;
       }
+      if (segments[key] !== segments[query]) sums.other_segment += weight;
       if (key === 0) sums.first += weight;
       if (separators[key]) sums.separator += weight;
       if (signs[key]) sums.punctuation += weight;
@@ -132,7 +134,7 @@ function measureMap(map, mean, count, length, { words, texts, separators, signs 
   return sums;
 }
 
-/** The label of each head, [layer][head]; "" for none. @param {Measures} measures */
+/** Returns the label of each head, [layer][head]; "" for a head without a label. @param {Measures} measures */
 export function labelHeads(measures) {
   return measures.self.map((row, layer) => row.map((_, head) => labelHead(measures, layer, head)));
 }
@@ -152,8 +154,8 @@ function findLargestShare(measures, layer, head) {
 }
 
 /**
- * The head that stands out most on a text, or null: the one whose largest share exceeds the mean of this share over all
- * heads by most.
+ * Returns the head that stands out most on a text, or null. Its largest share exceeds the mean of this share over all
+ * heads by more than that of any other head.
  *
  * @param {Trace} trace
  * @returns {{layer: number, head: number, text: string} | null} `layer` from 1

@@ -1,5 +1,5 @@
-// Payloads of the views from a forward pass in the browser, as `views/head_view.py`, `views/model_view.py` and
-// `views/matrix.py` write them.
+// Creates the payloads of the views from a forward pass in the browser.
+// The format is that of `views/head_view.py`, `views/model_view.py` and `views/matrix.py`.
 
 import { packPayload } from "../core/payload.js";
 import { createColorIndexer } from "../core/scale.js";
@@ -30,9 +30,9 @@ function shorten(text) {
   return `${characters.slice(0, MAX_CHARACTERS).join("")}… (${count} characters)`;
 }
 
-/** Title for saved files. @param {string} model @param {string} text */
-function createCaption(model, text) {
-  const quoted = `“${text}”`;
+/** Returns the title for saved files. @param {string} model @param {Trace} trace */
+function createCaption(model, { text, pair }) {
+  const quoted = pair === null ? `“${text}”` : `“${text}” + “${pair}”`;
   return `${model} · ${quoted.length <= 300 ? quoted : `${quoted.slice(0, 299)}…`}`;
 }
 
@@ -42,7 +42,7 @@ export function identify(trace) {
 }
 
 /**
- * The initial selection of a head view.
+ * Returns the initial selection of a head view.
  *
  * @param {Trace} trace
  * @param {number} layer from 1
@@ -74,7 +74,7 @@ export function createSelection(trace, layer = trace.layers, heads = [MEAN]) {
 }
 
 /**
- * The payload of a layer for the head view, with queries and keys.
+ * Returns the payload of a layer for the head view, with queries and keys.
  *
  * @param {Trace} trace
  * @param {number} layer from 1
@@ -86,7 +86,14 @@ export function createSelection(trace, layer = trace.layers, heads = [MEAN]) {
  */
 export function packHeads(trace, layer, { model, measures, selection, reason }) {
   const { tokens, words } = trace;
-  const tokenUnits = tokens.map(({ text, special }, first) => ({ text, first, count: 1, special }));
+  const isPair = trace.pair !== null;
+  const tokenUnits = tokens.map(({ text, segment, special }, first) => ({
+    text,
+    first,
+    count: 1,
+    segment,
+    special,
+  }));
   const [units, other] = selection.value.words ? [words, tokenUnits] : [tokenUnits, words];
   const description = {
     key: "playground-heads",
@@ -97,10 +104,10 @@ export function packHeads(trace, layer, { model, measures, selection, reason }) 
       several: true,
       rolled: false,
       specials: true,
-      pair: false,
+      pair: isPair,
       measures: [],
       words: words.length < tokens.length,
-      more: ["several", "layout", "fit", "lines"],
+      more: ["several", "layout", ...(isPair ? ["direction"] : []), "fit", "lines"],
       residuals: [],
       shares: true,
     },
@@ -121,7 +128,7 @@ export function packHeads(trace, layer, { model, measures, selection, reason }) 
     title: "Attention",
     valueName: "attention weight",
     total: "attention",
-    caption: createCaption(model, trace.text),
+    caption: createCaption(model, trace),
     fileName: `head-view-layer${layer}`,
   };
   const shape = [trace.heads, tokens.length, trace.size];
@@ -138,13 +145,13 @@ export function packHeads(trace, layer, { model, measures, selection, reason }) 
 function packUnits(units, prefix) {
   return {
     [`${prefix}firsts`]: Uint16Array.from(units, ({ first }) => first),
-    [`${prefix}segments`]: new Uint8Array(units.length),
+    [`${prefix}segments`]: Uint8Array.from(units, ({ segment }) => segment),
     [`${prefix}specials`]: Uint8Array.from(units, ({ special }) => Number(special)),
   };
 }
 
 /**
- * The payload of the model view.
+ * Returns the payload of the model view.
  *
  * @param {Trace} trace
  * @param {string} model
@@ -180,7 +187,7 @@ export function packThumbnails(trace, model, palette, measures = measureHeads(tr
     axes: "query ↓ · key →",
     measures: Object.values(MEASURE_NAMES),
     caption: "Attention of all heads",
-    source: createCaption(model, trace.text),
+    source: createCaption(model, trace),
     valueName: "attention weight",
     fileName: "model-view",
     scale: SHARES,
@@ -204,7 +211,7 @@ export function packThumbnails(trace, model, palette, measures = measureHeads(tr
 }
 
 /**
- * The largest weight of each block of queries and keys, [query block, key block].
+ * Returns the largest weight in each block of queries and keys, [query block, key block].
  *
  * @param {Float32Array} map
  * @param {number} count
@@ -224,7 +231,7 @@ function findLargest(map, count, block, side) {
 }
 
 /**
- * The payload of a heatmap of pairs of tokens.
+ * Returns the payload of a heatmap with a value for each token pair.
  *
  * @param {object} pairs
  * @param {[Trace, Trace]} pairs.traces
@@ -272,7 +279,7 @@ function packPairs({ traces, positions, values, scale, valueName, caption, fileN
 }
 
 /**
- * The payload of the cosines of pairs of tokens.
+ * Returns the payload of a heatmap with the cosines of token pairs.
  *
  * @param {[Trace, Trace]} traces
  * @param {ReturnType<typeof import("./similarity.js").compareTokens>} compared
@@ -294,7 +301,7 @@ export function packCosines(traces, { rows, columns, cosines }, layer, palette) 
 }
 
 /**
- * The payload of the contributions of pairs of tokens to the cosine of two sentences.
+ * Returns the payload of a heatmap with the contributions of token pairs to the cosine of two sentences.
  *
  * @param {[Trace, Trace]} traces
  * @param {Float64Array} contributions [token of a, token of b]
@@ -314,7 +321,7 @@ export function packContributions(traces, contributions, palette) {
   return packPairs(pairs, palette);
 }
 
-/** A diverging scale whose end is the largest absolute value, rounded up to two digits. @param {Float32Array} values @returns {Scale} */
+/** Returns a diverging scale that ends at the largest absolute value. @param {Float32Array} values @returns {Scale} */
 function aroundZero(values) {
   const largest = values.reduce((end, value) => Math.max(end, Math.abs(value)), 0) || 1;
   const digit = 10 ** (Math.floor(Math.log10(largest)) - 1);

@@ -6,6 +6,7 @@ import mountHeadView from "../head_view/head_view.js";
 import mountMatrix from "../matrix/matrix.js";
 import mountModelView from "../model_view/model_view.js";
 import mountStrip from "../strip/strip.js";
+import { HeadFinder } from "./find_heads.js";
 import { findFirstHead, measureHeads } from "./heads.js";
 import { createHistogram } from "./histogram.js";
 import {
@@ -19,19 +20,22 @@ import {
 import { compareSentences, compareTokens, getPercentile } from "./similarity.js";
 import { Trace } from "./trace.js";
 
-/** @typedef {"heads" | "model" | "tokens" | "similarity" | "sentences"} ViewName */
-/** @typedef {"a" | "b"} Side */
+/** @typedef {"heads" | "model" | "find" | "tokens" | "similarity" | "sentences"} ViewName */
+/** The input that a view shows: one of the texts, or both as segments of one input. @typedef {"a" | "b" | "joined"} Side */
 /** @typedef {import("../core/selection.js").VersionedSelection} VersionedSelection */
 /** @typedef {import("./worker.js").Reply} Reply */
 
 const APP = "http://127.0.0.1:8501";
 const TYPING_PAUSE = 250; // milliseconds between the last key and a forward pass
-const VIEWS = /** @type {const} */ (["heads", "model", "tokens", "similarity", "sentences"]);
+const VIEWS = /** @type {const} */ (["heads", "model", "find", "tokens", "similarity", "sentences"]);
+
+const SIDES = /** @type {const} */ (["a", "b", "joined"]);
 
 /** The page of the installed app that shows a view. @type {Record<ViewName, string>} */
 const APP_PAGES = {
   heads: "attention",
   model: "attention",
+  find: "heads",
   tokens: "tokens",
   similarity: "similarity",
   sentences: "answer",
@@ -61,18 +65,20 @@ let isLoaded = false;
 /** @type {Float32Array} */
 let calibration = new Float32Array();
 /** @type {Record<Side, Trace | null>} */
-let traces = { a: null, b: null };
+let traces = { a: null, b: null, joined: null };
 /** @type {ViewName} */
 let view = "heads";
 /** @type {Side} */
 let side = "a";
 /** @type {number | null} */
 let layer = null; // layer of the token similarity; null is the last layer
+/** Tokens of the words in the address between which heads are searched. @type {number[]} */
+let initialWords = [];
 let requestCount = 0;
 let typingTimer = 0;
 /** @type {Map<number, (reply: import("./worker.js").EncodedReply | import("./worker.js").ErrorReply) => void>} */
 const waiting = new Map();
-/** Traces of the latest texts, which are not computed again. @type {Map<string, Trace>} */
+/** Cached traces of the latest texts. @type {Map<string, Trace>} */
 const cache = new Map();
 /** @type {VersionedSelection | null} */
 let selection = null;
@@ -87,7 +93,7 @@ function readPalette() {
   return { sequential: decode(encoded.sequential), diverging: decode(encoded.diverging) };
 }
 
-// Loading
+// Loading of the model
 
 worker.onmessage = ({ data }) => {
   const reply = /** @type {Reply} */ (data);
@@ -155,24 +161,25 @@ function setStatus(text, isError = false) {
   status.classList.toggle("error", isError);
 }
 
-// Running
+// Running the model
 
-/** @param {string} text @returns {Promise<Trace>} */
-async function encode(text) {
-  const known = cache.get(text);
+/** @param {string} text @param {string | null} pair @returns {Promise<Trace>} */
+async function encode(text, pair = null) {
+  const key = JSON.stringify([text, pair]);
+  const known = cache.get(key);
   if (known) return known;
   const id = ++requestCount;
   const reply = await new Promise((resolve) => {
     waiting.set(id, resolve);
-    worker.postMessage({ kind: "encode", id, text });
+    worker.postMessage({ kind: "encode", id, text, pair });
   });
   if (reply.kind === "error") throw new RangeError(reply.message);
   if (!manifest) throw new Error("The model is not open.");
   const { tokens, arrays, milliseconds } = reply.encoded;
-  const trace = new Trace(text, tokens, arrays, manifest.shape);
+  const trace = new Trace(text, tokens, arrays, manifest.shape, pair);
   find("status").dataset.milliseconds = String(milliseconds);
   if (cache.size > 20) cache.clear();
-  cache.set(text, trace);
+  cache.set(key, trace);
   return trace;
 }
 
@@ -186,11 +193,14 @@ async function run() {
   try {
     const a = await encode(texts.a);
     const b = texts.b.trim() ? await encode(texts.b) : null;
-    if (current !== runCount) return;
-    traces = { a, b };
     if (!b) side = "a";
+    const joined = b && side === "joined" ? await encode(texts.a, texts.b) : null;
+    if (current !== runCount) return;
+    traces = { a, b, joined };
     show();
-    const counts = [a, b].flatMap((trace) => (trace ? [`${trace.tokens.length} tokens`] : []));
+    const counts = (joined ? [joined] : [a, b]).flatMap((trace) =>
+      trace ? [`${trace.tokens.length} tokens`] : [],
+    );
     setStatus(`${counts.join(" + ")} in ${Math.round(performance.now() - start)} ms, in this browser`);
     find("results").hidden = false;
     find("results").dataset.texts = JSON.stringify(texts);
@@ -200,14 +210,14 @@ async function run() {
   }
 }
 
-// Showing
+// Displaying the results
 
 const shown = /** @type {HTMLElement} */ (find("view"));
 /** @type {Map<string, {host: HTMLElement, root: ShadowRoot}>} */
 const roots = new Map();
 
 /**
- * The root of a component; it is created once, so that the component keeps its state.
+ * Returns the root of a component; it is created once, so that the component keeps its state.
  *
  * @param {string} id
  * @param {string} component
@@ -220,6 +230,11 @@ function getRoot(id, component, name) {
     roots.set(id, root);
   }
   return root;
+}
+
+/** Returns whether the view compares the two texts. */
+function isComparison() {
+  return view === "similarity" || view === "sentences";
 }
 
 /** @returns {Trace | null} */
@@ -235,21 +250,20 @@ function show() {
     tab.setAttribute("aria-selected", String(name === view));
     tab.tabIndex = name === view ? 0 : -1;
   }
-  const isPair = view === "similarity" || view === "sentences";
   find("panel").setAttribute("aria-labelledby", `tab-${view}`);
-  find("sides").hidden = isPair || !traces.b;
-  for (const name of /** @type {const} */ (["a", "b"])) {
+  find("sides").hidden = isComparison() || !traces.b;
+  for (const name of SIDES) {
     find(`side-${name}`).setAttribute("aria-pressed", String(name === side));
   }
   find("layers").hidden = view !== "similarity" || !traces.b;
   find("summary").replaceChildren();
   find("reference").replaceChildren();
-  find("needs-pair").hidden = !isPair || Boolean(traces.b);
+  find("needs-pair").hidden = !isComparison() || Boolean(traces.b);
   for (const caveat of document.querySelectorAll("[data-caveat]")) {
     const { dataset } = /** @type {HTMLElement} */ (caveat);
-    caveat.toggleAttribute("hidden", dataset.caveat !== view || (isPair && !traces.b));
+    caveat.toggleAttribute("hidden", dataset.caveat !== view || (isComparison() && !traces.b));
   }
-  shown.hidden = isPair && !traces.b;
+  shown.hidden = isComparison() && !traces.b;
   SHOW[view](trace);
   updateLinks();
 }
@@ -258,6 +272,7 @@ function show() {
 const SHOW = {
   heads: showHeads,
   model: showModel,
+  find: showFind,
   tokens: showTokens,
   similarity: showSimilarity,
   sentences: showSentences,
@@ -315,16 +330,44 @@ function showModel(trace) {
   });
 }
 
-/** Opens a head of the model view in the head view. @param {Trace} trace @param {import("../model_view/model.js").HeadIndex} opened */
-function openHead(trace, opened) {
+/**
+ * Opens a head in the head view.
+ *
+ * @param {Trace} trace
+ * @param {import("../model_view/model.js").HeadIndex} opened
+ * @param {Partial<import("../core/selection.js").Selection>} change
+ */
+function openHead(trace, opened, change = {}) {
   const revision = (selection?.revision ?? 0) + 1;
   const options = selection?.of === identify(trace) ? selection.value : createSelection(trace).value;
   selection = {
     revision,
     of: identify(trace),
-    value: { ...options, layer: opened.layer + 1, heads: [opened.head] },
+    value: { ...options, layer: opened.layer + 1, heads: [opened.head], ...change },
   };
   select("heads");
+}
+
+const finder = new HeadFinder(
+  (score) => {
+    // A word is pinned by its index among the words, so the view merges tokens into words.
+    const words = finder.trace ? finder.trace.words.length < finder.trace.tokens.length : false;
+    if (finder.trace) openHead(finder.trace, score, { words, pins: { side: "query", units: [score.query] } });
+  },
+  () => {
+    writeAddress();
+    updateLinks();
+  },
+);
+
+/** @param {Trace} trace */
+function showFind(trace) {
+  finder.show(trace, measureHeads(trace), initialWords);
+  initialWords = [];
+  if (shown.firstChild !== finder.host) shown.replaceChildren(finder.host);
+  summarize(
+    "Click two words to see which heads attend from one to the other, in both directions. Click a head to open it.",
+  );
 }
 
 /** @param {Trace} trace */
@@ -335,11 +378,11 @@ function showTokens(trace) {
       key: "playground-tokens",
       of: identify(trace),
       digest: identify(trace),
-      pieces: trace.tokens.map(({ text, id, word, special }, position) => ({
+      pieces: trace.tokens.map(({ text, id, word, segment, special }, position) => ({
         text,
         position,
-        kind: special ? "special" : side === "a" ? "A" : "B",
-        joined: position > 0 && word !== null && word === trace.tokens[position - 1].word,
+        kind: special ? "special" : side === "b" || segment ? "B" : "A",
+        joined: word !== null && word === trace.tokens[position - 1].word,
         detail: `position ${position}, id ${id}`,
         mark: "",
         number: "",
@@ -355,7 +398,7 @@ function showTokens(trace) {
   const count = trace.words.filter(({ special }) => !special).length;
   const pieces = trace.tokens.filter(({ special }) => !special).length;
   summarize(
-    `${pieces} tokens for ${count} words and signs, and 2 special tokens. Point at a token for its id.`,
+    `${pieces} tokens for ${count} words and signs, and ${trace.tokens.length - pieces} special tokens. Point at a token for its id.`,
   );
 }
 
@@ -412,13 +455,15 @@ function summarize(text) {
   find("summary").textContent = text;
 }
 
-// Links
+// Links to the current view
 
-/** The part of the address after #, which a browser never sends. */
+/** Writes the texts to the fragment of the URL, which a browser never sends to a server. */
 function writeAddress() {
   const parameters = new URLSearchParams({ a: inputs.a.value });
   if (inputs.b.value.trim()) parameters.set("b", inputs.b.value);
   if (view !== "heads") parameters.set("view", view);
+  if (side !== "a") parameters.set("of", side);
+  if (view === "find" && finder.trace) parameters.set("words", finder.positions.join("-"));
   history.replaceState(null, "", `#${parameters}`);
 }
 
@@ -426,7 +471,12 @@ function updateLinks() {
   const parameters = new URLSearchParams({ a: inputs.a.value });
   if (inputs.b.value.trim()) parameters.set("b", inputs.b.value);
   if (view === "model") parameters.set("show", "model");
-  if (side === "b" && ["heads", "model"].includes(view)) parameters.set("of", "b");
+  if (view === "find" && finder.trace) {
+    parameters.set("heads_part", "find");
+    parameters.set("find_pairs", finder.positions.join("-"));
+  }
+  if (side === "b" && ["heads", "model", "find"].includes(view)) parameters.set("of", "b");
+  if (side === "joined" && !isComparison()) parameters.set("relation", "pair");
   if (view === "similarity" && layer !== null) parameters.set("vector_layer", String(layer));
   if (view === "heads" && selection) {
     const { layer: number, heads } = selection.value;
@@ -444,9 +494,11 @@ function readAddress() {
   const [a, b, name] = ["a", "b", "view"].map((key) => parameters.get(key));
   if (a !== null) [inputs.a.value, inputs.b.value] = [a, b ?? ""];
   view = VIEWS.find((known) => known === name) ?? view;
+  side = SIDES.find((known) => known === parameters.get("of")) ?? "a";
+  initialWords = (parameters.get("words") ?? "").split("-").map(Number);
 }
 
-// Events
+// Event listeners
 
 /** @param {ViewName} name */
 function select(name) {
@@ -478,10 +530,10 @@ find("tabs").addEventListener("keydown", (event) => {
   select(next);
   find(`tab-${next}`).focus();
 });
-for (const name of /** @type {const} */ (["a", "b"])) {
+for (const name of SIDES) {
   find(`side-${name}`).addEventListener("click", () => {
     side = name;
-    show();
+    run();
   });
 }
 layerInput.addEventListener("input", () => {

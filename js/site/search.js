@@ -23,7 +23,7 @@ async function createIndex() {
   return search;
 }
 
-/** The words around the first match. @param {string} text @param {string[]} terms */
+/** Returns the words around the first match. @param {string} text @param {string[]} terms */
 function excerpt(text, terms) {
   const lower = text.toLowerCase();
   const places = terms.map((term) => lower.indexOf(term)).filter((place) => place >= 0);

@@ -3,7 +3,7 @@
 /** @typedef {import("./trace.js").Trace} Trace */
 
 /**
- * The cosine of each pair of tokens of two texts after a layer, without special tokens.
+ * Returns the cosine of each token pair from two texts after a layer, without special tokens.
  *
  * @param {Trace} a
  * @param {Trace} b
@@ -36,7 +36,7 @@ function dot(a, b) {
   return sum;
 }
 
-/** The mean of the token vectors of the last layer, including [CLS] and [SEP]. @param {Trace} trace */
+/** Returns the mean of the token vectors of the last layer, including [CLS] and [SEP]. @param {Trace} trace */
 export function poolTokens(trace) {
   const mean = new Float64Array(trace.hiddenSize);
   const count = trace.tokens.length;
@@ -49,7 +49,8 @@ export function poolTokens(trace) {
 }
 
 /**
- * The cosine of two sentence vectors, and the contribution of each pair of tokens; the contributions add up to it.
+ * Returns the cosine of two sentence vectors, and the contribution of each pair of tokens, which add up to the
+ * cosine.
  *
  * A sentence vector is a mean of token vectors, so the cosine is Σ_ij a_i · b_j / (m n |A| |B|).
  *
@@ -71,7 +72,7 @@ export function compareSentences(a, b) {
 }
 
 /**
- * The percentage of scores that are lower, 0 to 100.
+ * Returns the percentage of scores that are lower than a score, 0 to 100.
  *
  * @param {number} score
  * @param {Float32Array} sorted

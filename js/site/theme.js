@@ -13,7 +13,7 @@ const stored = (() => {
   try {
     return localStorage.getItem(KEY);
   } catch {
-    return null; // Storage is disabled.
+    return null; // Ignore the error if storage is disabled.
   }
 })();
 if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;
@@ -26,7 +26,7 @@ document.addEventListener("DOMContentLoaded", () => {
     try {
       localStorage.setItem(KEY, next);
     } catch {
-      // The choice lasts until the page is closed.
+      // Without storage, the choice lasts until the page is closed.
     }
     document.dispatchEvent(new Event("themechange"));
   });

@@ -5,11 +5,11 @@
  *
  * @typedef {object} TokenizerData
  * @property {string[]} vocabulary the tokens, by id
- * @property {string[]} added tokens that are recognized in the text before it is normalized
+ * @property {string[]} added tokens that are matched in the text before normalization
  * @property {string} unknown
  * @property {string} prefix of the tokens that continue a word
  * @property {number} maxCharacters of a word; longer words are unknown
- * @property {[string, string]} template the special tokens before and after a text
+ * @property {[string, string]} template the special tokens before the first and after each text
  * @property {Record<"removed" | "spaces" | "ideographs" | "marks" | "punctuation", [number, number][]>} ranges
  * @property {Record<string, string>} lower lower-case forms that may differ between versions of Unicode
  */
@@ -20,7 +20,8 @@
  * @typedef {object} Token
  * @property {string} text
  * @property {number} id
- * @property {number | null} word index of the word, from 0; null for a special token that the tokenizer added
+ * @property {number | null} word index of the word in its text, from 0; null for a special token that the tokenizer added
+ * @property {number} segment 0 for the first text, 1 for the second text of a pair
  * @property {number} start
  * @property {number} end
  * @property {boolean} special
@@ -44,8 +45,25 @@ export class Tokenizer {
     this.added = new RegExp(`(${names.join("|")})`);
   }
 
-  /** The tokens of a text, with the special tokens before and after it. @param {string} text @returns {Token[]} */
-  encode(text) {
+  /**
+   * Returns the tokens of a text or of a pair of texts, with the special tokens before and after each.
+   *
+   * @param {string} text
+   * @param {string | null} pair
+   * @returns {Token[]}
+   */
+  encode(text, pair = null) {
+    const [first, last] = this.data.template.map((name) => ({
+      ...this.createToken(name, null, 0, 0),
+      special: true,
+    }));
+    const tokens = [first, ...this.splitText(text), last];
+    if (pair === null) return tokens;
+    return [...tokens, ...[...this.splitText(pair), last].map((token) => ({ ...token, segment: 1 }))];
+  }
+
+  /** Returns the tokens of a text without special tokens before and after it. @param {string} text */
+  splitText(text) {
     /** @type {Token[]} */
     const tokens = [];
     let word = 0;
@@ -60,16 +78,12 @@ export class Tokenizer {
       }
       start += part.length;
     }
-    const [first, last] = this.data.template.map((name) => ({
-      ...this.createToken(name, null, 0, 0),
-      special: true,
-    }));
-    return [first, ...tokens, last];
+    return tokens;
   }
 
   /** @param {string} text @param {number | null} word @param {number} start @param {number} end @returns {Token} */
   createToken(text, word, start, end) {
-    return { text, id: this.ids.get(text) ?? 0, word, start, end, special: false };
+    return { text, id: this.ids.get(text) ?? 0, word, start, end, segment: 0, special: false };
   }
 
   /**
@@ -125,7 +139,7 @@ export class Tokenizer {
   }
 
   /**
-   * The longest tokens that spell a word, from left to right, or the unknown token.
+   * Splits a word into the longest matching tokens, from left to right; returns the unknown token if none match.
    *
    * @param {Letter[]} letters
    * @param {number} word
@@ -163,7 +177,7 @@ function lastOf(items) {
 }
 
 /**
- * A function that tests whether a character is in sorted ranges, by binary search.
+ * Returns a function that tests whether a character is in sorted ranges, by binary search.
  *
  * @param {[number, number][]} ranges
  */

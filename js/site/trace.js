@@ -2,7 +2,7 @@
 
 /** @typedef {import("./tokenizer.js").Token} Token */
 
-/** A word or a special token, and its tokens. @typedef {{text: string, first: number, count: number, special: boolean}} Unit */
+/** A word or a special token, and its tokens. @typedef {{text: string, first: number, count: number, segment: number, special: boolean}} Unit */
 
 /**
  * The arrays of a forward pass, as the model's outputs.
@@ -22,9 +22,11 @@ export class Trace {
    * @param {Token[]} tokens
    * @param {Arrays} arrays
    * @param {Shape} shape
+   * @param {string | null} pair the second text of a pair
    */
-  constructor(text, tokens, arrays, { layers, heads, size }) {
+  constructor(text, tokens, arrays, { layers, heads, size }, pair = null) {
     this.text = text;
+    this.pair = pair;
     this.tokens = tokens;
     this.arrays = arrays;
     this.layers = layers;
@@ -42,24 +44,24 @@ export class Trace {
     return this.size ** -0.5;
   }
 
-  /** The queries or keys of a layer, [head, token, size]. @param {"queries" | "keys" | "values"} name @param {number} layer */
+  /** Returns queries or keys of a layer, [head, token, size]. @param {"queries" | "keys" | "values"} name @param {number} layer */
   part(name, layer) {
     const length = this.heads * this.tokens.length * this.size;
     return this.arrays[name].subarray(layer * length, (layer + 1) * length);
   }
 
-  /** The hidden states after a layer, [token, hidden]; 0 is the output of the embeddings. @param {number} layer */
+  /** Returns the hidden states after a layer, [token, hidden]; 0: embeddings. @param {number} layer */
   vectors(layer) {
     const length = this.tokens.length * this.hiddenSize;
     return this.arrays.hidden.subarray(layer * length, (layer + 1) * length);
   }
 
-  /** The hidden state of a token. @param {number} layer @param {number} token */
+  /** Returns the hidden state of a token. @param {number} layer @param {number} token */
   vector(layer, token) {
     return this.vectors(layer).subarray(token * this.hiddenSize, (token + 1) * this.hiddenSize);
   }
 
-  /** The attention weights of a head, [query, key]. @param {number} layer @param {number} head */
+  /** Returns the attention weights of a head, [query, key]. @param {number} layer @param {number} head */
   attention(layer, head) {
     const index = layer * this.heads + head;
     let map = this.maps.get(index);
@@ -101,16 +103,18 @@ export class Trace {
   get words() {
     /** @type {Unit[]} */
     const units = [];
-    this.tokens.forEach(({ text, word, start, end, special }, i) => {
+    this.tokens.forEach(({ text, word, start, end, segment, special }, i) => {
+      const source = (segment ? this.pair : this.text) ?? "";
       const last = units[units.length - 1];
       if (last && word !== null && word === this.tokens[i - 1].word) {
         last.count++;
-        last.text = this.text.slice(this.tokens[last.first].start, end).trim() || last.text;
+        last.text = source.slice(this.tokens[last.first].start, end).trim() || last.text;
       } else {
         units.push({
-          text: special ? text : this.text.slice(start, end).trim() || text,
+          text: special ? text : source.slice(start, end).trim() || text,
           first: i,
           count: 1,
+          segment,
           special,
         });
       }

@@ -7,7 +7,7 @@ import { Encoder, listFiles } from "./encoder.js";
 /** @typedef {import("./encoder.js").Manifest} Manifest */
 
 /**
- * @typedef {{kind: "check"} | {kind: "load"} | {kind: "encode", id: number, text: string}} Request
+ * @typedef {{kind: "check"} | {kind: "load"} | {kind: "encode", id: number, text: string, pair?: string | null}} Request
  * @typedef {{kind: "manifest", manifest: Manifest, bytes: number, isCached: boolean}} ManifestReply
  * @typedef {{kind: "progress", loaded: number, total: number}} ProgressReply
  * @typedef {{kind: "loaded", calibration: Float32Array}} LoadedReply
@@ -51,7 +51,7 @@ async function answer(request) {
     await deleteOthers(files, base);
     return;
   }
-  const encoded = await loaded.encode(request.text);
+  const encoded = await loaded.encode(request.text, request.pair);
   send(
     { kind: "encoded", id: request.id, encoded },
     Object.values(encoded.arrays).map((array) => array.buffer),
@@ -63,7 +63,7 @@ self.onmessage = async ({ data }) => {
   try {
     await answer(request);
   } catch (error) {
-    if (request.kind !== "encode") [manifest, encoder] = [null, null]; // so that the page can load them again
+    if (request.kind !== "encode") [manifest, encoder] = [null, null]; // lets the page load both again
     const message = error instanceof Error ? error.message : String(error);
     send({ kind: "error", id: request.kind === "encode" ? request.id : null, message });
   }

@@ -78,7 +78,7 @@ export class Toolbar {
     this.updateLayer(selection.layer, offer.layers, state.layerNumbers?.[selection.layer - 1]);
     this.updateHeads(selection.heads, offer);
     setPressed(parts.words, selection.words);
-    // If the current measure is not available, the first one is selected.
+    // Select the first measure if the current measure is not available.
     const measure = offer.measures.find(([name]) => name === selection.measure) ?? offer.measures[0];
     parts.measure.value = measure?.[0] ?? "";
     parts.measure.title = measure?.[2] ?? "";
@@ -149,7 +149,7 @@ export class Toolbar {
     parts.threshold.setAttribute("aria-valuetext", parts.thresholdText.textContent);
   }
 
-  /** In a narrow toolbar everything except layer and heads moves behind "More". */
+  /** In a narrow toolbar, moves all controls except layer and heads behind "More". */
   foldControls() {
     const { parts, state } = this;
     const isNarrow = parts.root.clientWidth < WIDE;
@@ -164,7 +164,7 @@ export class Toolbar {
     parts.more.hidden = !hasFolded && !state?.offer.more.length;
   }
 
-  // Controls
+  // Listeners of the controls
 
   listen() {
     const { parts } = this;
@@ -278,7 +278,7 @@ export class Toolbar {
 }
 
 /**
- * The value of the button that triggered an event.
+ * Returns the value of the button that triggered an event.
  *
  * @param {Event} event
  * @returns {string | undefined}

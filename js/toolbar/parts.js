@@ -110,7 +110,7 @@ export function pressChips(chips, isSelected) {
 }
 
 /**
- * A chip for each head, in its color, and one for the mean.
+ * Creates a chip for each head, in the color of the head, and a chip for the mean.
  *
  * @param {import("./bar.js").ToolbarOptions} offer
  * @param {string[]} labels of the layer's heads

@@ -47,7 +47,7 @@ def raw() -> Raw:
 
 @contextmanager
 def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: bool) -> Iterator[None]:
-    """Reference implementation: replace the outputs of some heads in the input of the output projection."""
+    """Replace some heads' outputs in the input of the output projection, as a reference implementation."""
 
     def silence(_: object, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = args[0].clone()
@@ -302,7 +302,7 @@ def test_inconsistent_shapes_raise_shape_error(minilm: Checkpoint) -> None:
         with pytest.raises(ShapeError):
             replace(result, **wrong)  # type: ignore[arg-type]
     each = np.zeros((6, 12))
-    with pytest.raises(ShapeError, match=r"both must be \[layer, head\]"):
+    with pytest.raises(ShapeError, match=r"must have shape \[layer, head\]"):
         HeadAblationSweepResult(HeadAblationSweep(), result.inputs, each, each[1:])
     assert isinstance(result, HeadAblationResult)
 

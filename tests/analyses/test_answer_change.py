@@ -147,7 +147,7 @@ def test_similarity_needs_a_pair(minilm: Checkpoint, tmp_path: Path) -> None:
     result = AnswerChange().of(a, b)
     alone = [item.traces(["we left", "they stayed"]) for item in (minilm, other)]
     assert result.kind == "cosine"
-    # Both models have the same weights but different pooling.
+    # The two models have the same weights but different pooling.
     expected = [SentenceSimilarity().of(*traces).score for traces in alone]
     np.testing.assert_allclose([result.a[0], result.b[0]], expected, atol=1e-6)
     assert abs(result.difference[0]) > 0.01

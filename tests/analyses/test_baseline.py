@@ -36,7 +36,7 @@ LINES = (
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """Sentences that share words, repeat words, and contain a word with many subword tokens."""
+    """Return sentences that share words, repeat words, and contain a word with many subword tokens."""
     monkeypatch.setattr(module, "baseline_sentences", lambda: LINES)
     return LINES
 

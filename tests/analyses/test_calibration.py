@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
+import bert_probe
 from bert_probe import Sentences, SentenceSimilarity, SimilarityCalibration
 from bert_probe.analyses.retrieval import calibration
 from bert_probe.analyses.retrieval.calibration import (
@@ -19,6 +21,8 @@ from bert_probe.analyses.retrieval.calibration import (
 from bert_probe.errors import EmptyTextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui.figures import score_histogram, threshold_histograms
+from tests.helpers import sentence_models
+from tests.helpers.proteins import save_esm
 
 TEXTS = ("a boat on the river", "a ship on the river", "nobody can read", "the map", "a map", "the map")
 
@@ -78,7 +82,8 @@ def test_sample_of_neighbors_is_found_among_all_texts(
 def test_vectors_of_zeros_are_left_out() -> None:
     vectors = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
     np.testing.assert_allclose(random_pair_scores(vectors, "cosine"), [np.sqrt(0.5)])
-    np.testing.assert_allclose(calibration._neighbor_scores(vectors, "cosine"), [np.sqrt(0.5)] * 2)
+    neighbors = calibration.nearest_neighbors(vectors, "cosine")[1]
+    np.testing.assert_allclose(neighbors, [np.nan, np.sqrt(0.5), np.sqrt(0.5)])
     with pytest.raises(UnavailableError, match="no pair of texts"):
         random_pair_scores(vectors[:2], "cosine")
 
@@ -129,3 +134,65 @@ def test_histograms_of_nearly_equal_scores_are_drawn() -> None:
     positive = np.arange(200) % 2 == 0
     figure = threshold_histograms(values, positive, 1.0, (np.nan, np.nan), "cosine")
     assert sum(figure.data[0].y) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("prompt", "names"), [("query", ("query", "passage")), (None, ("query", "passage"))])
+def test_texts_with_different_prompts_are_compared_with_such_pairs(
+    prompt: str | None,
+    names: tuple[str, str],
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The default prompt of the checkpoint is query. All 30 ordered pairs of different texts are scored."""
+    monkeypatch.setattr(calibration, "reference_sentences", lambda: TEXTS)
+    folder = sentence_models.save("prompts", family_folder("bert"), tmp_path / "model")
+    checkpoint = bert_probe.load(folder)
+    result = SentenceSimilarity(prompt=prompt, pair_prompt="passage").of(*map(checkpoint.trace, TEXTS[:2]))
+    question = calibration.calibration_of(result, checkpoint)
+    assert (question.prompt, question.pair_prompt) == names
+    reference = sentence_models.reference(folder)
+    queries, passages = (reference.encode([*TEXTS], prompt_name=name).astype(float) for name in names)
+    scores = (queries / np.linalg.norm(queries, axis=1)[:, None]) @ (
+        passages / np.linalg.norm(passages, axis=1)[:, None]
+    ).T
+    is_pair = ~np.eye(len(TEXTS), dtype=bool)
+    reports: list[tuple[int, int]] = []
+    answer = question.of(checkpoint, TEXTS, progress=lambda *report: reports.append(report))
+    np.testing.assert_allclose(answer.random, np.sort(scores[is_pair]), atol=1e-6)
+    nearest = np.where(is_pair, scores, -np.inf).max(axis=1)
+    np.testing.assert_allclose(answer.nearest, np.sort(nearest), atol=1e-6)
+    assert reports[0] == (0, 10), "two encodings of five different texts"
+    assert (10, 10) in reports
+    assert reports[-1] == (12, 12), "the comparison of two times six texts"
+    facts = calibration.calibrate_result(result, checkpoint).metadata["calibration"]
+    assert (facts["random_pairs"], facts["prompts"]) == (30, ["where is: ", "boat: "])
+    assert facts["percentile"] == pytest.approx(100 * (scores[is_pair] < result.score).mean(), abs=4)
+    same = SentenceSimilarity(prompt="passage", pair_prompt="passage").of(*map(checkpoint.trace, TEXTS[:2]))
+    assert calibration.calibration_of(same, checkpoint).pair_prompt is None
+    assert question.of(checkpoint, TEXTS).metadata["pair_recipe"]["prefix"] == "boat: "
+
+
+def test_prompt_that_no_name_selects_is_explained(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The default prompt is named query, which selects a task if it is chosen by its name."""
+    folder = sentence_models.save("router with the encoder", family_folder("bert"), tmp_path / "model")
+    checkpoint = bert_probe.load(folder)
+    result = SentenceSimilarity(pair_prompt="document").of(*map(checkpoint.trace, TEXTS[:2]))
+    with pytest.raises(UnavailableError, match=r"One of the two texts .* Choose a prompt for each text"):
+        calibration.calibration_of(result, checkpoint)
+    assert calibration.calibrate_result(result, checkpoint) is result
+    by_name = SentenceSimilarity(prompt="query", pair_prompt="document").of(*map(checkpoint.trace, TEXTS[:2]))
+    assert calibration.calibration_of(by_name, checkpoint).pair_prompt == "document"
+
+
+def test_sequences_are_not_compared_with_english_sentences(tmp_path: Path) -> None:
+    checkpoint = bert_probe.load(save_esm(tmp_path))
+    sequences = ("MKTAYIAKQR", "MKTAYIAKQV")
+    result = Sentences("mean").of(checkpoint, sequences)
+    with pytest.raises(UnavailableError, match="The reference sentences are English"):
+        calibration.calibration_of(result, checkpoint)
+    assert calibration.calibrate_result(result, checkpoint) is result
+    own = SimilarityCalibration().of(checkpoint, [*sequences, "GGGGAAAA"])
+    assert len(own.random) == 3

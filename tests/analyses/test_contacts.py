@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def checkpoint(folder: Path) -> Checkpoint:
-    """The tiny ESM-2 in float64."""
+    """Return the tiny ESM-2 in float64."""
     return open_double(folder)
 
 
@@ -58,7 +58,7 @@ def test_prediction_equals_predict_contacts(folder: Path, checkpoint: Checkpoint
     assert result.question.method == "prediction"
     assert np.ptp(expected) > 0.1, "the case must distinguish heads"
     np.testing.assert_allclose(result.values, expected, rtol=0, atol=1e-10)
-    alone, *_ = checkpoint.traces([text, SEQUENCE * 2])  # in a padded batch
+    alone, *_ = checkpoint.traces([text, SEQUENCE * 2])  # the prediction is also equal in a padded batch
     np.testing.assert_allclose(Contacts().of(alone).values, expected, rtol=0, atol=1e-10)
 
 
@@ -88,8 +88,8 @@ def test_table_lists_the_best_pairs_that_are_far_apart(checkpoint: Checkpoint) -
 
 
 def test_average_product_correction_by_hand() -> None:
-    # For the last two tokens, S = A + Aᵀ is [[1, 0.4], [0.4, 0.2]]. Its rows sum to 1.4 and 0.6, all its
-    # values to 2.
+    # For the last two tokens, S = A + Aᵀ is [[1, 0.4], [0.4, 0.2]].
+    # The rows of S sum to 1.4 and 0.6, and all values of S sum to 2.
     head = [[0.2, 0.4, 0.4], [0.2, 0.5, 0.3], [0.8, 0.1, 0.1]]
     trace = bert_probe.from_attention(np.array([[head, np.eye(3)]]), ["[CLS]", "M", "K"])
     values = Contacts(layer=0, head=0).of(trace).values

@@ -165,7 +165,7 @@ def test_inconsistent_inputs_raise(
     item, other = minilm.trace("a boat"), family("bert").trace("a boat")
     with pytest.raises(SelectionError, match="not read by the same model"):
         WordInContext(["boat"]).of([item, other])
-    with pytest.raises(SelectionError, match="The baseline was computed with another model"):
+    with pytest.raises(SelectionError, match="The baseline was not computed with the model of the texts"):
         WordInContext(["boat"]).of([other, other], baseline)
     with pytest.raises(SelectionError, match="must be a list of two or more traces"):
         WordInContext(["boat"]).of(item)  # type: ignore[arg-type]

@@ -53,7 +53,8 @@ def _cross_encoder(folder: Path, dtype: str = "float32", **options: Any) -> Any:
 def _predict(folder: Path) -> np.ndarray:
     """Return the scores of sentence-transformers in float64.
 
-    It converts scores to float32 only for NumPy arrays, so the function requests a tensor.
+    sentence-transformers converts scores to float32 only for NumPy arrays, so this function requests a
+    tensor.
     """
     model = _cross_encoder(folder, "float64")
     scores: np.ndarray = model.predict(PAIRS, convert_to_tensor=True).numpy()
@@ -178,7 +179,7 @@ def test_only_the_candidates_have_a_score(
     assert calls[-1] == (3, 3)
     (note,) = result.notes
     assert note == (
-        f"The cross-encoder has scored only the 3 best documents of bm25; {len(DOCUMENTS) - 3} documents "
+        f"The cross-encoder has scored only the top 3 documents of bm25; {len(DOCUMENTS) - 3} documents "
         "have no score."
     )
     if scorers[0] == "cross-encoder":
@@ -200,7 +201,7 @@ def test_other_models_are_not_cross_encoders(minilm: Any, classifier: Callable[[
     folder = classifier(1)
     settings = {"prompts": {"query": "where is: "}, "default_prompt_name": "query"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    with pytest.raises(UnavailableError, match="puts the prompt 'query' before each pair"):
+    with pytest.raises(UnavailableError, match="prepends the prompt 'query' to each pair"):
         question.of(bert_probe.load(folder), DOCUMENTS)
 
 

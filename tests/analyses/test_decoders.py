@@ -55,7 +55,9 @@ def test_commands(name: str, family: Checkpoints, family_folder: Callable[[str],
 
 def test_weights_that_are_not_numbers_name_the_settings(tmp_path: Path) -> None:
     families.build("llama", tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 0.0})
-    with pytest.raises(ArchitectureError, match=r"are not numbers\. Check settings such as sliding_window"):
+    with pytest.raises(
+        ArchitectureError, match=r"are not finite numbers\. Check settings such as sliding_window"
+    ):
         bert_probe.load(tmp_path).trace(TEXT)
 
 

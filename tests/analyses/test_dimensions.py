@@ -13,7 +13,7 @@ from scipy.stats import pearsonr, spearmanr
 
 import bert_probe
 from bert_probe import DimensionCurve
-from bert_probe.analyses.vectors.dimensions import _costs
+from bert_probe.analyses.evaluation.vector_comparison import _costs
 from bert_probe.errors import UnavailableError
 from bert_probe.model.float64 import keep_float64
 from tests.helpers import families, sentence_models
@@ -61,8 +61,8 @@ def test_costs_worked_by_hand() -> None:
     assert spearman == pytest.approx([np.sqrt(3) / 2, 1])
     # With one dimension, sentence 3 has the score 0 with both other sentences; ties go to the first one.
     assert same.tolist() == [1, 1]
-    # The cosine of a zero vector is undefined. Without the pairs of this vector, too few pairs remain for a
-    # correlation.
+    # The cosine of a zero vector is undefined.
+    # Without the pairs of this vector, too few pairs remain for a correlation.
     pearson, _, same = _costs(np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 2.0]]), "cosine", (1, 2))
     assert np.isnan(pearson[0])
     assert same[1] == 1
@@ -72,7 +72,7 @@ def test_too_few_sentences_and_sparse_vectors_raise(
     family_folder: Callable[[str], Path], trained_folder: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
     checkpoint = bert_probe.load(family_folder("bert"))
-    with pytest.raises(UnavailableError, match="2 sentences have too few pairs"):
+    with pytest.raises(UnavailableError, match="2 sentences are too few"):
         DimensionCurve().of(checkpoint, ["a", "b"])
     with sentence_models.without_warnings():
         from sentence_transformers import SparseEncoder

@@ -285,7 +285,7 @@ def test_default_token_is_the_first(minilm: Checkpoint) -> None:
 
 def test_inconsistent_steps_raise(minilm: Checkpoint) -> None:
     anatomy = Embedding().of(minilm.trace("we left"))
-    with pytest.raises(ShapeError, match=r"all must be \[token, dimension\]"):
+    with pytest.raises(ShapeError, match=r"must have shape \[token, dimension\]"):
         replace(anatomy, word=anatomy.word[:2])
 
 

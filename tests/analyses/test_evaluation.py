@@ -17,15 +17,25 @@ from bert_probe import Evaluate, load, read_labeled_texts, read_tagged_sentences
 from bert_probe.analyses.outputs import evaluate, head_predictions
 from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.outputs.head_predictions import label_type
-from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError, UnavailableError
+from bert_probe.errors import (
+    EmptyTextError,
+    OutOfMemoryError,
+    SelectionError,
+    TextError,
+    TooLongError,
+    UnavailableError,
+)
+from bert_probe.model import preflight
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64
+from bert_probe.model.progress import Cancelled
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, SENTENCES
+from tests.helpers.memory import measure_peak
 
 Folders = Callable[[str, str], Path]
 Trained = Callable[[str, str], Checkpoint]
@@ -132,8 +142,8 @@ def test_wilson_interval_equals_hand_computation() -> None:
 
 def test_class_metrics_equal_hand_computation() -> None:
     true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
-    # Classes 0, 1 and 3 have the precision 2/4, 1/2 and 0 and the recall 2/3, 1/2 and 0. Class 2 does not
-    # occur.
+    # Classes 0, 1 and 3 have the precision 2/4, 1/2 and 0, and the recall 2/3, 1/2 and 0.
+    # Class 2 does not occur.
     result = head_predictions.score_classes(true, predicted)
     assert result["accuracy"] == 3 / 6
     assert result["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
@@ -167,8 +177,8 @@ def test_regression_metrics_equal_hand_computation() -> None:
 def test_entity_metrics_equal_hand_computation() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
-    # The predicted entities are PER (too short), LOC, LOC and PER (spurious). 2 of these 4 are correct, and 2
-    # of the 3 true entities are predicted.
+    # The predicted entities are PER (too short), LOC, LOC and PER (spurious).
+    # 2 of these 4 are correct, and 2 of the 3 true entities are predicted.
     result = head_predictions.score_tags(true, predicted)
     assert result["accuracy"] == 4 / 6
     assert result["entity_precision"] == 2 / 4
@@ -178,6 +188,25 @@ def test_entity_metrics_equal_hand_computation() -> None:
     assert table.loc["PER", ["precision", "recall", "f1", "count"]].tolist() == [0, 0, 0, 1]
     assert table.loc["all", "count"] == 3
     assert list(head_predictions.score_tags([["NOUN"]], [["VERB"]])) == ["accuracy"]
+
+
+def test_the_bag_of_words_is_bounded_and_can_be_canceled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """scikit-learn would convert the labels to an array as wide as the longest."""
+    long = "x" * 100_000
+    training = classed(*((f"text {number}", long if number % 2 else "b") for number in range(200)))
+    with measure_peak() as peak:
+        result = evaluate.predict_labels(training, training.rows[:2])
+        assert peak() < 20e6
+    assert result["bag_of_words"] == ["b", long]
+    with pytest.raises(Cancelled):
+        evaluate.predict_labels(training, training.rows, cancel)
+    monkeypatch.setattr(preflight, "free_memory", lambda: 10_000)
+    with pytest.raises(OutOfMemoryError, match="The bag of words needs about"):
+        evaluate.predict_labels(training, training.rows)
+
+
+def cancel(*_: int) -> None:
+    raise Cancelled
 
 
 def test_baselines_use_training_rows_only() -> None:
@@ -254,7 +283,8 @@ def test_invalid_rows_raise_errors_with_lines(trained_on: Trained, minilm: Check
         Evaluate().of(labeller, [])
     unknown = classed(("One", "O"), ("Two", "<b>x</b>"), ("Three", "B-ORG"))
     with pytest.raises(
-        TextError, match=r"line 3: <b>x</b> is not a label of .*; line 4: B-ORG .* Its labels are O"
+        TextError,
+        match=r"line 3: <b>x</b> is not a label of .*; line 4: B-ORG .* The labels of the model are O",
     ):
         Evaluate().of(head, unknown)
     sentence = TaggedSentence(("a",), ("NOUN",), (), (), "a", ((0, 1),), {}, 7)

@@ -41,8 +41,8 @@ def test_correlations_of_300_pairs(minilm: Checkpoint, reference: Any, topics: l
     draw = np.random.default_rng(0)
     rows = [draw.choice(len(topics), 2, replace=False) for _ in range(300)]
     pairs = [(topics[i], topics[j]) for i, j in rows]
-    # Pairs of the same topic have a high score. The noise gives some pairs tied scores, and most pairs
-    # distinct ones.
+    # Pairs of the same topic have a high score.
+    # The noise gives some pairs tied scores, and most pairs distinct ones.
     scores = [3.0 * (a[1] == b[1]) + float(draw.integers(0, 20)) / 10 for a, b in pairs]
     lines = [f"{a}\t{b}\t{score}" for ((a, _), (b, _)), score in zip(pairs, scores, strict=True)]
     data = parse_labeled_texts("\n".join(["text_a\ttext_b\tscore", *lines]).encode(), "pairs.tsv")

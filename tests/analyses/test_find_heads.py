@@ -24,8 +24,8 @@ def test_weights_and_ranks_equal_hand_computation() -> None:
     item = [[0.25, 0.25, 0.25, 0.25], [0.5, 0.125, 0.25, 0.125], [0.125, 0.5, 0.25, 0.125], [1, 0, 0, 0]]
     two = [[0.25, 0.25, 0.25, 0.25], [0.125, 0.125, 0.5, 0.25], [1, 0, 0, 0], [0, 0, 0, 1]]
     result = FindHeads([(1, 2), (2, 1)]).of(hand_trace([np.array([item, two])]))
-    # In the two heads, sun attends to moon with 0.25 (rank 2) and 0.5 (rank 1), and moon to sun with 0.5 and
-    # 0.
+    # In the first head, sun attends to moon with 0.25 (rank 2), and moon to sun with 0.5.
+    # In the second head, sun attends to moon with 0.5 (rank 1), and moon to sun with 0.
     assert result.weights.tolist() == [[(0.25 + 0.5) / 2, (0.5 + 0) / 2]]
     assert result.ranks.tolist() == [[1.5, 1.5]]
     assert [(item.layer, item.head, item.weight, item.rank) for item in result.ranked] == [
@@ -114,10 +114,10 @@ def test_url_without_pairs_raises(minilm: Checkpoint, address_value: str) -> Non
         ("ground", "must be a list"),
         (["ab"], "but contains 'ab'"),
         ([("a",)], "but contains"),
-        ([("a", -1)], "-1 is not a word"),
-        ([("a", True)], "True is not a word"),
-        ([("a", 1.0)], "1.0 is not a word"),
-        ([(None, "a")], "None is not a word"),
+        ([("a", -1)], "-1 is neither a word nor"),
+        ([("a", True)], "True is neither a word nor"),
+        ([("a", 1.0)], "1.0 is neither a word nor"),
+        ([(None, "a")], "None is neither a word nor"),
     ],
 )
 def test_invalid_word_pairs_raise(pairs: object, sentence: str) -> None:
@@ -141,7 +141,7 @@ def test_unknown_words_raise(minilm: Checkpoint, pair: tuple[str, str | int], se
 def test_weights_without_ranks_raise_error(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     result = FindHeads([(1, 2)]).of(trace)
-    with pytest.raises(ShapeError, match=r"both must be \[layer, head\]"):
+    with pytest.raises(ShapeError, match=r"must have shape \[layer, head\]"):
         FindHeadsResult(
             result.question, InputRecord.of(trace), result.words, result.weights, result.ranks[1:]
         )

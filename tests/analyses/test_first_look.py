@@ -38,8 +38,8 @@ def trace_of(*layers: list[Array]) -> Trace:
 def test_head_farthest_above_the_mean_share_is_first() -> None:
     many, item = shift(1, 1.0), shift(-1, 7 / 8)
     result = first_look(trace_of([many, many], [many, item]))
-    # In three of four heads, the share of the next token is ¾, because 3 of 4 queries have a next token. In
-    # one head, 3 of 4 queries put ⅞ + ⅛ · ¼ = 29/32 on the previous token, so its share is 87/128.
+    # In three of four heads, the share of the next token is ¾, because 3 of 4 queries have a next token.
+    # In one head, 3 of 4 queries put ⅞ + ⅛ · ¼ = 29/32 on the previous token, so its share is 87/128.
     assert 3 / 4 > 87 / 128 >= LABEL_SHARE
     assert result == FirstLook(1, 1, "previous", 87 / 128, 4)
     assert result.reason == "puts 68% of its attention on the previous token"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bert_probe import HeadMatches
-from bert_probe.analyses.comparison import head_matches
+from bert_probe.analyses.comparison import model_similarity
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import pictures
@@ -60,8 +60,8 @@ def test_matches_equal_hand_computation(family: Opened) -> None:
     a = replace(a, weights=(np.stack([item, item, two, item]),) * 3)
     b = replace(b, weights=(np.stack([two, two, two, item]),) * 3)
     result = HeadMatches().of(a, b)
-    # The absolute differences of the three rows sum to 0.8, 0 and 1. Total variation is half of each sum,
-    # averaged over the rows.
+    # The absolute differences of the three rows sum to 0.8, 0 and 1.
+    # Total variation is half of each sum, averaged over the rows.
     expected = [[0.7, 0.7, 0.7, 1], [0.7, 0.7, 0.7, 1], [1, 1, 1, 0.7], [0.7, 0.7, 0.7, 1]]
     np.testing.assert_allclose(result.matrix, np.tile(expected, (3, 3)), atol=1e-7)
     # Ties go to the first head, so only one of several equal heads is matched in both directions.
@@ -115,7 +115,7 @@ def test_result_does_not_depend_on_chunk_size(
         size = 8 * a.heads * len(full.spans.rows) * len(full.spans.spans)
         reports = Told()
         with monkeypatch.context() as patch:
-            patch.setattr(head_matches, "CHUNK_BYTES", layers * size)
+            patch.setattr(model_similarity, "CHUNK_BYTES", layers * size)
             parts = HeadMatches().of(a, b, reports)
         np.testing.assert_array_equal(parts.matrix, full.matrix)
         assert reports.all[-1] == (9, 9)
@@ -142,7 +142,7 @@ def test_matrix_and_two_maps_have_charts(family: Opened) -> None:
         assert item.drawing["caption"] == ("Head 2.2 of A", "Head 3.4 of B")[side]
     table = result.maps_frame(a, b, 5, 11)
     assert list(table)[4:] == ["weight_a_2.2", "weight_b_3.4"]
-    place = len(result.spans.spans) + 3  # the row of the second query and the fourth key
+    place = len(result.spans.spans) + 3  # row of the second query and the fourth key
     query, key = (result.spans.spans[index] for index in (result.spans.rows[1], 3))
     expected = [result.spans.rows[1], query.text, 3, key.text]
     assert table.iloc[place].tolist()[:4] == expected

@@ -197,7 +197,11 @@ def test_traces_are_released_after_profiling(minilm: Checkpoint, monkeypatch: py
     [
         ([], EmptyTextError, "There is no sentence"),
         (["", "  "], EmptyTextError, "There is no sentence"),
-        (["", "we left", "word " * 600], TooLongError, "Line 3: 602 tokens; this model accepts 512"),
+        (
+            ["", "we left", "word " * 600],
+            TooLongError,
+            "Line 3: The text has 602 tokens, but this model accepts 512",
+        ),
         (["we left", "\u200b"], EmptyTextError, "Line 2: "),
         (["we", "\ud800"], TextError, "Line 2: Character 0"),
         (["we", 3], TextError, "Line 2: A text must be a string"),
@@ -239,7 +243,7 @@ def test_invalid_bootstrap_settings_raise(options: dict[str, float]) -> None:
 
 def test_invalid_sentence_of_file_is_named_by_its_line(minilm: Checkpoint) -> None:
     sentences = parse_sentences(f"we left\n\n \n{'word ' * 600}\n".encode(), "a.txt")
-    with pytest.raises(TooLongError, match="Line 4: 602 tokens; this model accepts 512"):
+    with pytest.raises(TooLongError, match="Line 4: The text has 602 tokens, but this model accepts 512"):
         HeadMeans().of(minilm, sentences)
 
 
@@ -298,7 +302,10 @@ def test_command_line_rejects_conflicting_options(tmp_path: Path, capfd: pytest.
         (("heads", "we left", "--seed", "1"), "No such option '--seed'"),
         (("head-means", str(path)), "Line 3: 602 tokens"),
         (("head-means", str(path), "--confidence", "1"), "must be between 0 and 1"),
-        (("head-means", str(path), "--resamples", "many"), "resamples must be a number, not 'many'."),
+        (
+            ("head-means", str(path), "--resamples", "many"),
+            "resamples must be a number, not 'many'.",
+        ),
         (("head-means", str(tmp_path / "none.txt")), "none.txt cannot be opened: No such file"),
         (("head-means", str(tmp_path)), "cannot be opened: Is a directory"),
     ):

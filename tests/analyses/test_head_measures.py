@@ -143,8 +143,8 @@ def test_long_text_in_float32_is_accurate(minilm: bert_probe.Checkpoint) -> None
     for layer in range(trace.layers):
         weights = trace.attention(layer).astype(np.float64)
         for name, each in counted.items():
-            # The score, its exponential, the weight and the column sum are each rounded once. The rounding
-            # errors do not grow with the length of the text.
+            # The score, its exponential, the weight and the column sum are each rounded once.
+            # The rounding errors do not grow with the length of the text.
             expected = (weights * each).sum(axis=(1, 2)) / len(place)
             assert_rounded(measured[name][layer], expected, roundings=4, label=name)
 

@@ -126,7 +126,7 @@ def test_every_fold_and_format_can_be_canceled(minilm: Checkpoint) -> None:
     )
     formats = len(result.showing(show="curve").table())
     total = 2 * len(data.rows)
-    # 3 folds and the bootstrap of each format, and at last the bootstrap of the measures
+    # Progress is reported for 3 folds and a bootstrap per format, then for the bootstrap of the measures.
     assert calls.count((total, total)) >= formats * (3 + 1) + 1
     assert len({done for done, total in calls if total == 2 * 3}) >= 3  # folds of the full vectors
 
@@ -135,13 +135,15 @@ def test_too_many_texts_for_a_server_are_refused(minilm: Checkpoint, monkeypatch
     data = texts(3)
     LabelEvaluation().check_limits(minilm, data, False, None)
     monkeypatch.setattr(label_evaluation, "MAX_PROBABILITIES", 2 * len(data.rows))
-    with pytest.raises(UnavailableError, match=r"are too many here for .* classes\. Give at most 6 texts"):
+    with pytest.raises(
+        UnavailableError, match=r"evaluates at most 6 texts with .* classes, not .*\. Use fewer texts"
+    ):
         LabelEvaluation().check_limits(minilm, data, False, None)
 
 
 def test_calibration_error_by_hand() -> None:
-    # Two predictions have confidence 0.9, and one is correct: a gap of 0.4. Two have confidence 0.6, and both
-    # are correct: a gap of 0.4.
+    # Two predictions have confidence 0.9, and one is correct: a gap of 0.4.
+    # Two have confidence 0.6, and both are correct: a gap of 0.4.
     probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
     model = label_evaluation.ClassifiedTexts(None, np.empty((4, 1)), probabilities, np.zeros(4, int))  # type: ignore[arg-type]
     labels = np.array([0, 1, 0, 0])
@@ -156,7 +158,7 @@ def test_calibration_error_by_hand() -> None:
     [
         ("text,label\na,x\nb,x\n", UnavailableError, "The texts have 1 class. Use texts of 2 to"),
         ("text,label\na,x\nb,x\nc,y\n", UnavailableError, "1 classes have only one text.*: y"),
-        ("text,label\na,0.5\nb,1.5\n", TextError, "The labels are of the kind number"),
+        ("text,label\na,0.5\nb,1.5\n", TextError, "The labels are of the type number"),
         ("text_a,text_b,label\na,b,x\nc,d,y\n", TextError, "has text pairs"),
     ],
 )

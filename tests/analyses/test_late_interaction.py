@@ -281,7 +281,7 @@ def test_documents_are_encoded_once_and_equal_documents_share_vectors(
     question = Search(QUERY, ("late-interaction",))
     calls: list[tuple[int, int]] = []
     index = question.index(checkpoint, DOCUMENTS, progress=lambda *call: calls.append(call))
-    distinct = len(DOCUMENTS) - 1  # "a boat" and "A Boat!" differ only in a token without a vector.
+    distinct = len(DOCUMENTS) - 1  # "a boat" and "A Boat!" differ only in a token without a vector
     assert calls[0] == (0, distinct + 1)
     assert calls[-1] == (distinct + 1, distinct + 1)
     again = question.of(checkpoint, index)
@@ -296,7 +296,7 @@ def test_too_many_vectors_are_refused_before_they_are_allocated(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "free_memory", lambda: 1_000)
-    with pytest.raises(OutOfMemoryError, match=r"Keeping the vectors of 2 tokens .* Use fewer documents"):
+    with pytest.raises(OutOfMemoryError, match=r"Storing the vectors of 2 tokens .* Use fewer documents"):
         Search(QUERY, ("late-interaction",)).index(minilm, ["a boat"])
 
 
@@ -318,12 +318,12 @@ EXPANSION = {"strategy": "fixed", "attend": False, "length": 14}
         (TRANSFORMER, {"query_expansion": {"strategy": "double", "length": 3}}, "only the strategies fixed"),
         (TRANSFORMER, {"query_expansion": EXPANSION | {"length": 0}}, "must be an integer from 1"),
         (TRANSFORMER, {"query_expansion": EXPANSION | {"length": 999}}, "reads at most 160"),
-        (TRANSFORMER, {"query_length": 5}, "query_length is 5, below the length"),
+        (TRANSFORMER, {"query_length": 5}, "query_length is 5, but must be at least the length"),
         (TRANSFORMER, {"query_expansion": EXPANSION | {"token": "zebra"}}, "has no token zebra"),
         (TRANSFORMER, {"processing_kwargs": {"text": {}}}, "sets processing_kwargs"),
         (TRANSFORMER, {"modality_config": {"message": {}}}, "is supported|chat template"),
         ("2_MultiVectorMask/config.json", {"skiplist_words": "x"}, "skiplist_words must be a list"),
-        ("1_Dense/config.json", {"in_features": 99}, "reads vectors of 99 dimensions"),
+        ("1_Dense/config.json", {"in_features": 99}, "expects vectors of 99 dimensions"),
         ("1_Dense/config.json", {"module_input_name": "sentence_embedding"}, "Dense of a late-interaction"),
         ("config_sentence_transformers.json", {"prompts": 3}, "must map prompt names to strings"),
     ],

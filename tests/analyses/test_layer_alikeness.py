@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_probe import LayerSimilarity
-from bert_probe.analyses.comparison.layer_similarity import linear_cka
+from bert_probe.analyses.comparison.model_similarity import linear_cka
 from bert_probe.errors import ShapeError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_float64

@@ -22,8 +22,8 @@ TEXTS = ("A small boat crosses the wide river.", "Nobody can read a map at night
 ROUNDED = 2 * np.finfo(np.float32).eps
 """Tolerance of a float32 point, relative to the largest."""
 
-# Two layers with two vectors each. The vectors are 4 apart along the first axis, the layers 2 along the
-# second.
+# Two layers with two vectors each.
+# The vectors are 4 apart along the first axis, the layers 2 along the second.
 BY_HAND = [np.array([[0.0, 0, 7], [4, 0, 7]]), np.array([[0.0, 2, 7], [4, 2, 7]])]
 
 
@@ -33,8 +33,8 @@ def two_planes(basis: str) -> Planes:
 
 def test_shared_mean_of_layers_equals_hand_computation() -> None:
     result = two_planes("shared")
-    # Relative to the mean (2, 1, 7), all vectors are at ±2 along the first axis and at ±1 along the second,
-    # so the variances are in the ratio 16 to 4.
+    # Relative to the mean (2, 1, 7), all vectors are at ±2 along the first axis and at ±1 along the second.
+    # The ratio of the variances is therefore 16 to 4.
     np.testing.assert_allclose(result.points, [[[-2, -1], [2, -1]], [[-2, 1], [2, 1]]], atol=1e-12)
     assert result.explained == pytest.approx((0.8, 0.2), abs=1e-12)
     np.testing.assert_allclose(result.by_layer, [[1, 0], [1, 0]], atol=1e-12)
@@ -84,7 +84,7 @@ def test_invalid_vectors_raise(basis: str) -> None:
     equal = np.full((3, 4), 2.5)
     for states, sentence in (
         ([equal, equal], "All vectors are equal"),
-        ([np.full((3, 4), np.nan), equal], "contains NaN or infinity"),
+        ([np.full((3, 4), np.nan), equal], "contains NaN or infinite values"),
         ([np.ones((3, 4)), np.ones((3, 5))], "hidden size of this model differs"),
     ):
         with pytest.raises(UnavailableError, match=sentence):
@@ -93,7 +93,7 @@ def test_invalid_vectors_raise(basis: str) -> None:
         apart = planes([np.zeros((1, 4)), np.eye(4)[:1]], basis)
         np.testing.assert_allclose(apart.points[:, 0], [[-0.5, 0], [0.5, 0]], atol=1e-12)
         assert np.isnan(apart.by_layer).all(), "one token has no variance of its own"
-    with pytest.raises(ShapeError, match="they must be"):
+    with pytest.raises(ShapeError, match="points must have shape"):
         Planes(np.zeros((2, 3)), None, np.zeros((2, 2)))
 
 
@@ -170,7 +170,7 @@ def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
     ask = CorpusTokenMap().of
     with pytest.raises(EmptyTextError, match="There is no text"):
         ask(checkpoint, [" "])
-    with pytest.raises(TextError, match=r"Line 2: .* tokens; this model accepts"):
+    with pytest.raises(TextError, match=r"Line 2: .* tokens, but this model accepts"):
         ask(checkpoint, ["One", "word " * 5000])
     with pytest.raises(TextError, match="Pass a list of texts"):
         ask(checkpoint, "One text")

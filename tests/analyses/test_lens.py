@@ -50,7 +50,8 @@ def test_lens_of_a_layer_equals_truncated_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, task).trace(TEXT)
-    with Float64Mode():  # because the lens runs the final norm outside the model's forward pass
+    # The lens also runs the final norm, which is outside of the model's forward pass, in float64.
+    with Float64Mode():
         result = Lens(task, top=ALL).of(trace)
     inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
     for layers in (1, trace.layers):

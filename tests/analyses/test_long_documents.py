@@ -67,7 +67,7 @@ def test_chunks_cover_every_token_once_within_the_size(minilm: Checkpoint, size:
     assert sum(counts) == len(tokens)
     assert max(counts) <= size
     assert [*spans] == sorted(spans)
-    if size > 20:  # Every sentence fits into a chunk.
+    if size > 20:  # with this size, every sentence fits into a chunk
         assert {start for start, _ in spans} <= {start for start, _ in sentence_spans(text)}
 
 
@@ -163,8 +163,8 @@ def test_long_passages_are_tokenized_once_and_can_be_cancelled(
     with pytest.raises(UnavailableError, match="with the passage"):
         PositionEffect(passage=too_long, positions=20).of(minilm, DOCUMENTS)
     assert len(events) == 2 * len([text for text in DOCUMENTS if len(sentence_spans(text)) > 1])
-    # The passage has 1,000 characters, but is a single [UNK] token, so the model can read it. Progress is
-    # reported after each text.
+    # The passage has 1,000 characters, but is a single [UNK] token, so the model can read it.
+    # Progress is reported after each text.
     events.clear()
     PositionEffect(passage="x" * 1_000, positions=4).of(
         minilm, [LONG], progress=lambda done, _: events.append(-done)
@@ -272,7 +272,7 @@ def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.Mon
         SelectionError, match=r"The first 1 of 3 documents have . chunks, but at most 3 are compared"
     ):
         ChunkedSearch("word", size=9).of(minilm, [LONG, f"{LONG} ", SHORT])
-    assert split == [LONG]  # The remaining documents are not split.
+    assert split == [LONG]  # the other documents are not split
 
 
 def test_late_chunking_pools_only_the_tokens_of_a_chunk(

@@ -60,8 +60,8 @@ def by_hand(two_by_hand: tuple[Trace, Trace]) -> MinimalPairResult:
 def test_minimal_pair_equals_hand_computation(
     by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]
 ) -> None:
-    # The attention of "it" to ("it", "was", other) is (.5, .3, .2) in A and (.2, .2, .6) in B. That of "was"
-    # is equal in both texts.
+    # The attention of "it" to ("it", "was", other) is (.5, .3, .2) in A and (.2, .2, .6) in B.
+    # The attention of "was" is equal in both texts.
     assert_rounded(by_hand.total_variation[0, 0], (0.3 + 0.1 + 0.4) / 2 / 2, 3)
     middle = (0.35, 0.25, 0.4)
     divergence = sum(
@@ -86,7 +86,7 @@ def test_finding_equals_hand_computation(by_hand: MinimalPairResult) -> None:
         "Of all aligned tokens, the vector of “it” changed most: cosine distance 1.00 in layer 1; "
         "head 1.1 shifts at least 0.30 of its attention from “it” (0.50 → 0.20) to the changed tokens "
         "(0.20 → 0.60). "
-        "Head 1.1 changed most over all aligned tokens: total variation 0.20."
+        "Head 1.1 changed most, averaged over all aligned tokens: total variation 0.20."
     )
     assert by_hand.finding(1).startswith(
         "The vector of “was” is unchanged in all layers; no head changes its attention. "
@@ -102,7 +102,7 @@ def test_finding_names_all_ties() -> None:
     assert MinimalPair().of(a, b).finding() == (
         "The vector of “it” (0) changed most in layers 1 and 2 (cosine distance 1.00); "
         "its attention changes most in 2 heads, by less than 0.01. "
-        "2 heads changed most over all aligned tokens: total variation less than 0.01."
+        "2 heads changed most, averaged over all aligned tokens: total variation less than 0.01."
     )
 
 

@@ -1,4 +1,4 @@
-"""The table of what works with a checkpoint."""
+"""The table of the features that work with a checkpoint."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_built_in_model_works(capfd: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 0
     lines = capfd.readouterr().out.splitlines()
     assert lines[:2] == ["capability,works,reason", "architecture,yes,"]
-    assert lines[2] == "weights,unknown,Not checked: only the config was read."
+    assert lines[2] == "weights,unknown,The feature was not checked: only the config was read."
     assert len(lines) == 1 + len(expected)
 
 

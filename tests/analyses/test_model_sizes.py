@@ -103,9 +103,9 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "no family": ({"model_type": None}, "has no model_type"),
     "native code": ({"model_type": "rwkv"}, "needs native code"),
     "an unknown one": ({"model_type": "nonsense"}, "is not a model type of transformers"),
-    "too many layers": ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
+    "too many layers": ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers, but at most 1,000"),
     "too many words": ({"vocab_size": 10**12}, "a tensor of 1,000,000,000,000×32 numbers"),
-    "more than can be counted": ({"vocab_size": 10**30}, "Check its settings."),
+    "more than can be counted": ({"vocab_size": 10**30}, "Check the settings in the config."),
     "a size that is a word": ({"hidden_size": "many"}, "config.json is not valid for bert"),
     "no layers": ({"num_hidden_layers": 0}, "a size is less than 1"),
     "heads that do not divide": (
@@ -138,7 +138,7 @@ def test_config_with_too_many_tensors_is_refused_early(
     monkeypatch.setattr(preflight, "MOST_TENSORS", 100)
     result = families.config("albert").to_dict() | {"num_hidden_groups": 10**9}
     (tmp_path / "config.json").write_text(json.dumps(result))
-    with pytest.raises(ProbeError, match="more than 100 tensors, which no encoder has"):
+    with pytest.raises(ProbeError, match="more than 100 tensors, more than any encoder has"):
         ModelSizes().of(open_config(tmp_path))
 
 
@@ -147,7 +147,7 @@ def test_invalid_config_raises(tmp_path: Path) -> None:
         (tmp_path / "x.json").write_text(content)
         with pytest.raises(ProbeError, match=word):
             open_config(tmp_path / "x.json")
-    for name, word in (("", "The name is empty"), (str(tmp_path / "no"), "There is no folder")):
+    for name, word in (("", "The name of the model is empty"), (str(tmp_path / "no"), "There is no folder")):
         with pytest.raises(ProbeError, match=word):
             open_config(name)
     with pytest.raises(SelectionError, match="There are no models"):

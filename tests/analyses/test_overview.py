@@ -58,7 +58,7 @@ def raw() -> Raw:
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use five reference sentences instead of forty."""
+    """Replace the forty reference sentences with five."""
     monkeypatch.setattr(module, "baseline_sentences", lambda: LINES)
 
 
@@ -110,9 +110,9 @@ def test_word_to_word_attention_equals_hand_computation() -> None:
     weights[2, 1] = 0.2
     trace = hand_trace([weights[None]], "[CLS] a b c d [SEP]")
     result = by_name(find_highlights(trace))["word-to-word attention"]
-    # The weight from b to d is compared with that at the same distance (a to c, 0.1) and those to the same
-    # key (a to d and c to d, 0.1 each); the weight from b to a with those at the same distance (c to b and d
-    # to c, 0.1 each).
+    # The weight from b to d is compared with the weight at the same distance (a to c: 0.1).
+    # The weight from b to d is also compared with the weights to the same key (a to d and c to d: 0.1 each).
+    # The weight from b to a is compared with the weights at the same distance (c to b and d to c: 0.1 each).
     assert result.value == pytest.approx(0.4)
     assert result.said == (
         "In head 1.1, “b” puts 50% of its attention on “d”. Words at the same distance receive 10% on "
@@ -225,7 +225,7 @@ def test_all_sentences_equal_reference_implementation(
 
 
 def both(a: dict[str, Reference], b: dict[str, Reference]) -> dict[str, Reference]:
-    """Return, for each measure, the reference of the text with the larger value; clear ones are preferred.
+    """Return, for each measure, the reference value of the text with the larger value; prefer clear values.
 
     Measures that are defined for a single text only are left out.
     """

@@ -91,7 +91,7 @@ def test_invalid_batches_raise(minilm: Checkpoint, family: Family) -> None:
         PaddingEffect().of([trace, family("bert").trace("hi")])
     long = minilm.trace("word " * 510)
     with pytest.raises(
-        SelectionError, match="17 texts padded to 512 tokens are 8,704 tokens, but a batch has at most"
+        SelectionError, match="17 texts padded to 512 tokens have 8,704 tokens, but a batch can have"
     ):
         PaddingEffect().of([long] * 17)
 

@@ -29,7 +29,7 @@ SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
 BOATS, BRIDGES = "A small boat crosses the river.", "A small bridge crosses the river."
 
 
-class Raw:
+class RawSentenceModel:
     """Sentence vectors of all-MiniLM-L6-v2 from raw transformers in float64, with optional module hooks."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -68,7 +68,7 @@ class Raw:
 
 
 def test_patching_equals_raw_model_with_hooks(double_minilm: Checkpoint) -> None:
-    raw = Raw(double_minilm)
+    raw = RawSentenceModel(double_minilm)
     a, b = double_minilm.trace(A), double_minilm.trace(B)
     full, untouched, each = raw.vector(A), raw.vector(B), slice(None)
     nothing = float(full @ untouched)

@@ -110,7 +110,9 @@ def test_tables_of_built_in_model_equal_numpy(minilm: Checkpoint) -> None:
     assert distance["learned"][5] == pytest.approx(np.diagonal(expected, 5).mean(), abs=4e-7)
     assert result.metadata["off_sinusoids"] > 0.5
     assert result.showing(show="table").table().shape == (512, 384)
-    with pytest.raises(UnavailableError, match=r"has no table bias\. Choose one of cosines, distance"):
+    with pytest.raises(
+        UnavailableError, match=r"has no position table “bias”\. Choose one of cosines, distance"
+    ):
         result.showing(show="bias")
 
 

@@ -207,7 +207,7 @@ def test_ranks_of_many_words_need_little_memory() -> None:
 
 def test_missing_mask_or_mask_token_raises_error(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
-    with pytest.raises(TextError, match=r"The text has no \[MASK\]. Replace a word by \[MASK\]"):
+    with pytest.raises(TextError, match=r"The text has no \[MASK\]. Replace a word with \[MASK\]"):
         FillMask().of(checkpoint.trace(TEXT))
     trace = checkpoint.trace("[MASK]")
     mask = checkpoint.tokenizer.mask_token

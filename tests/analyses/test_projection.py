@@ -106,7 +106,7 @@ def test_too_few_sentences_and_unknown_methods_raise(minilm: Checkpoint) -> None
 
 def test_unequal_numbers_of_points_and_sentences_raise_error(minilm: Checkpoint) -> None:
     result = SentenceMap().of(minilm, SENTENCES)
-    with pytest.raises(ShapeError, match="10 sentences do not match 3 points"):
+    with pytest.raises(ShapeError, match="must have 10 points, one per sentence, not 3"):
         replace(result, layout=PointLayout(np.zeros((3, 2), np.float32)))
 
 

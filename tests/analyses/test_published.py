@@ -1,8 +1,8 @@
-"""Numbers that public notebooks print for bert-base-uncased. Sources: data/README.md.
+"""Numbers that public notebooks print for bert-base-uncased; data/README.md lists the sources.
 
-Without weights: the tokenizer, whose vocabulary the built-in model shares, and the shapes of the
-architecture.
-With weights, if they are in this machine's cache: the numbers.
+The tests without weights check the tokenizer, whose vocabulary the built-in model shares, and the shapes of
+the architecture.
+The tests of the numbers need the weights, and are skipped if these are not in this machine's cache.
 """
 
 import csv
@@ -116,7 +116,7 @@ def test_two_published_word_positions_are_wrong(minilm: Checkpoint) -> None:
 
 @pytest.fixture(scope="module")
 def architecture() -> dict[str, tuple[int, ...]]:
-    """Return name → shape of bert-base-uncased's parameters, without allocating them."""
+    """Return the shapes of bert-base-uncased's parameters by name, without allocating the parameters."""
     with torch.device("meta"):
         model = BertModel(BertConfig())
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -248,7 +248,7 @@ def test_embedding_rows_equal_published(base: Checkpoint, raw: Raw) -> None:
 def test_similarity_at_published_positions_equals_published(
     case: dict[str, Any], base: Checkpoint, raw: Raw
 ) -> None:
-    """Select tokens by position, because two published positions are not those of the intended word."""
+    """Select tokens by position, because two published positions belong to other words than intended."""
     places = [position for _, position in (case["a"], case["b"])]
     traces = [base.trace(text) for text, _ in (case["a"], case["b"])]
 

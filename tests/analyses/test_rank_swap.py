@@ -184,7 +184,7 @@ def test_bm25_by_hand(minilm: Checkpoint) -> None:
         assert second == pytest.approx(bm25(text.split(), b, bags), abs=1e-12)
     assert removal.is_swapped
     assert addition.is_swapped
-    assert removal.is_smallest  # All single words were tested, and none of them swaps the documents.
+    assert removal.is_smallest  # no single word swaps the documents, although all were tested
     for spans in combinations(rank_swap._spans(documents[0]), 1):
         words = without_words(documents[0], spans).split()
         bags = [words, b, night]
@@ -215,7 +215,7 @@ def test_only_the_words_with_the_largest_contribution_are_tested(
     assert (steps.candidates, steps.count, full.candidates) == (3, 12, 12)
     assert not steps.is_complete
     (part,) = bert_probe.SearchExplanation(QUERY, "a").of(minilm, DOCUMENTS).contributions
-    words = {"Boats", "boat", "river", "crosses"}  # the words with the largest contributions
+    words = {"Boats", "boat", "river", "crosses"}  # only the words with the largest contributions are tested
     table = part.frame().groupby("position")["contribution"].sum()
     assert steps.words[0] in words
     assert len(table) > 3

@@ -19,7 +19,7 @@ SECOND = np.array([[[0.0, 1.0], [0.0, 1.0]]])
 
 def test_token_rollout_equals_hand_computation() -> None:
     trace = hand_trace([FIRST, SECOND], "sun moon")
-    # R₁ = [[1, 0], [¼, ¾]] and R₂ = [[⅝, ⅜], [¼, ¾]]. "from" selects a column, and "into" selects a row.
+    # R₁ = [[1, 0], [¼, ¾]] and R₂ = [[⅝, ⅜], [¼, ¾]]. "from" selects a column, and "into" a row.
     for selected, direction, expected in (
         (0, "from", [[1, 0.25], [0.625, 0.25]]),
         (1, "from", [[0, 0.75], [0.375, 0.75]]),

@@ -50,8 +50,8 @@ DOCUMENTS = as_list({f"d{number}": text for number, text in enumerate(CORPUS)})
 
 
 def test_measures_by_hand() -> None:
-    # The ranking is a, b, c, d. The relevant documents are b (grade 2), d (grade 1), and x (grade 1), which
-    # is not ranked.
+    # The ranking is a, b, c, d.
+    # The relevant documents are b (grade 2), d (grade 1), and x (grade 1), which is not ranked.
     values = evaluate_rankings(
         [np.array([0, 1, 2, 3])], ["a", "b", "c", "d", "x"], [{"b": 2, "d": 1, "x": 1}]
     )
@@ -116,7 +116,7 @@ def test_only_the_first_documents_of_a_ranking_are_kept(minilm: Checkpoint) -> N
     first = result.systems[0].first
     assert all(part.base is None and len(part) == 10 for part in first)
     assert result.nbytes > sum(part.nbytes for part in first)
-    assert len(calls) > len(queries)  # every query is a point of cancellation
+    assert len(calls) > len(queries)  # the evaluation can be cancelled at every query
 
 
 def test_too_many_queries_for_a_server_are_refused(
@@ -125,7 +125,7 @@ def test_too_many_queries_for_a_server_are_refused(
     inputs = (minilm, DOCUMENTS, as_list(QUERIES), Judgments.of(GRADES), False, None)
     RetrievalEvaluation().check_limits(*inputs)
     monkeypatch.setattr(retrieval_evaluation, "MAX_SCORES", 20)
-    with pytest.raises(UnavailableError, match=r"4 queries are too many .* for 6 documents\. Give at most 3"):
+    with pytest.raises(UnavailableError, match=r"at most 3 queries on 6 documents, not 4\."):
         RetrievalEvaluation().check_limits(*inputs)
 
 
@@ -157,7 +157,7 @@ def test_rankings_are_those_of_search(minilm: Checkpoint) -> None:
             assert system.ranks[number].tolist() == [
                 ranks[row] for row, name in enumerate(DOCUMENTS) if GRADES[query].get(f"d{row}", 0) > 0
             ]
-    assert result.notes == ("1 queries have no relevant document and are left out.",)
+    assert result.notes == ("1 queries have no relevant document and are excluded.",)
     table = result.table()
     assert len(table) == 15
     assert table["difference"].notna().sum() == 10
@@ -172,7 +172,7 @@ def test_rankings_are_those_of_search(minilm: Checkpoint) -> None:
 
 @pytest.fixture
 def shuffled() -> tuple[DocumentList, Judgments]:
-    """Twenty documents similar to the query, followed by a relevant one that ranks last."""
+    """Return twenty documents similar to the query, followed by a relevant document that ranks last."""
     texts = {f"d{number}": f"{CORPUS[number % 6]} {number}" for number in range(20)}
     return as_list({**texts, "far": "An unrelated text."}), Judgments.of({"q1": {"far": 1, "lost": 1}})
 
@@ -220,7 +220,7 @@ def test_figures_are_those_of_sentence_transformers(minilm: Checkpoint) -> None:
     vectors = encode_texts(minilm, query, texts, False, str).vectors
     rows = dict(zip(texts, vectors, strict=True))
 
-    class Encoded:
+    class RetrievalEncoderStub:
         """A stub for a sentence-transformers model, with precomputed vectors."""
 
         model_card_data = None
@@ -240,7 +240,7 @@ def test_figures_are_those_of_sentence_transformers(minilm: Checkpoint) -> None:
         write_csv=False,
         score_functions={"cosine": cos_sim},
     )
-    expected = evaluator.compute_metrices(Encoded())["cosine"]  # type: ignore[arg-type]
+    expected = evaluator.compute_metrices(RetrievalEncoderStub())["cosine"]  # type: ignore[arg-type]
     actual = dict(zip(MEASURES, result.systems[0].values.mean(axis=0), strict=True))
     np.testing.assert_allclose(
         list(actual.values()),
@@ -280,7 +280,7 @@ def test_folder_and_formats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("q1\td0\n", "2 columns where 3 or 4 are expected"),
+        ("q1\td0\n", "the line has 2 columns, but must have 3 or 4"),
         ("q1\td0\tgood\n", "the score 'good' is not an integer"),
         ("q1\td0\t0.5\n", "is not an integer"),
         ("q1\td0\tnan\n", "is not an integer"),

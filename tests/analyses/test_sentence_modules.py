@@ -92,8 +92,8 @@ def test_vector_worked_by_hand() -> None:
     # Without the first token, which is the prompt, the mean is (3, 6), which Dense maps to (10, 5).
     only_text = PoolingConfig(("mean",), vector_modules=config.vector_modules, excluded=1)
     assert pool_unpadded(states, only_text).tolist() == [[10.0, 5.0]]
-    # Position weights count from the first token of the input, including the prompt: they are 1/3 and 2/3, or
-    # 2/2 without the prompt.
+    # Position weights count from the first token of the input, including the prompt.
+    # The position weights are 1/3 and 2/3; without the prompt, the only weight is 2/2.
     weighted = PoolingConfig(("weightedmean", "lasttoken", "cls"), excluded=1, dimensions=5)
     assert pool_unpadded(states, weighted).tolist() == [[3.0, 6.0, 3.0, 6.0, 3.0]]
 
@@ -130,7 +130,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "word weights": (
         "modules.json",
         lambda modules: [*modules, {**modules[1], "type": "sentence_transformers.models.WordWeights"}],
-        "WordWeights is not supported: it weights tokens by a list of words",
+        "WordWeights is not supported: it weights the tokens by a list of words",
     ),
     "repeated pooling": (
         "modules.json",
@@ -161,7 +161,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "input of Dense": (
         "2_Dense/config.json",
         lambda c: c | {"in_features": 33},
-        "33 dimensions, but gets 32",
+        "33 dimensions, but receives 32",
     ),
     "output of Dense": ("2_Dense/config.json", lambda c: c | {"out_features": 21}, "have the shapes"),
     "huge Dense": ("2_Dense/config.json", lambda c: c | {"out_features": 10**9}, "have the shapes"),
@@ -282,7 +282,10 @@ def test_model_with_a_broken_module_path_opens_and_says_why(
         lambda modules: [*modules[:2], {**modules[2], "path": path}],
     )
     checkpoint = bert_probe.load(folder)
-    with pytest.raises(CheckpointError, match=r"sentence-transformers are broken|has no model\.safetensors"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"sentence-transformers files of the checkpoint are broken|has no  model\.safetensors",
+    ):
         Sentences("model").of(checkpoint, ["a boat"])
     assert Sentences("mean").of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
 
@@ -477,7 +480,7 @@ def test_unknown_prompt_or_dimensions_raise(
 
 
 def test_dimensions_equal_sentence_transformers(layout_folder: Callable[[str], Path]) -> None:
-    folder = layout_folder("truncated")  # truncated to 12 of 32 dimensions
+    folder = layout_folder("truncated")  # the vectors are truncated to 12 of 32 dimensions
     model, checkpoint = sentence_models.reference(folder, "float64"), _double(folder)
     traces = [checkpoint.trace(text) for text in PAIR]
     table = SentenceSimilarity("dimensions").of(*traces).table()

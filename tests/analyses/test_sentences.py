@@ -72,8 +72,8 @@ def test_cosines_and_pairs_equal_hand_computation() -> None:
 
 
 def test_tree_order_groups_similar_sentences() -> None:
-    # The vectors alternate between two groups around different directions. In the result, the groups are
-    # separate, and within each group, the most similar vectors are adjacent.
+    # The vectors alternate between two groups around different directions.
+    # In the result, the groups are separate, and within each group, the most similar vectors are adjacent.
     angles = [0.0, 1.5, 0.2, 1.7, 0.1, 1.6]
     result = _made([[float(np.cos(angle)), float(np.sin(angle))] for angle in angles])
     order = [angles[index] for index in result.order]
@@ -144,7 +144,7 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
         ("one string", TextError, "list of sentences"),
         (["fine", "  "], EmptyTextError, "Sentence 2: The text contains only spaces"),
         (["fine", "\u200b"], EmptyTextError, "Sentence 2: The text has no tokens, because"),
-        (["word " * 600], TooLongError, "Sentence 1: 602 tokens; this model accepts 512"),
+        (["word " * 600], TooLongError, "Sentence 1: The text has 602 tokens, but this model accepts 512"),
         (["fine", "\ud800"], TextError, "Sentence 2: .*surrogate"),
         (["fine", 3], TextError, "Sentence 2: A text must be a string"),
     ],
@@ -174,9 +174,9 @@ def test_zero_vectors_and_wrong_shapes_raise(minilm: Checkpoint) -> None:
     with pytest.raises(UnavailableError, match="all zeros"):
         _ = _made([[0, 0], [1, 0]]).order
     result = Sentences().of(minilm, ["a"])
-    with pytest.raises(ShapeError, match="do not match"):
+    with pytest.raises(ShapeError, match="one per sentence"):
         replace(result, compared=_made([[0, 0], [0, 0]]))
-    with pytest.raises(ShapeError, match="do not match"):
+    with pytest.raises(ShapeError, match="one per sentence"):
         replace(result, tokens=(1, 2))
     with pytest.raises(SelectionError, match="count is 0"):
         _made([[1, 0], [0, 1]]).nearest(0)

@@ -68,7 +68,7 @@ def test_correlations_are_those_of_sentence_transformers(minilm: Checkpoint) -> 
         model_side.astype(np.float32) for model_side in (result.models[0].first, result.models[0].second)
     )
 
-    class Encoded:
+    class PairEncoderStub:
         """A stub for a sentence-transformers model that returns the vectors of this package."""
 
         similarity_fn_name = "cosine"
@@ -85,7 +85,7 @@ def test_correlations_are_those_of_sentence_transformers(minilm: Checkpoint) -> 
         similarity_fn_names=["cosine"],
     )
     evaluator.store_metrics_in_model_card_data = lambda *_: None  # type: ignore[method-assign]
-    expected = evaluator(Encoded())  # type: ignore[arg-type]
+    expected = evaluator(PairEncoderStub())  # type: ignore[arg-type]
     table = result.table().set_index("measure")
     assert table.loc["cosine_spearman", "value"] == pytest.approx(expected["spearman_cosine"], abs=1e-6)
     assert table.loc["cosine_pearson", "value"] == pytest.approx(expected["pearson_cosine"], abs=1e-6)
@@ -108,7 +108,8 @@ def test_groups_and_errors(minilm: Checkpoint) -> None:
     assert result.notes == ("No correlation for few, flat: fewer than 3 pairs, or equal scores.",)
     worst = result.showing(show="pairs").table()
     assert (np.diff(worst["error"].abs()) <= 1e-12).all()
-    assert worst["error"].sum() == pytest.approx(0, abs=1e-9)  # Both kinds of percentiles have the same mean.
+    # Percentiles by score and by label have the same mean.
+    assert worst["error"].sum() == pytest.approx(0, abs=1e-9)
 
 
 def test_a_group_named_all_leaves_the_total_alone(minilm: Checkpoint) -> None:
@@ -134,7 +135,7 @@ def test_groups_are_bounded_and_can_be_canceled(minilm: Checkpoint) -> None:
     result = SimilarityEvaluation(curve=True).of(
         minilm, pairs(ROWS, few), other=minilm, progress=lambda done, total: calls.append((done, total))
     )
-    # At least one call for all pairs, for each of 5 groups, for each of 9 formats, and for each model.
+    # There is at least one call for all pairs, and for each of 5 groups, 9 formats, and the models.
     assert calls.count((60, 60)) >= 1 + 5 + 9 + 2
     assert result.nbytes < 100_000 + sum(m.first.nbytes + m.second.nbytes for m in result.models)
 
@@ -203,8 +204,8 @@ def test_int8_levels_are_those_of_sentence_transformers_and_binary_counts_bits()
 
 
 def test_neighbors_by_hand() -> None:
-    # Points on a line. Their nearest neighbors are 1→2, 2→1, 4→2, 9→4 and 19→9. In b, the last point is next
-    # to 1.
+    # The nearest neighbors of these points on a line are 1→2, 2→1, 4→2, 9→4 and 19→9.
+    # In b, the last point is next to 1.
     a = np.array([[1.0], [2.0], [4.0], [9.0], [19.0]])
     b = np.array([[1.0], [2.0], [4.0], [9.0], [0.5]])
     first, second = (np.concatenate(list(vector_comparison._neighbors(x, "euclidean", 1))) for x in (a, b))
@@ -227,6 +228,11 @@ def test_changed_neighbors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = result.changed_neighbors()
     assert frame.head(2).to_numpy().tolist() == [["v", 0, "w", "z"], ["z", 0, "y", "v"]]
     assert list(frame["overlap"]) == [0, 0, 1, 1, 1]
+    assert result.order.tolist() == [0, 4, 1, 2, 3]
+    assert result.maps is not None
+    for layout, vectors in zip(result.maps, (a, b), strict=True):  # the component of one dimension is itself
+        np.testing.assert_allclose(layout.points[:, 0], (vectors - vectors.mean()).ravel(), atol=1e-6)
+    assert vector_comparison.compare_vectors(a, b * 0, "euclidean", "euclidean", "vwxyz").maps is None
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
 
 
 def test_limited_steps_equal_hand_computation() -> None:
-    # The soft cap 2 limits the scaled products 1, 1 and 6. The second key has a bias of ln 3; the third is
-    # masked.
+    # The soft cap 2 limits the scaled products 1, 1 and 6.
+    # The second key has a bias of ln 3; the third is masked.
     steps = made([0, math.log(3), -np.inf], model_output=[1, 6], softcap=2.0)
     assert_exact(steps.limited, [2 * math.tanh(0.5), 2 * math.tanh(0.5), 2 * math.tanh(3)])
     assert_exact(steps.scores[:2], [2 * math.tanh(0.5), 2 * math.tanh(0.5) + math.log(3)])
@@ -104,7 +104,7 @@ def test_summands_of_output_equal_hand_computation() -> None:
 
 
 def test_inconsistent_steps_raise() -> None:
-    with pytest.raises(ShapeError, match=r"keys has shape \(2, 2\), but must be \(3, 2\)"):
+    with pytest.raises(ShapeError, match=r"keys must have shape \(3, 2\), not \(2, 2\)"):
         made([0, 0, 0], keys=np.zeros((2, 2)))
     with pytest.raises(ShapeError, match="values"):
         made([0, 0, 0], model_output=[1, 2, 3])

@@ -94,8 +94,8 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
             weights.arrays[f"attention {layer}"][:, queries],
             "weights",
         )
-        # Both outputs differ from the raw model's by at most the tolerance, and from each other by at most
-        # twice that.
+        # Both outputs differ from the raw model's output by at most the tolerance.
+        # The two outputs therefore differ from each other by at most twice the tolerance.
         maximum = 2 * expected.share * largest(single)
         assert max(item.difference for row in steps for item in row) <= maximum
 

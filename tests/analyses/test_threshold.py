@@ -63,7 +63,7 @@ def test_of_several_thresholds_with_the_largest_f1_the_lowest_is_chosen() -> Non
 @pytest.mark.parametrize("seed", range(4))
 def test_curve_equals_scikit_learn(seed: int) -> None:
     random = np.random.default_rng(seed)
-    scores = np.round(random.normal(size=90), 1 + seed % 2)  # with many ties
+    scores = np.round(random.normal(size=90), 1 + seed % 2)  # rounded scores have many ties
     positive = scores + random.normal(size=90) > 0.5
     curve = ThresholdCurve.of(scores, positive)
     precision, recall, thresholds = metrics.precision_recall_curve(positive, scores)
@@ -127,7 +127,7 @@ def test_scores_and_encoding_of_many_pairs_need_little_memory(minilm: Checkpoint
     texts = [TEXTS[index % 7] * 4 for index in range(4_000)]
     with measure_peak() as peak:
         encoded = encode_texts(minilm, config, texts, False, "Text {:,}".format)
-        assert peak() - 2 * encoded.vectors.nbytes < 2e6  # 500 bytes per text
+        assert peak() - 2 * encoded.vectors.nbytes < 2e6  # each text has 500 bytes
     assert encoded.vectors.shape == (4_000, 384)
 
 
@@ -149,7 +149,7 @@ def test_scoring_pairs_can_be_cancelled_at_every_stage(
 
     cancel_at(1_000)
     assert calls == sorted(calls)
-    assert calls.count(1.0) > 1  # reported after the last text and after each block of resamples
+    assert calls.count(1.0) > 1  # progress is reported after the last text and after each block of resamples
     for limit in range(len(calls)):
         with pytest.raises(Cancelled):
             cancel_at(limit)
@@ -195,9 +195,9 @@ def test_graded_labels_and_a_column_named_score(minilm: Checkpoint) -> None:
     [
         (pairs([1, 1, 1]), {}, UnavailableError, "All 3 pairs match: their labels are 1 to 1"),
         (pairs([0, 0]), {}, UnavailableError, "All 2 pairs do not match"),
-        (pairs([2, 3]), {"positive_from": 4}, UnavailableError, "a pair matches from 4"),
+        (pairs([2, 3]), {"positive_from": 4}, UnavailableError, "a pair matches if its label is at least 4"),
         (pairs(["yes", 1, "no"]), {}, InvalidFileError, "2 errors: line 2: the label 'yes' is not a number"),
-        (pairs([1, 0], "labels"), {}, TextError, "several labels each"),
+        (pairs([1, 0], "labels"), {}, TextError, "Each pair has several labels"),
         (parse_labeled_texts(b"text,label\na,1\nb,0", "a.csv"), {}, TextError, "has single texts"),
     ],
 )

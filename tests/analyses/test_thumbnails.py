@@ -105,5 +105,5 @@ def test_invalid_thumbnails_raise(
         make_thumbnails(family("longformer").trace(TEXT), measure="value-norm")
     with pytest.raises(EmptyTextError, match="only special tokens"):
         make_thumbnails(hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]"), specials=False)
-    with pytest.raises(ShapeError, match=r"must be \[layer, head, 2, 2\]"):
+    with pytest.raises(ShapeError, match=r"must have shape \[layer, head, 2, 2\]"):
         Thumbnails(np.zeros((1, 1, 3, 3), np.float32), trace.tokens[:4], 2, True, False, "weights")

@@ -207,7 +207,7 @@ def test_verdict_names_layers_without_improvement(trained_on: Trained) -> None:
         created = TuneLensResult(
             lens.question, lens.inputs, lens.weights, lens.biases, np.array(plain), np.array(tuned), 9, 7
         )
-        return created.verdict.removeprefix("On 7 held-out masked words, the lens is ")
+        return created.verdict.removeprefix("On 7 held-out masked words, the tuned lens is ")
 
     assert (
         message_of([2, 2, 2], [1, 1, 1])

@@ -105,8 +105,8 @@ def test_head_change_equals_hand_computation(family: Opened) -> None:
         replace(trace, weights=(np.stack([rows, item, item, two]),) * 3)
         for trace, rows in ((a, item), (b, two))
     )
-    # The absolute differences of the three rows sum to 0.8, 0 and 1. Total variation is half of each sum,
-    # averaged over the rows.
+    # The absolute differences of the three rows sum to 0.8, 0 and 1.
+    # Total variation is half of each sum, averaged over the rows.
     np.testing.assert_allclose(HeadChange().of(a, b).total_variation, [[0.3, 0, 0, 0]] * 3, atol=1e-7)
     # Ties go to the first layer.
     assert "Head 1.1 changed most: total variation 0.3" in HeadChange().of(a, b).finding
@@ -134,7 +134,7 @@ def assert_no_difference(a: Checkpoint, b: Checkpoint, text: str, pair: str | No
     )
     layers = LayerSimilarity().of(a, b, SENTENCES)
     assert np.diagonal(layers.cka).tolist() == [1.0] * len(layers.cka)
-    assert layers.finding == "No layer changed: CKA is 1."
+    assert layers.finding == "No layer changed: CKA is 1 for all layers."
 
 
 def test_same_checkpoint_twice_has_zero_change(minilm: Checkpoint) -> None:
@@ -256,7 +256,7 @@ def test_different_tokenizers_raise_error_with_first_difference(
     family: Opened, minilm: Checkpoint, tmp_path: Path, family_folder: Folders
 ) -> None:
     a, b = family("bert"), minilm
-    message = "120 tokens in A and 30,522 in B; token id 1 is “\\[UNK\\]” in A, .* and “\\[unused0\\]” in B"
+    message = "A has 120 tokens and B has 30,522; token id 1 is “\\[UNK\\]” in A, .* and “\\[unused0\\]” in B"
     for ask in (
         lambda: HeadChange().of(a.trace(TEXT), b.trace(TEXT)),
         lambda: VectorChange().of(a.trace(TEXT), b.trace(TEXT)),

@@ -122,7 +122,7 @@ def test_unknown_tokens_raise_with_their_subword_tokens(minilm: Checkpoint) -> N
         ),
         (30_522, "There is no token 30,522. Pass an id from 0 to 30,521."),
         ("", "The token is empty."),
-        ("a" * 300, "300 characters, but a token has at most 200."),
+        ("a" * 300, "The token has 300 characters, but at most 200 are allowed."),
         ("\u202ebc", "⟨U+202E⟩bc is not a token"),
     ):
         with pytest.raises(SelectionError) as caught:

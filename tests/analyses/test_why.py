@@ -187,8 +187,7 @@ def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> No
             output_hidden_states=True,
         )
         start = output.hidden_states[0][0]
-        # Shape [token, term, hidden]; there is a term for each input token, and the last one is for the
-        # biases.
+        # The shape is [token, term, hidden]: one term for each input token, then one for the biases.
         parts = torch.zeros(count, count + 1, start.shape[-1], dtype=torch.float64)
         parts[range(count), range(count)] = start
         for layer, weights in zip(model.encoder.layer, output.attentions, strict=True):
@@ -383,7 +382,7 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], C
     [
         ("text-classification", f"cold stone {rules.KEY} boat river tree", None, rules.KEY, ()),
         ("token-classification", f"cold stone {rules.BEFORE} boat river tree", "boat", rules.BEFORE, ()),
-        # Methods that fail on this model: saturated attention has no gradient, and value zeroing ignores
+        # These methods fail on this model: saturated attention has no gradient, and value zeroing ignores
         # words.
         (
             "fill-mask",
@@ -479,12 +478,12 @@ def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) 
         Attribution(target="first").of(trained_on("bert", "question-answering").trace("Who?", TEXT))
     with pytest.raises(TextError, match="Pass a second text"):
         Attribution().of(minilm.trace(A))
-    with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
+    with pytest.raises(UnavailableError, match="It has a task head for sentence-similarity"):
         Attribution("fill-mask").of(minilm.trace(A))
 
 
 def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
-    """Runs another thread's forward pass while the model is linearized, and checks that hooks are removed."""
+    """Another thread runs a forward pass while the model is linearized; afterwards, all hooks are removed."""
     trace, other = minilm.trace(A), minilm.trace(B)
     hooks = [len(module._forward_hooks) for module in minilm.model.modules()]
     result: list[Any] = []

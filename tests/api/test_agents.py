@@ -74,7 +74,8 @@ def test_every_question_is_a_tool(shared: LocalModels) -> None:
     selected = run_client(shared, lambda client: client.list_tools(), "heads", "attention").tools
     assert [tool.name for tool in selected] == ["attention", "heads"]
     with pytest.raises(
-        SelectionError, match=r"'head' is not a question. Available questions: activation-patching, "
+        SelectionError,
+        match=r"'head' is not the name of a question. Available questions: activation-patching, ",
     ):
         agents.select_questions(["head"])
 
@@ -119,10 +120,14 @@ def test_picture_is_png(shared: LocalModels) -> None:
         (
             "attention",
             {"text": TEXT, "lair": 1},
-            'The body has no member "lair". Allowed members: question, model, revision, text, pair',
+            'The body must not have a member "lair". Allowed members: question, model, revision, text, pair',
         ),
         ("attention", {"text": TEXT, "first_row": 0}, "first_row must be 1 or more"),
-        ("attention", {"text": TEXT, "first_row": 900}, "first_row must be 1 to 10, not 900."),
+        (
+            "attention",
+            {"text": TEXT, "first_row": 900},
+            "first_row must be from 1 to 10, not 900.",
+        ),
         ("attention", {"text": TEXT, "most_rows": True}, "most_rows must be 1 or more"),
         ("attention", {"text": TEXT, "picture": 1}, "picture must be true or false"),
         ("fill-mask", {"text": TEXT}, "has no trained head"),
@@ -170,7 +175,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
     ),
     (b'{"id": 7, "x": {"a": 1, "a": 1}, "y": ' + b"1" * 5_000 + b"}", PARSE_ERROR, None, "occurs twice"),
     (b"[" * 100_000, PARSE_ERROR, None, "nested too deeply"),
-    (b"1" * 5_000, PARSE_ERROR, None, "a number has 5,000 digits; at most 4,300 are allowed."),
+    (b"1" * 5_000, PARSE_ERROR, None, "a number has 5,000 digits, but at most 4,300 are allowed."),
     (
         b'"' + b"a" * 5_000_000 + b'"',
         INVALID_REQUEST,

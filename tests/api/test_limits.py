@@ -63,7 +63,7 @@ def test_evaluations_of_too_much_data_are_refused(
     members = {key: {"file": file, "content": content} for key, (file, content) in files.items()}
     services: Any = SimpleNamespace(open_checkpoint=lambda *_: minilm, traces=print)
     request = body.read_body(registered_questions()[name], {"files": members})
-    with pytest.raises(UnavailableError, match=r"are too many here for .* or use the command line"):
+    with pytest.raises(UnavailableError, match=r"evaluates at most .*, or the command line"):
         request.answer(services, no_progress)
 
 

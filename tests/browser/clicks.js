@@ -89,8 +89,8 @@
     return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
   };
   const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
-  // Each click of a user is a separate task. In the same task as a click on another option, React Aria ignores
-  // a click on the option that was selected before, because React has not rendered the other one yet.
+  // Click in separate tasks, as users do. Within one task, React does not render the option that was clicked first.
+  // React Aria would then ignore a click that returns to the option selected before.
   const nextTask = () =>
     new Promise((done) => {
       const channel = new MessageChannel();

@@ -25,7 +25,8 @@ from bert_probe.views.text import StripToken
 from tests.helpers.traces import random_trace
 
 COUNT = 9
-HEAD_VIEW = "head view"  # Not the name of a URL parameter, because `view_state` deletes their session keys.
+# A name that is not a URL parameter, because `view_state` deletes the session keys of those.
+HEAD_VIEW = "head view"
 NAMES = [f"token{position}" for position in range(COUNT)]
 
 

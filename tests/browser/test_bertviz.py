@@ -167,7 +167,7 @@ def test_text_is_readable_in_both_themes(page: Page, demos: App, query: str, pap
 
 
 def test_console_has_no_errors_or_warnings(page: Page, demos: App) -> None:
-    """Ignores warnings about unknown features in the permissions policy of Streamlit's frames."""
+    """Warnings about unknown features in the permissions policy of Streamlit's frames are ignored."""
     messages: list[str] = []
 
     def note(message: ConsoleMessage) -> None:

@@ -21,8 +21,7 @@ TEXT = "Electroencephalographers left the ground."
 def firefox(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     path = installed()
     if path is None:
-        # These tests are also skipped in CI, because Chromium covers the same behavior and Firefox is not
-        # always available.
+        # CI also skips these tests if Firefox is unavailable, because Chromium covers the same behavior.
         pytest.skip("No Firefox here: install Debian's firefox-esr, or set FIREFOX to a browser's path.")
     browser = launch(playwright, path, tmp_path_factory.mktemp("firefox"))
     yield browser

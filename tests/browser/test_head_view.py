@@ -37,7 +37,7 @@ TEXT = "Almost before we knew it, we had left the ground."
 QUESTION, CONTEXT = "Where do emperor penguins keep their egg?", "They balance it on their feet."
 DECIMALS = 4
 """Decimals in the table; the share has one less, because it is a percentage with one decimal."""
-LONGER = " ".join([LONG, LONG, LONG])  # too many tokens for weights to be sent to the browser
+LONGER = " ".join([LONG, LONG, LONG])  # so many tokens that queries and keys are sent instead of weights
 
 
 def view(page: Page, app: App, query: str) -> Locator:
@@ -103,7 +103,7 @@ def test_rows_and_columns_match_library(app: App, page: Page, text: str, expect_
 
     expect_in_app(columns).printed(numbers, DECIMALS)
     view(page, app, f"a={quote(text)}&layer=4&head=9&pins=key.3.7")
-    wait_until_still(page)  # until the sums of all rows are displayed
+    wait_until_still(page)  # wait until the sums of all rows are displayed
     names, numbers = table(page)
     pinned = expect_in_app(lambda checkpoint: checkpoint.trace(text).attention(3, 8)[:, [3, 7]].sum(axis=1))
     pinned.printed(numbers[:, 0], DECIMALS)

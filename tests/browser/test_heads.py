@@ -59,13 +59,13 @@ def test_clicked_words_update_best_head(app: App, page: Page) -> None:
     word(page, "To this word", "had").click()
     two = best(("knew", "it"), ("left", "had"))
     expect(
-        page.get_by_text(f"has the largest weight: {two.weight:.4f}, the mean over 2 pairs")
+        page.get_by_text(f"has the largest weight: {two.weight:.4f}, averaged over 2 pairs")
     ).to_be_visible()
     page.reload()
     wait_until_settled(page)
     expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
     expect(
-        page.get_by_text(f"has the largest weight: {two.weight:.4f}, the mean over 2 pairs")
+        page.get_by_text(f"has the largest weight: {two.weight:.4f}, averaged over 2 pairs")
     ).to_be_visible()
 
 

@@ -37,7 +37,8 @@ LAYERS, HEADS, TOKENS = 6, 12, 20
 def shown(page: Page, demos: App, query: str = "") -> Locator:
     """Open the demo, wait until nothing above the canvas changes its height, and return the canvas."""
     visit(page, f"{demos.origin}/?demo=demo_model_view&{query}")
-    page.get_by_role("spinbutton", name="Layer").wait_for()  # It replaces a skeleton of another height.
+    # The component replaces a skeleton of another height.
+    page.get_by_role("spinbutton", name="Layer").wait_for()
     grid = page.locator("canvas.grid")
     grid.wait_for()
     page.locator(".readout", has_text=re.compile(".")).wait_for()
@@ -224,7 +225,7 @@ def test_png_contains_whole_picture(page: Page, demos: App) -> None:
 
 
 def test_thumbnail_cell_has_color_of_its_weight(page: Page, demos: App) -> None:
-    """In the thumbnail of the first head, the darkest cell is that of the largest weight."""
+    """In the thumbnail of the first head, the cell of the largest weight is the darkest."""
     grid = shown(page, demos, "tokens=5")
     weights = demo_trace(LAYERS, HEADS, 5).attention(0, 0)
     query, key = (int(index) for index in np.unravel_index(weights.argmax(), weights.shape))

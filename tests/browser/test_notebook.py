@@ -102,7 +102,7 @@ def test_views_work_in_cell_and_saved_notebook(
         "aria-label", "Attention in layer 4, head 9"
     )
     expect(printed(page)).to_have_text(re.compile(r"^3 \(8,\) \(\)"))
-    # The theme is that of the notebook.
+    # The view has the theme of the notebook.
     expect(frame(page, 1).locator(":root")).to_have_attribute("data-theme", "light")
     answers(frame(page, 0), expect_in_app)
     page.locator(".jp-Notebook .jp-CodeCell").nth(4).locator(".jp-InputArea-editor").click()

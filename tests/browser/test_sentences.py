@@ -120,7 +120,7 @@ def test_selected_file_column_is_kept_on_page_change(app: App, page: Page, tmp_p
     wrong.write_bytes("Straße".encode("latin-1"))
     page.get_by_test_id("stMainBlockContainer").locator("input[type=file]").set_input_files(wrong)
     expect(
-        page.get_by_text("wrong.txt is not UTF-8: line 1 cannot be read. Save it as UTF-8.")
+        page.get_by_text("wrong.txt is not UTF-8, because line 1 cannot be decoded. Save the file as UTF-8.")
     ).to_be_visible()
     show(page, "Text")
     expect(page.get_by_role("textbox", name="Sentences, one per line")).to_have_value("\n".join(SENTENCES))

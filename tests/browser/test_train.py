@@ -31,7 +31,9 @@ def test_trained_model_opens_on_answer_page(app: App, page: Page) -> None:
     wait_until_settled(page)
     page.get_by_role("button", name="Open in Answer").first.click()
     expect(page).to_have_url(re.compile(r"/answer\?.*a=.*model=Fine-tuned"))
-    expect(page.get_by_text("Single-label classification: the probabilities sum to 1.")).to_be_visible()
+    expect(
+        page.get_by_text("This is single-label classification: the probabilities of all classes sum to 1.")
+    ).to_be_visible()
     wait_until_settled(page)
     food = [row.text for row in everyday_topics().rows if row.label == "food"]
     text_box = page.get_by_role("textbox", name="Sentence A")

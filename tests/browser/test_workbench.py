@@ -140,7 +140,9 @@ def test_typed_text_is_kept_on_pages_that_do_not_read_it(app: App, page: Page) -
     visit(page, f"{app.origin}/tokens?a=we")
     text_box, run = page.get_by_role("textbox", name="Sentence A"), page.get_by_role("button", name="Run")
     text_box.fill("typed, but not run")
-    note = page.get_by_test_id("stSidebar").get_by_text("Sentences A and B are kept for the other pages.")
+    note = page.get_by_test_id("stSidebar").get_by_text(
+        "Sentences A and B remain available on the other pages."
+    )
     open_page(page, "Train")
     expect(note).to_be_visible()
     expect(text_box).to_be_hidden()

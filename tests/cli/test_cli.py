@@ -229,7 +229,7 @@ def test_text_can_start_with_a_dash(table: Table) -> None:
 
 
 def test_long_text_is_truncated_only_with_the_option(run: Run, table: Table) -> None:
-    message = "602 tokens; this model accepts 512. Shorten the text or add --truncate."
+    message = "The text has 602 tokens, but this model accepts 512. Shorten the text, or add --truncate."
     assert run("tokens", "word " * 600).refusal == message
     assert run("attention", "word " * 600).refusal == message
     assert len(table("tokens", "word " * 600, "--truncate")) == 1 + 512
@@ -266,7 +266,7 @@ INVALID_INPUTS = {
     "missing folder": ("tokens", "a", "--out", "no/such/folder/x.csv"),
     "missing model": ("tokens", "a", "--model", "./no/such/model"),
     "model not in the cache": ("tokens", "a", "--model", "nobody/nothing"),
-    "half a surrogate pair": ("tokens", os.fsdecode(b"caf\xe9")),
+    "half of a surrogate pair": ("tokens", os.fsdecode(b"caf\xe9")),
 }
 
 
@@ -378,15 +378,18 @@ def test_sentences_have_other_tables(table: Table, minilm: Checkpoint, tmp_path:
     [
         (["sentences", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
         (["sentences", "FILE", "--pooling", "median"], "'median' is not one of"),
-        (["sentences", "FILE", "--column", "x"], "has no column x; there are a, b"),
-        (["sentences", "FILE"], "has 2 columns: a, b. Name one"),
-        (["sentences", "FILE", "--show", "nearest", "--count", "0"], "count must be 1 or more, not 0."),
+        (["sentences", "FILE", "--column", "x"], "has no column x. Its columns are a, b"),
+        (["sentences", "FILE"], "has 2 columns: a, b. Choose one"),
+        (
+            ["sentences", "FILE", "--show", "nearest", "--count", "0"],
+            "count must be 1 or more, not 0.",
+        ),
         (["sentences", "FILE", "--show", "points"], "'points' is not one of"),
         (["sentence-map", "FILE", "--order", "tree"], "No such option '--order'"),
         (["sentence-map", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
         (
             ["sentence-map", "FILE", "--column", "a", "--method", "tsne"],
-            r"needs at least 4 sentences \(given: 1\)",
+            r"needs at least 4 sentences, not 1",
         ),
         (["sentence-map", "FILE", "--method", "som"], "'som' is not one of"),
     ],

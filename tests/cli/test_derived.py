@@ -295,7 +295,7 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(progress, "terminal_bar", Bar)
     assert run("sentences", "sentences.txt", built_in=minilm).status == 0
-    assert labels == [("Sentences", "steps")]
+    assert labels == [("Reading", "B"), ("Sentences", "steps")]
     assert steps[-1] == (len(SENTENCES), len(SENTENCES))
 
 
@@ -309,7 +309,7 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
         (["embeddings", A, "--pair", ""], "Sentence B is empty"),
         (
             ["embeddings", "word " * 600],
-            "602 tokens; this model accepts 512. Shorten the text or add --truncate.",
+            "The text has 602 tokens, but this model accepts 512. Shorten the text, or add --truncate.",
         ),
         (["map"], "Missing argument 'TEXT_A'"),
         (["map", A, B, "--pair", "it"], "TEXT_B and --pair cannot be combined. Omit one of the two."),

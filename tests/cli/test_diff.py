@@ -93,8 +93,8 @@ def test_picture_is_written(models: Models, tmp_path: Path) -> None:
         (["heads", ""], "The text is empty"),
         (["heads", "a", "--pair", ""], "Sentence B is empty"),
         (["layers", "nowhere.txt"], "nowhere.txt cannot be opened"),
-        (["answers", "it [MASK] " * 300], "Shorten the text or add --truncate."),
-        (["heads", "it " * 600], "Shorten the text or add --truncate."),
+        (["answers", "it [MASK] " * 300], "Shorten the text, or add --truncate."),
+        (["heads", "it " * 600], "Shorten the text, or add --truncate."),
     ],
 )
 def test_invalid_input_is_refused(models: Models, words: list[str], reason: str) -> None:

@@ -11,7 +11,7 @@ from tests.helpers.command_line import bert_probe as run
 from tests.helpers.http import api_client, problem_detail
 
 CSV = "_id,text\nx,A boat sails.\ny,One,cell too many\nx,The same ID.\nz,The night sky.\n"
-PROBLEMS = "line 3: 3 cells where the header has 2; line 4: the ID 'x' is also that of line 2"
+PROBLEMS = "line 3: the row has 3 cells, but the header has 2; line 4: the ID 'x' is also the ID of line 2"
 SEARCH = ("search", "boat sky", "--scorers", "bm25", "--documents")
 
 

@@ -75,7 +75,7 @@ def test_parameters_have_six_columns_or_all(minilm: Checkpoint, capsys: pytest.C
     [
         (
             ["steps", "--query", "Mehdi", "--head", "1"],
-            "Mehdi has 2 tokens: me (1), ##hdi (2). Choose one by its position.",
+            "Mehdi has 2 tokens: me (1), ##hdi (2). Choose one of these tokens by its position.",
         ),
         (
             ["steps", "--query", "6", "--head", "1"],

@@ -39,7 +39,7 @@ def test_tuned_lens_is_saved_and_used(
     ended = run("tune-lens", lines, "--steps", "2", "--model", model, "--out", str(file))
     assert ended.status == 0
     assert ended.text.startswith("layer,plain_loss_bits,tuned_loss_bits\n0,")
-    assert "held-out masked words, the lens is" in ended.err
+    assert "held-out masked words, the tuned lens is" in ended.err
     assert {path.name for path in tmp_path.iterdir()} == {
         "lines.txt",
         "mine.safetensors",
@@ -66,7 +66,7 @@ def test_lens_is_saved_with_the_model_by_default(
     shutil.copytree(trained_folder("bert", "fill-mask"), model)
     ended = run("tune-lens", lines, "--steps", "1", "--model", str(model))
     (lens,) = model.glob("tuned-lens-*.safetensors")
-    assert f"Saved in {lens}." in ended.err
+    assert f"The tuned lens was saved in {lens}." in ended.err
     losses = str(tmp_path / "losses.csv")
     table = run("tune-lens", lines, "--steps", "1", "--model", str(model), "--out", losses)
     assert table.status == 0

@@ -70,7 +70,7 @@ def test_lens_whose_description_exists_is_refused_before_it_is_trained() -> None
 
 def test_two_outputs_in_one_file_are_refused() -> None:
     words = ("attention", "We left.", "--model", "no-such-model", "--out", "x.json", "--save-view", "x.json")
-    assert run(*words).refusal == "x.json is the path of two outputs. Choose different paths."
+    assert run(*words).refusal == "x.json is the path of two output files. Choose different paths."
 
 
 def test_log_is_not_appended_to_the_inputs_of_a_corpus() -> None:

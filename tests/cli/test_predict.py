@@ -86,7 +86,7 @@ def test_long_context_is_read_in_windows(run: Run, trained_folder: Folders) -> N
         (["a"], "Sentence similarity requires two texts. Pass the second with --pair."),
         (
             ["a", "--task", "fill-mask"],
-            "no trained head for fill-mask. It has one for sen",
+            "no trained head for fill-mask. It has a task head for sen",
         ),
         (
             ["a", "--pair", "b", "--aggregation", "max"],
@@ -104,4 +104,4 @@ def test_invalid_input_is_refused(run: Run, arguments: list[str], message: str) 
 
 def test_encoder_without_a_head_is_refused(run: Run, family_folder: Callable[[str], Path]) -> None:
     refusal = run("a", "--model", str(family_folder("bert"))).refusal
-    assert "has no trained output head. Use a model that was fine-tuned for a task." in refusal
+    assert "has no trained task head. Use a model that was fine-tuned for a task." in refusal

@@ -98,8 +98,7 @@ def test_full_output_prints_one_line(command: str) -> None:
     ),
 )
 def test_closed_pipe_is_not_an_error(command: str) -> None:
-    # `true` exits without reading its input, so writing may fail even if the output fits into the pipe's
-    # buffer.
+    # `true` exits without reading its input, so even a write that fits into the pipe's buffer may fail.
     done = run_in_shell(f"{command} | true")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 

@@ -54,7 +54,8 @@ def test_history_is_printed_and_model_is_saved() -> None:
     assert [*rows[0]] == ["step", "epoch", "loss", "held_out_loss", "accuracy", "kept"]
     messages = ended.err.splitlines()
     assert messages[0].startswith(
-        "20 texts for training, 4 held out. 8,626 of 32,722 parameters are updated in 6 steps of 8"
+        "20 texts are used for training, and 4 are held out. 8,626 of 32,722 parameters are updated in "
+        "6 steps of 8"
     )
     assert messages[-1] == "Saved in trained."
     log = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
@@ -100,7 +101,7 @@ def test_ctrl_c_keeps_the_best_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingLoop, "step", interrupted)
     ended = train("--batch", "4", "--epochs", "6")
     assert ended.status == 0, ended.err
-    assert "The training was stopped. The weights are those of step" in ended.err
+    assert "The training was stopped. The model has the weights of step" in ended.err
     assert bert_probe.load("trained").tasks == ("text-classification",)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -166,7 +167,7 @@ def test_second_training_into_a_folder_is_refused_before_the_model_is_opened() -
         with reserve_folder(Path("trained"), False):
             ended = ThreadPoolExecutor(1).submit(run, *second, *force).result()
         assert ended.refusal.endswith(
-            "is being written by another command. Wait for it to end, or choose another name."
+            "is being written by another command. Wait until that command has ended, or choose another name."
         )
     assert "no-such-model" in run(*second).refusal
 
@@ -199,7 +200,7 @@ def test_force_does_not_replace_a_folder_of_other_files() -> None:
         (("--out", "~/no/trained"), "There is no folder"),
         (("--out", "caf\udce9"), "is not UTF-8"),
         (("--out", "dangling"), "There is no folder"),
-        (("--out", "loop"), "is a link in a loop"),
+        (("--out", "loop"), "is a symbolic link that forms a loop"),
         (("--out", "trained", "--log", "data.csv"), "data.csv already exists"),
         (("--out", "trained", "--log", "trained/log.jsonl"), "is in the folder of the model"),
         (("--out", "trained", "--log", "no/log.jsonl"), "no/log.jsonl cannot be written"),
@@ -238,7 +239,7 @@ def test_json_lines_are_read_as_labeled_texts() -> None:
     assert ended.text == run("train", "data.csv", *options, "--out", "same").text
     refusal = run("train", "lines.txt", *options, "--out", "lines").refusal
     assert (
-        "is read as plain text, but it looks like JSON lines. Rename it with the extension .jsonl."
+        "is read as plain text, but it looks like JSON lines. Rename the file with the extension .jsonl."
     ) in refusal
     assert run("train", "lines.txt", *options, "--out", "lines", "--as-named").status == 0
 
@@ -249,7 +250,10 @@ def test_json_lines_are_read_as_labeled_texts() -> None:
     [
         (("--lr", "1e30"), "rate must be 1e-08 to 1, not 1e30."),
         (("--lr", "nan"), "rate must be a number, not 'nan'."),
-        (("--epochs", "1e30"), "epochs must be a whole number in digits, 1 to 10000, not 1e30."),
+        (
+            ("--epochs", "1e30"),
+            "epochs must be a whole number in digits, 1 to 10000, not 1e30.",
+        ),
         (("--epochs", "9" * 20), "epochs must be 1 to 10000, not 99999999999999999999."),
         (("--epochs", "-3"), "epochs must be 1 to 10000, not -3."),
         (("--held-out", "1e30"), "held_out must be 0 to 0.9, not 1e+30."),
@@ -268,7 +272,7 @@ def test_number_out_of_bounds_is_refused_with_the_bounds(words: tuple[str, ...],
         ([("same", n % 2) for n in range(12)], "All 12 texts are identical"),
         (
             [(f"text {n}", n * 1e300) for n in range(30)],
-            "is too large; the absolute value may be at most 1e+15",
+            "is too large; the absolute value must be at most 1e+15",
         ),
         ([(f"text {n}", n / 2 if n else "nan") for n in range(30)], "nan is not finite"),
     ],

@@ -96,7 +96,7 @@ def test_faithfulness_and_pruning_read_texts_and_files(
         (("why", *BOATS, "--method", "integrated-jacobians"), "is not one of"),
         (
             ("why", *BOATS, "--task", "fill-mask"),
-            "no trained head for fill-mask. It has one for sentence-similarity",
+            "no trained head for fill-mask. It has a task head for sentence-similarity",
         ),
         (("why", *BOATS, "--target", "x", "--method", "attention"), "accepts no target ('x')"),
         (("head-attribution", *BOATS, "--at", "boat"), "is predicted for the whole text"),

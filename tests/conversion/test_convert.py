@@ -129,7 +129,7 @@ def test_sharded_weights_are_converted_by_the_command(
     with pytest.raises(SystemExit) as ended:
         main(["convert", str(folder), "--out", str(target)])
     assert ended.value.code == 0
-    assert f"Saved in {target}. Open it with --model {target}." in capfd.readouterr().err
+    assert f"The model was saved in {target}. Open the model with --model {target}." in capfd.readouterr().err
     index = json.loads((target / "model.safetensors.index.json").read_text())
     assert index["weight_map"] == {
         name: f"model-0000{1 + files.index(file)}-of-00002.safetensors"
@@ -232,13 +232,15 @@ def test_unsafe_torch_is_refused(version: str) -> None:
 
 def test_safetensors_need_no_conversion(folder: Path, tmp_path: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"a second copy")
-    with pytest.raises(WeightsError, match=r"are safetensors already. Open the model as it is"):
+    with pytest.raises(
+        WeightsError, match=r"are already in safetensors format. Open the model without converting"
+    ):
         bert_probe.convert(folder, tmp_path / "converted")
 
 
 def test_folder_without_weights_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
-    with pytest.raises(WeightsError, match=r"has no pytorch_model.bin; no other format of weights"):
+    with pytest.raises(WeightsError, match=r"has no pytorch_model.bin, the only weight format"):
         bert_probe.convert(folder, tmp_path / "converted")
 
 
@@ -309,7 +311,7 @@ def test_refused_model_names_the_command(folder: Path) -> None:
     with pytest.raises(PickledWeightsError) as caught:
         bert_probe.load(folder)
     assert str(caught.value) == (
-        "The weights are only available as pytorch_model.bin, a format that can run code when opened. "
-        f"Convert them to model.safetensors with bert-probe convert {folder} --out FOLDER."
+        "The weights are only available as pytorch_model.bin, a format that can run code when it is "
+        f"opened. Convert the weights to model.safetensors with bert-probe convert {folder} --out FOLDER."
     )
     assert caught.value.model == str(folder)

@@ -48,7 +48,7 @@ def test_global_is_refused_by_name(name: str, form: str, path: Path, tmp_path: P
     path.write_bytes(forms[form])
     with pytest.raises(WeightsError) as caught:
         converted(path)
-    assert f"pytorch_model.bin refers to {name}, which a file of weights does not need" in str(caught.value)
+    assert f"pytorch_model.bin refers to {name}, which is not needed to store weights" in str(caught.value)
     assert str(caught.value).endswith(
         "No code from the file was executed. Use other weights, and report the file to its publisher."
     )
@@ -77,7 +77,7 @@ def test_torch_refuses_dangerous_globals_itself(
         pytest.skip("harmless: torch allows it")
     monkeypatch.setattr(child, "check_pickles", lambda _: None)
     path.write_bytes(pickles.zipped(pickles.GADGETS[name]))
-    with pytest.raises(WeightsError, match=r"refers to|is broken or is not a file of weights"):
+    with pytest.raises(WeightsError, match=r"refers to|is broken or does not contain weights"):
         converted(path)
 
 

@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pyarrow.parquet
@@ -38,7 +39,6 @@ from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import cache_key
 from tests.helpers.gate import prove_unless
 from tests.helpers.http import api_client
-from tests.helpers.json_schema import validator
 from tests.helpers.opening import share_opened_models
 from tests.helpers.questions import EXAMPLES, QuestionExample, covering
 
@@ -163,7 +163,7 @@ def test_http_snippet_reproduces_the_table(
         *filter(None, [body.get(question.question.inputs.list_name)]),
     ]:
         file["content"] = texts[file["file"]]
-    validator(schema.body_schema(question)).validate(body)
+    jsonschema.Draft202012Validator(schema.body_schema(question)).validate(body)
     if example.trained:
         shared_cache.register_in_memory(checkpoint_of(example), body["model"])
     if question.has_progress:
@@ -200,7 +200,7 @@ def test_json_round_trip_keeps_the_question(
     )
     for question in (example.question, answers[repr(example.question)].question):
         record = json.loads(json.dumps(question.to_json()))
-        validator(fields_schema).validate(record)
+        jsonschema.Draft202012Validator(fields_schema).validate(record)
         assert type(question).from_json(record, checkpoint_of(example).description) == question
         assert (
             type(question).from_json(question.non_default_json(), checkpoint_of(example).description)
@@ -249,7 +249,7 @@ def test_view_file_round_trip_keeps_the_question(
 ) -> None:
     result = answers[repr(example.question)]
     if result.inputs.sentences and not isinstance(getattr(result, "sentences", None), tuple):
-        with pytest.raises(UnavailableError, match="no longer available"):
+        with pytest.raises(UnavailableError, match=r"no longer available|stored vectors"):
             ViewFile.of(result)
         return
     view = read(ViewFile.of(result).to_bytes())

@@ -22,7 +22,7 @@ from bert_probe.errors import NotFoundError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import locate
 from bert_probe.model.trace import Trace
-from bert_probe.notebook.views import create_bridge
+from bert_probe.notebook import create_bridge
 from bert_probe.training.train import Train
 from bert_probe.views import pictures
 from tests.helpers import command_line

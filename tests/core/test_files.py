@@ -246,7 +246,7 @@ def test_tables_with_mixed_columns_round_trip(
     assert list(columns) == list(frame)
     for name in frame:
         expected = [None if cell is None or pd.isna(cell) else cell for cell in frame[name].tolist()]
-        if file_format == "npz":  # Missing values are NaN or "".
+        if file_format == "npz":  # in NPZ files, missing values are NaN or ""
             empty = "" if columns[name].dtype.kind == "U" else np.nan
             filled = [empty if cell is None else cell for cell in expected]
             np.testing.assert_array_equal(columns[name], np.array(filled, dtype=columns[name].dtype))
@@ -310,7 +310,7 @@ def test_format_follows_the_suffix(trace: Trace, tmp_path: Path) -> None:
 def test_unwritable_path_is_an_export_error(name: str, trace: Trace, tmp_path: Path) -> None:
     (tmp_path / "a_folder.csv").mkdir()
     (tmp_path / "file").touch()
-    with pytest.raises(ExportError, match=r"cannot be written: .+\. Choose another place\.$"):
+    with pytest.raises(ExportError, match=r"cannot be written: .+\. Choose another path\.$"):
         files.save(bert_probe.Tokens().of(trace).table(), tmp_path / name)
 
 

@@ -1,4 +1,4 @@
-"""Files of questions: the format is that of the file name, among those that the question accepts."""
+"""Files of questions: the file name determines the format, which the question must accept."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ def test_long_form_equals_the_matrix(pair: Trace) -> None:
     expected += [(1, "mean", pair.mean_attention(0)), (1, "4", pair.attention(0, 3))]
     for block, (layer, head, weights) in zip(blocks, expected, strict=True):
         assert (block["layer"].iloc[0], block["head"].iloc[0]) == (layer, head)
-        rows: Iterable[Any] = block.itertuples()  # mypy takes half a minute over the type that pandas gives
+        # Any, because mypy needs half a minute for the annotation of pandas
+        rows: Iterable[Any] = block.itertuples()
         for row in rows:
             assert row.weight == weights[row.query_position, row.key_position]
             assert row.query_token == pair.tokens[row.query_position]

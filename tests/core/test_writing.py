@@ -162,7 +162,7 @@ def test_table_and_its_description_are_reserved_together(tmp_path: Path) -> None
 def test_file_given_for_two_outputs_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(tmp_path / "x.json")
     with (
-        pytest.raises(ExportError, match=r"link\.json is the path of two outputs"),
+        pytest.raises(ExportError, match=r"link\.json is the path of two output files"),
         writing.reserved([tmp_path / "x.json", tmp_path / "link.json"], overwrite=True),
     ):
         pytest.fail("reserved")
@@ -256,6 +256,6 @@ def test_read_only_folder_is_refused_when_it_is_reserved() -> None:
         (folder / "old.json").chmod(0o666)
         for name in ("new.json", "old.json"):
             message = as_nobody(lambda: reserve(folder / name))  # noqa: B023
-            assert message == f"{folder / name} cannot be written: Permission denied. Choose another place."
+            assert message == f"{folder / name} cannot be written: Permission denied. Choose another path."
         assert as_nobody(lambda: reserve(folder / "open" / "new.json")) == "done"
         assert (listed(folder), listed(folder / "open")) == (["old.json", "open"], [])

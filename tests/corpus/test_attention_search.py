@@ -127,7 +127,7 @@ def test_top_and_minimum_weight_limit_pairs(stores: Stores) -> None:
     middle = float(every["weight"][1])
     result = bert_probe.AttentionSearch((0, 0), key_pos="NOUN", min_weight=middle).of(store)
     assert result.weights.tolist() == every["weight"].tolist()[:2]
-    with pytest.raises(ShapeError, match="do not fit"):
+    with pytest.raises(ShapeError, match="All columns must have"):
         replace(result, queries=result.queries[:1])
 
 

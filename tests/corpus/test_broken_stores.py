@@ -136,7 +136,7 @@ def test_verify_reports_changed_bytes(table: str, store: Path) -> None:
     assert difference.file == file.relative_to(store).as_posix()
     assert difference.problem == "was changed: its SHA-256 differs"
     assert result.summary().endswith("1 differs.")
-    os.utime(file)  # sets a newer modification time, as after an ordinary edit
+    os.utime(file)  # set a newer modification time, as an ordinary edit would
     os.utime(store / "shards" / "00001.json", ns=(0, file.stat().st_mtime_ns - 1))
     with pytest.raises(StoreError, match="was changed: its SHA-256 differs"):
         bert_probe.open_corpus(store)
@@ -171,7 +171,7 @@ def test_verify_compares_the_summary(store: Path) -> None:
     wrong = table.set_column(place, table.schema.field(place), pa.array([1.0] * len(table)))
     pq.write_table(wrong, store / "statistics.parquet")
     (difference,) = bert_probe.verify_corpus(store).differences
-    assert difference.problem == "is not the sum of the statistics of the shards"
+    assert difference.problem == "differs from the summed statistics of the shards"
 
 
 def test_overlapping_shards_are_refused(store: Path) -> None:
@@ -237,5 +237,7 @@ def test_parquet_with_extreme_compression_is_refused(
     pq.write_table(table, path, compression="zstd")
     size = path.stat().st_size
     file = schema.TableFile(path, layout, 10**6, size, "", path.stat().st_mtime_ns)
-    assert file.problem() == f"would take 12,000,000 bytes of memory, but the file has only {size:,} bytes"
+    assert (
+        file.problem() == f"would need 12,000,000 bytes of memory, although the file has only {size:,} bytes"
+    )
     assert bert_probe.verify_corpus(store).differences == ()

@@ -172,7 +172,7 @@ def test_full_disk_raises_readable_error_without_partial_files(
 
     monkeypatch.setattr(pq, "write_table", full)
     with pytest.raises(
-        StoreError, match=r"No space left on device\. Free some space, or choose another place"
+        StoreError, match=r"No space left on device\. Free some space, or choose another path"
     ):
         build(family("bert"), lines, "store")
     monkeypatch.undo()
@@ -201,9 +201,9 @@ def test_each_phase_reports_progress(family: Checkpoints, lines: Path) -> None:
 def test_other_configuration_cannot_continue_store(family: Checkpoints, lines: Path) -> None:
     checkpoint, folder = family("bert"), lines.with_name("store")
     build(checkpoint, lines, "store")
-    with pytest.raises(SelectionError, match="started with other layers, or other tables to keep"):
+    with pytest.raises(SelectionError, match="started with different layers or tables"):
         build_corpus(checkpoint, IngestConfig(keep=("profiles",)), [lines], folder, shard_rows=6)
-    with pytest.raises(SelectionError, match="another number of rows per shard"):
+    with pytest.raises(SelectionError, match="a different number of rows per shard"):
         build_corpus(checkpoint, QUESTION, [lines], folder, shard_rows=7)
     with pytest.raises(SelectionError, match="started with another model"):
         build_corpus(family("roberta"), QUESTION, [lines], folder, shard_rows=6)
@@ -324,7 +324,10 @@ def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
         (lambda folder: (folder / "manifest.json").unlink(), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "is missing or broken"),
         (lambda folder: (folder / "manifest.json").write_text("{}"), "is not a corpus store"),
-        (lambda folder: _edit(folder / "manifest.json", version=2), "store version 2, .* reads version 3"),
+        (
+            lambda folder: _edit(folder / "manifest.json", version=2),
+            "store version 2, .* reads store version 3",
+        ),
         (lambda folder: _edit(folder / "manifest.json", version=4), "store version 4"),
         (lambda folder: (folder / "rows" / "00001.parquet").unlink(), "is missing or truncated"),
         (

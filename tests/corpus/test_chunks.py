@@ -69,5 +69,5 @@ def test_rows_are_found_in_any_chunking(
         texts[n] for n in (4, 0, 2, 1, 3)
     ]
     monkeypatch.undo()
-    with pytest.raises(SelectionError, match="another shard size"):
+    with pytest.raises(SelectionError, match="a different shard size"):
         build_corpus(checkpoint, IngestConfig(), [file], tmp_path / "store", shard_rows=3)

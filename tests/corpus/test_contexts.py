@@ -160,7 +160,7 @@ def test_index_finds_same_contexts(corpus: Corpus, monkeypatch: pytest.MonkeyPat
     )
     assert events[-1] == (2 * corpus.store.tokens, 2 * corpus.store.tokens)
     assert result.metadata["recall_at_10"] > 0.9
-    assert "lists, reranked" in result.metadata["search"]
+    assert "lists searched, reranked" in result.metadata["search"]
     assert [context.row for context in result.contexts][:3] == [context.row for context in exact.contexts][:3]
     cosines = {
         (context.row, context.position): context.cosine
@@ -223,7 +223,7 @@ def test_invalid_searches_raise_readable_errors(
     for top in (0, 1001):
         with pytest.raises(SelectionError, match=f"top must be 1 to 1000, not {top}"):
             NearestContexts("map", top=top)
-    with pytest.raises(TextError, match="single texts, not pairs"):
+    with pytest.raises(TextError, match="single texts, not text pairs"):
         NearestContexts("map").of(corpus.store, corpus.checkpoint.trace(TEXT, TEXT))
     with pytest.raises(CheckpointError, match="was built with"):
         NearestContexts("map").of(corpus.store, family("electra").trace(TEXT))

@@ -63,7 +63,8 @@ def test_head_statistics_match_raw_model(measure: str, raw: dict[str, np.ndarray
     assert_rounded(matches.maxima[0], flat.max(axis=0), 2)
     assert_rounded(matches.quantiles[0], np.quantile(flat, QUANTILES, axis=0).T, 2)
     low, high = stats.t.interval(0.95, len(values) - 1, flat.mean(axis=0), stats.sem(flat))
-    assert_rounded(matches.lows[0], low, 32)  # The difference of squares amplifies rounding errors.
+    # a larger tolerance, because the difference of squares amplifies rounding errors
+    assert_rounded(matches.lows[0], low, 32)
     assert_rounded(matches.highs[0], high, 32)
     table = matches.table()
     assert table[["layer", "head"]].to_numpy().tolist() == [
@@ -72,12 +73,12 @@ def test_head_statistics_match_raw_model(measure: str, raw: dict[str, np.ndarray
 
 
 def test_confidence_interval_matches_manual_calculation() -> None:
-    """1, 2, 3 have mean 2 and standard deviation 1. The half width is t / √3; t = 4.302653 for 2 degrees."""
+    """1, 2, 3 have mean 2 and standard deviation 1. The half-width is t / √3, with t = 4.302653 for 2 df."""
     unit = np.ones((1, 1))
     matches = MeasureStatistics(3, 2 * unit, unit, unit, 3 * unit, np.array([[[1, 1, 1]]]))
     assert matches.interval_half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
     assert np.isnan(replace(matches, count=1).interval_half_widths).all()
-    with pytest.raises(ShapeError, match=r"must have a shape that begins with .* \(layers, heads\)"):
+    with pytest.raises(ShapeError, match=r"shape of values must begin with .*  \(layers, heads\)"):
         replace(matches, minima=np.ones((2, 1)))
 
 
@@ -89,7 +90,7 @@ def test_selected_heads_match_all_heads(stores: Stores, monkeypatch: pytest.Monk
     table = some.table()
     assert len(table) == 2 * len(MEASURES)
     assert table["measure"].tolist() == [measure for name in MEASURES for measure in [name] * 2]
-    monkeypatch.setattr(heads, "MAX_VALUES", 1)  # so that each pass reads one head
+    monkeypatch.setattr(heads, "MAX_VALUES", 1)  # limits each pass to one head
     every = bert_probe.HeadStatistics("self").of(store).table()
     columns = ["layer", "head", "mean", "quantile_50"]
     own = table[table["measure"] == "self"][columns].to_numpy().tolist()
@@ -244,8 +245,8 @@ def test_questions_survive_round_trips(question: Any, stores: Stores) -> None:
         ),
         (["heads", "tokens", "--save-view", "a.json"], "cannot be saved in a view file"),
         (["histograms", "tokens", "--out", "a.svg"], "visualization"),
-        (["heads", "nowhere"], "Use a folder written by corpus run."),
-        (["histograms", "."], "Use a folder written by corpus run."),
+        (["heads", "nowhere"], "Use a folder that was written by bert-probe corpus run."),
+        (["histograms", "."], "Use a folder that was written by bert-probe corpus run."),
     ],
 )
 def test_invalid_questions_raise_readable_errors(words: list[str], message: str) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pytest
 
 import bert_probe
 from bert_probe import CorpusHealth
+from bert_probe.analyses.retrieval.calibration import reference_sentences
 from bert_probe.analyses.vectors.layouts import _log_odds, cluster_words
 from bert_probe.corpus import exact_neighbors, health
 from bert_probe.corpus.exact_neighbors import nearest_neighbors
@@ -28,8 +31,11 @@ from bert_probe.corpus.health import (
 )
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
-from bert_probe.errors import OutOfMemoryError, TextError
+from bert_probe.errors import OutOfMemoryError, SelectionError, TextError
 from bert_probe.model import preflight
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Cancelled, no_progress, run_cancellable
+from bert_probe.model.sources import BUILT_IN
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.memory import measure_peak
 
@@ -73,7 +79,7 @@ def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.summary()["clusters"] == 20
 
 
-@pytest.mark.parametrize("block", [7, 64])
+@pytest.mark.parametrize("block", [7, 20, 64])
 def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact_neighbors, "_BLOCK", block)
     vectors = unit(np.random.default_rng(0).normal(size=(40, 6)))
@@ -83,6 +89,15 @@ def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) 
     order = np.argsort(-cosines, axis=1)[:, :5]
     assert np.array_equal(neighbors, order)
     np.testing.assert_allclose(scores, np.take_along_axis(cosines, order, axis=1), atol=1e-14)
+
+
+@pytest.mark.parametrize("block", [7, 20])
+def test_neighbors_of_equal_rows_are_other_rows(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact_neighbors, "_BLOCK", block)
+    neighbors, scores = nearest_neighbors(np.tile(unit(np.ones((1, 4))), (41, 1)), 5)
+    np.testing.assert_allclose(scores, 1)
+    for row, others in enumerate(neighbors.tolist()):
+        assert len({row, *others}) == 6
 
 
 def test_duplicate_groups_by_hand() -> None:
@@ -142,7 +157,7 @@ def test_cluster_words_are_specific() -> None:
 
 
 def test_score_of_a_cluster_word_by_hand() -> None:
-    """2 of 6 words of the cluster and 2 of 16 of all texts, which are the prior: 4 of 22 against 2 of 26."""
+    """The word is 2 of 6 words in the cluster, 2 of 16 in all texts (the prior): 4 of 22 against 2 of 26."""
     expected = (np.log(4 / 18) - np.log(2 / 24)) / np.sqrt(1 / 4 + 1 / 2)
     assert _log_odds(2, 6, 2, 16) == pytest.approx(expected)
 
@@ -175,9 +190,9 @@ def test_files_and_command(tmp_path: Path) -> None:
     [
         ({"values": np.ones((4, 2))}, "has the arrays values"),
         ({"vectors": np.ones(4)}, "shape"),
-        ({"vectors": np.ones((4, 2)), "ids": ["a"]}, "4 vectors, but 1 ids"),
+        ({"vectors": np.ones((4, 2)), "ids": ["a"]}, "4 vectors, but 1 entries in ids"),
         ({"vectors": np.array([["a", "b"]])}, "numbers"),
-        ({"vectors": np.ones((4, 2))}, "need at least 12"),
+        ({"vectors": np.ones((4, 2))}, "at least 12 are needed"),
     ],
 )
 def test_invalid_files(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
@@ -201,10 +216,48 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
     expected = bert_probe.Sentences("mean").of(store.checkpoint(trust=True), list(vectors.texts))
     np.testing.assert_allclose(vectors.vectors, expected.vectors, rtol=1e-5, atol=1e-6)
     assert vectors.ids == tuple(document.id for document in store.documents)
-    assert vectors.note == "Mean of the stored token vectors of layer 3."
+    assert "tokens has no sentence vectors" in vectors.note
+    assert "The means of its token vectors in layer 3 are used" in vectors.note
     (tmp_path / "a.parquet").write_bytes(vectors.to_parquet())
     assert bert_probe.read_vectors(tmp_path / "a.parquet").digest == vectors.digest
     assert parse_vectors(vectors.to_parquet(), "a.parquet").digest == vectors.digest
+
+
+def test_threshold_of_a_model(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a quarter of the distance at the 99.9th percentile of the cosines of all pairs of reference
+    sentences. Vectors of another model or pooling are refused, and a store of the built-in model uses it.
+    """
+    texts = [f"Sentence number {number} is here." for number in range(14)]
+    vectors = make_vector_set("a.npz", bert_probe.Sentences("model").of(minilm, texts).vectors, texts=texts)
+    sentences = reference_sentences()[:40]
+    monkeypatch.setattr(health, "reference_sentences", lambda: sentences)
+    rows = unit(bert_probe.Sentences("model").of(minilm, sentences).vectors.astype(np.float64))
+    cosines = (rows @ rows.T)[np.triu_indices(len(rows), k=1)]
+    result = CorpusHealth().of(vectors, minilm)
+    assert result.threshold == pytest.approx(1 - (1 - np.percentile(cosines, 99.9)) / 4, abs=1e-6)
+    assert result.provenance["weights_sha256"] == minilm.description.weights_sha256
+    assert result.python.endswith(
+        "bert_probe.load()\nbert_probe.CorpusHealth().of(vectors, checkpoint).table()"
+    )
+    assert result.shell.endswith(f"corpus health --model {BUILT_IN} a.npz")
+    assert "calibrated with random pairs of these vectors" in CorpusHealth().of(vectors).finding
+    assert "cosine of at least 0.900)" in CorpusHealth(threshold=0.9).of(vectors, minilm).finding
+    with pytest.raises(SelectionError, match=r"not those of .* with the pooling cls: for the text of row"):
+        CorpusHealth(pooling="cls").of(vectors, minilm)
+    with pytest.raises(SelectionError, match="have 5 dimensions, but those of"):
+        CorpusHealth().of(make_vector_set("b.npz", np.ones((14, 5))), minilm)
+
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(texts), "utf-8")
+    store = bert_probe.build_corpus(minilm, bert_probe.IngestConfig(layers=(6,)), [file], tmp_path / "a")
+    of_store = CorpusHealth().of(bert_probe.read_vectors(store.folder), minilm)
+    ended = run("corpus", "health", str(store.folder))
+    assert ended.status == 0, ended.err
+    printed = {row["measure"]: float(row["value"]) for row in csv.DictReader(io.StringIO(ended.text))}
+    assert printed["duplicate_threshold"] == pytest.approx(of_store.threshold)
+    assert of_store.threshold_source == "model"
+    refused = run("corpus", "health", "--revision", "main", str(store.folder))
+    assert "--revision applies to --model" in refused.err
 
 
 def test_uploads_are_bounded() -> None:
@@ -219,7 +272,7 @@ def test_uploads_are_bounded() -> None:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("vectors.npy", header.replace(b"10**9,10**6", b"9999999999,99999").ljust(128))
     for content in (*contents, buffer.getvalue(), b"PK\x03\x04"):
-        with pytest.raises(TextError, match=r"when it is decompressed|not a valid NPZ"):
+        with pytest.raises(TextError, match=r"after decompression|not a valid NPZ"):
             parse_vectors(content, "a.npz")
 
 
@@ -273,7 +326,7 @@ def test_broken_headers_are_refused(tmp_path: Path) -> None:
 
 
 def test_wide_vectors_have_few_components() -> None:
-    """The variances of fewer rows than dimensions come from the Gram matrix; the others are 0."""
+    """With fewer rows than dimensions, the variances are computed from the Gram matrix; all others are 0."""
     rows = np.random.default_rng(1).normal(size=(20, 50))
     centered = rows - rows.mean(axis=0)
     expected = np.linalg.eigvalsh(centered.T @ centered / 19)[::-1]
@@ -286,7 +339,7 @@ def test_wide_vectors_have_few_components() -> None:
 def test_too_many_components_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "MAX_COMPONENTS", 15)
     vectors = make_vector_set("a.npz", np.random.default_rng(1).normal(size=(20, 16)))
-    with pytest.raises(TextError, match="20 vectors of size 16 have 16 principal components; at most 15"):
+    with pytest.raises(TextError, match="20 vectors of size 16 have 16 principal components, but at most 15"):
         CorpusHealth().of(vectors)
 
 
@@ -296,6 +349,108 @@ def test_numbers_whose_variance_overflows_count_as_no_vector() -> None:
     result = CorpusHealth().of(make_vector_set("a.npz", rows))
     assert result.summary()["rows_without_vector"] == 1
     assert result.measures["iso_score"] > 0
+
+
+def parquet(**columns: Any) -> bytes:
+    buffer = io.BytesIO()
+    vector = pa.array([[1.0, 2.0]], pa.list_(pa.float64()))
+    pq.write_table(pa.table({"vector": vector} | columns), buffer)
+    return buffer.getvalue()
+
+
+def npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, vectors=np.ones((1, 2)), **arrays)
+    return buffer.getvalue()
+
+
+def repeated_column(first: str, second: str) -> bytes:
+    vector = pa.array([[1.0, 2.0]], pa.list_(pa.float64()))
+    others = [pa.array(["a"]), pa.array(["b"])]
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays([vector, *others], ["vector", first, second]), buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"vector": [1], "text": "\\ud800"}', "Line 1 of a.jsonl"),
+        ("a.npz", npz(texts=np.array(["\ud800"])), "Row 1 of a.npz has a lone surrogate"),
+        ("a.npz", npz(ids=np.array(["\ud800"])), "Row 1 of a.npz has a lone surrogate"),
+        ("a.npz", npz(tokens_dropped=np.array([2.0**53])), "tokens_dropped of a.npz must be whole numbers"),
+        ("a.npz", npz(tokens_dropped=np.array([2**63], np.uint64)), "tokens_dropped of a.npz must be"),
+        ("a.parquet", parquet(tokens_dropped=pa.array([2**60])), "tokens_dropped of a.parquet must be"),
+        ("a.parquet", parquet(tokens_dropped=pa.array([True])), "tokens_dropped of a.parquet must be"),
+        ("a.parquet", parquet(tokens_dropped=pa.array(["1"])), "tokens_dropped of a.parquet must be"),
+        ("a.parquet", repeated_column("text", "text"), "a.parquet has several columns named text"),
+        ("a.parquet", repeated_column("id", "id"), "a.parquet has several columns named id"),
+        ("a.jsonl", b'{"vector": [1], "id": "a", "id": "b"}', "Line 1 of a.jsonl"),
+        ("a.parquet", parquet(id=pa.array([2**60], pa.timestamp("ms"))), "not a valid Parquet file"),
+        ("a.parquet", parquet(vector=pa.array([[0]], pa.list_(pa.timestamp("s")))), "not datetime64"),
+    ],
+)
+def test_values_that_are_not_text_or_counts_are_refused(name: str, content: bytes, message: str) -> None:
+    with pytest.raises(TextError, match=message):
+        parse_vectors(content, name)
+
+
+def test_digest_is_of_all_columns() -> None:
+    """Sets that differ in any value, in the boundaries of their texts, or in their type are not equal."""
+    ones = np.ones((2, 2), np.float32)
+    columns = [
+        (ones, ["a", "b"], ["c", "d"], [0, 1]),
+        (ones, ["a", "b"], ["c", "d"], [0, 2]),
+        (ones, ["a", "b"], ["c", "d"], None),
+        (ones, ["a", "b"], None, None),
+        (ones, ["a\nb", "c"], None, None),
+        (ones, ["a", "b\nc"], None, None),
+        (ones.view(np.float64), ["a", "b"], None, None),
+    ]
+    sets = [make_vector_set("a", *values) for values in columns]
+    assert len({*sets}) == len(sets)
+
+
+def test_wide_strings_are_not_counts() -> None:
+    """NumPy would convert them to an array that is as wide as the longest."""
+    with measure_peak() as peak, pytest.raises(TextError, match="must be whole numbers"):
+        make_vector_set("a.parquet", np.ones((1_000, 2)), dropped=["x" * 1_000_000, *["1"] * 999])
+    assert peak() < 20e6
+
+
+def test_json_lines_are_bounded_and_can_be_canceled() -> None:
+    line = b'{"vector": [' + b"1," * 199 + b"1]}\n"
+    content, reports = line * 1_000, list[tuple[int, int]]()
+    with measure_peak() as peak:
+        vectors = parse_vectors(content, "a.jsonl", progress=lambda *report: reports.append(report))
+        assert peak() < 3 * vectors.vectors.nbytes
+    assert [done for done, _ in reports[:3]] == [0, len(line), 2 * len(line)]
+    assert len(reports) > 1_000
+
+
+@pytest.mark.parametrize("name", ["cluster", "torch.linalg.eigvalsh"])
+def test_long_computations_can_be_canceled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    def wait(*_: object) -> None:
+        started.set()
+        ended.wait(60)
+
+    def progress(*_: int) -> None:
+        if started.is_set():
+            raise Cancelled
+
+    monkeypatch.setattr(f"bert_probe.corpus.health.{name}", wait)
+    vectors = make_vector_set("a", np.random.default_rng(0).normal(size=(60, 8)))
+    with pytest.raises(Cancelled):
+        CorpusHealth().of(vectors, progress=progress)
+    ended.set()
+
+
+def test_errors_of_a_cancellable_computation_are_raised() -> None:
+    assert run_cancellable(lambda: 7, no_progress) == 7
+    with pytest.raises(ZeroDivisionError):
+        run_cancellable(lambda: 1 / 0, no_progress)
 
 
 def test_a_long_text_needs_memory_once() -> None:

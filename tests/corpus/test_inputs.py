@@ -1,4 +1,4 @@
-"""Test which input files are found and which rows are read from them."""
+"""Test the search for input files, and the rows that are read from these files."""
 
 from __future__ import annotations
 
@@ -147,7 +147,9 @@ def test_parquet_column_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> Non
     file.write_bytes(content)
     with pytest.raises(TextError, match="has a column whose name is not UTF-8"):
         find_inputs(file)
-    with pytest.raises(TextError, match=r"^a\.parquet has a column whose name is not UTF-8\. Rename it"):
+    with pytest.raises(
+        TextError, match=r"^a\.parquet has a column whose name is not UTF-8\. Rename the column"
+    ):
         read_documents(file)
 
 
@@ -163,7 +165,7 @@ def test_treebank_keeps_words_tags_and_comments(tmp_path: Path) -> None:
 LONG = "x" * 1_000_001
 TOO_LONG = "The line is longer than 1,000,000 bytes."
 NOT_UTF_8 = "The line is not UTF-8."
-BREAKS_OFF = "From here on the file cannot be read, and earlier lines may be damaged: "
+BREAKS_OFF = "The file cannot be read from this line on, and earlier lines may also be damaged: "
 QUOTES = "The row cannot be read: "
 
 
@@ -212,12 +214,12 @@ BAD = [
         "a.jsonl",
         '{"text": 1}\n{"text": null}\n{"n": "x"}\n{"text": true}\n[]\n{"text": {}}\n{"text": " "}',
         [
-            (1, "The text is a number."),
+            (1, "The text must be a string, not a number."),
             (2, "There is no text."),
             (3, "The object has no key text."),
-            (4, "The text is true or false."),
-            (5, "The text is a list."),
-            (6, "The text is an object."),
+            (4, "The text must be a string, not true or false."),
+            (5, "The text must be a string, not a list."),
+            (6, "The text must be a string, not an object."),
             (7, "The text is empty."),
         ],
     ),
@@ -230,18 +232,19 @@ BAD = [
             (3, "The text contains a lone surrogate, which is not valid Unicode."),
             (4, "The text contains a NUL."),
             (5, "The line is JSON that is nested too deeply."),
-            (6, "The line is JSON with a number that is too long."),
+            (6, "The line is JSON with a number that has too many digits."),
         ],
     ),
     (
         "a.jsonl",
         '"a"\n' * 100 + '{"text": "b"}',
-        [(n, "a") for n in range(1, 101)] + [(101, "The line is an object, but the first lines are texts.")],
+        [(n, "a") for n in range(1, 101)]
+        + [(101, "The line is a JSON object, but the first lines are strings.")],
     ),
     (
         "a.conllu",
         TREE.replace("\t2\tnsubj", "\t9\tnsubj") + "\n" + TREE,
-        [(3, "Head 9, but the sentence has 3 words."), (9, "We left.")],
+        [(3, "The head is 9, but the sentence has 3 words."), (9, "We left.")],
     ),
     (
         "a.conllu",
@@ -340,7 +343,7 @@ def test_missing_or_changed_file_does_not_end_reading(tmp_path: Path) -> None:
     result = list(records(files))
     assert [record.text for record in result] == [None, None, "One"]
     assert "none.txt cannot be opened: No such file or directory" in result[0].problem
-    assert result[1].problem == "a.csv has 2 columns: n, m. Name one of them."
+    assert result[1].problem == "a.csv has 2 columns: n, m. Choose one of these columns."
 
 
 def test_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -530,10 +533,10 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
         ("*.txt", None, None, EmptyTextError, "*.txt matches no file with the extension .txt, "),
         ("**a", None, None, TextError, "**a is not a valid pattern: "),
         (".", None, None, EmptyTextError, " contains no file with the extension .txt, "),
-        ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Name one of them."),
-        ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text; there are n, m. "),
-        ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n; there are n, n. "),
-        ("a.csv", b"", None, EmptyTextError, "a.csv is empty. Add a header and a sentence in each row."),
+        ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Choose one of these columns."),
+        ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text. Its columns are n, m. "),
+        ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n. Its columns are n, n. "),
+        ("a.csv", b"", None, EmptyTextError, "a.csv is empty. Add a header, and write one sentence per row."),
         (
             "a.csv",
             b"a\xff\n",
@@ -546,9 +549,9 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
             b"text\n",
             None,
             TextError,
-            "a.csv.gz cannot be read (line 1). From",
+            "a.csv.gz cannot be read (line 1). The file",
         ),
-        ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Name one"),
+        ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Choose one"),
         ("a.parquet", b"PAR1", None, TextError, "a.parquet cannot be read: "),
         (
             "a.txt",
@@ -557,20 +560,26 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
             SelectionError,
             "None of the files has columns, so there is no column text",
         ),
-        ("a.json", b"[]", None, TextError, "a.json has a format that cannot be read. Convert it to .txt or "),
+        (
+            "a.json",
+            b"[]",
+            None,
+            TextError,
+            "a.json has a format that is not supported. Convert the file to .txt or ",
+        ),
         (
             "a.parquet.gz",
             b"",
             None,
             TextError,
-            "a.parquet.gz has a format that cannot be read. Convert it to .txt or ",
+            "a.parquet.gz has a format that is not supported. Convert the file to .txt or ",
         ),
         (
             "a.xlsx",
             b"PK\0",
             None,
             TextError,
-            "a.xlsx is not text in UTF-8: it contains a NUL. Convert it to .txt or ",
+            "a.xlsx is not UTF-8 text, because it contains a NUL character. Convert the file to .txt or ",
         ),
         ("notes.gz", b"no", None, TextError, "notes.gz cannot be decompressed: Not a gzipped file (b'no')."),
     ],
@@ -593,7 +602,7 @@ def test_unreadable_inputs_are_refused_before_the_run(
 def test_parquet_column_must_be_text(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
     with pytest.raises(
-        SelectionError, match=r"Column n of .*a.parquet has type int64, not text. Choose another column."
+        SelectionError, match=r"Column n of .*a.parquet has type int64, not string. Choose another column."
     ):
         find_inputs(tmp_path / "a.parquet")
 
@@ -615,7 +624,9 @@ def test_pipes_and_devices_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("socket.txt")
         for meant in ("pipe.txt", "socket.txt", "/dev/zero", tmp_path):
-            with pytest.raises(TextError, match=r"is not a regular file\. Write its content to a file"):
+            with pytest.raises(
+                TextError, match=r"is not a regular file\. Write the content to a regular file"
+            ):
                 find_inputs(meant)
     assert (
         "not a regular file"

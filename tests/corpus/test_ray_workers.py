@@ -134,7 +134,7 @@ def test_impossible_ray_run_is_refused_before_it_starts(
 
     folder = family_folder("bert")
     wrapped = bert_probe.wrap(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder))
-    assert "A model in memory cannot be opened by other processes" in error_of(RayRunner(), wrapped)
+    assert "Other processes cannot open a model that is only in memory" in error_of(RayRunner(), wrapped)
     assert not (tmp_path / "store").exists()
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
     with pytest.raises(UnavailableError) as caught:

@@ -291,7 +291,7 @@ REACHING = (
 
 @pytest.fixture(scope="module")
 def tables(stores: Stores) -> Iterator[sql.StoreTables]:
-    """Return a connection that all attacks share, because none of them may change the store."""
+    """Return a connection that all attacks share, because no attack may change the store."""
     with sql.open_tables(stores("tokens")) as tables:
         yield tables
 
@@ -356,7 +356,7 @@ def test_connection_itself_refuses_every_statement_type(stores: Stores, tmp_path
         ("SELECT ?", "The tables are rows,"),
         ("SELECT '\ud800'", "lone surrogate"),
         ("SELECT '\x00", "."),
-        ("SELECT 1 --" + "x" * 20_000, "has 20,011 characters; at most 20,000 are allowed"),
+        ("SELECT 1 --" + "x" * 20_000, "has 20,011 characters, but at most 20,000 are allowed"),
         ("SELECT * FROM " + "(FROM " * 900 + "rows" + ")" * 900, "nested too deeply"),
     ],
 )
@@ -410,7 +410,7 @@ def test_memory_that_duckdb_does_not_count_is_limited(
 def test_process_of_a_query_ends_with_its_input(stores: Stores, tmp_path: Path) -> None:
     child = sql._start(sql._setup(stores("tokens"), str(tmp_path)))
     sql._send(child, ENDLESS)
-    child.communicate(timeout=60)  # closes the child's standard input, as when the parent process ends
+    child.communicate(timeout=60)  # close the child's standard input, as happens when the parent process ends
     assert child.returncode == 0
 
 

@@ -179,7 +179,8 @@ def test_index_has_stated_recall(clouds: list[Path], tmp_path: Path) -> None:
         )
     assert metadata.recall >= 0.95
     assert np.mean(result) == pytest.approx(metadata.recall, abs=0.05)
-    assert len(index.search(query)(5000)) == 1199  # This search probes more lists than the default.
+    # Searching for 5,000 neighbors probes more lists than the default.
+    assert len(index.search(query)(5000)) == 1199
 
 
 def test_measured_recall_matches_probed_lists(clouds: list[Path], tmp_path: Path) -> None:
@@ -231,7 +232,7 @@ def test_changed_index_is_reported(clouds: list[Path], tmp_path: Path) -> None:
     file.write_bytes(content)
     assert vector_index.problem(file) == "was changed: its SHA-256 differs"
     file.write_bytes(content[:-1])
-    assert vector_index.problem(file) == "does not match its description"
+    assert vector_index.problem(file) == "does not match the description in its metadata"
 
 
 def test_search_refuses_vectors_that_shrink_while_open(tmp_path: Path) -> None:
@@ -241,8 +242,8 @@ def test_search_refuses_vectors_that_shrink_while_open(tmp_path: Path) -> None:
     vectors = LayerVectors(files, 6)
     size = files[0].stat().st_size
     message = re.escape(
-        f"{files[0]} became smaller while it was open (100 instead of {size:,} bytes). Restore the file, or "
-        "run the corpus again, and then open it again."
+        f"{files[0]} became smaller while it was open (100 instead of {size:,} bytes). Restore the file, "
+        "or run the corpus again, and then open the store again."
     )
     os.truncate(files[0], 100)
     with pytest.raises(StoreError, match=f"^{message}$"):
@@ -303,6 +304,6 @@ def test_index_is_written_atomically(
     with pytest.raises(UnavailableError) as caught:
         VectorIndex.of(tmp_path / "index", DIGEST, 6, vectors)
     assert str(caught.value) == (
-        'faiss is not installed. Install it with pip install "bert-probe[index]", or use the option exact, '
-        "which compares with every vector."
+        'faiss is not installed. Install it with pip install "bert-probe[index]", or use the option '
+        "exact, which compares the query with every vector."
     )

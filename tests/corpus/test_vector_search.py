@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,15 @@ import pytest
 import bert_probe
 from bert_probe import Search, Sentences, VectorSearch
 from bert_probe.analyses.vectors.similarity import scores
-from bert_probe.corpus import vector_search
+from bert_probe.corpus import vector_files, vector_search
 from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
+from bert_probe.corpus.vector_formats import ArrayFile
 from bert_probe.corpus.vector_search import IndexedVectors
 from bert_probe.errors import SelectionError, StoreError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.http import api_client, problem_detail
+from tests.helpers.memory import measure_peak
 
 TEXTS = ("a boat on the river", "a ship on the sea", "nobody can read", "the map of a town", "soup and bread")
 IDS = tuple(f"d{number}" for number in range(5))
@@ -44,12 +47,11 @@ def brute_force(vectors: np.ndarray, query: np.ndarray, similarity: str) -> tupl
 def test_best_rows_are_those_of_brute_force(
     similarity: str, dtype: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_search, "_BLOCK", 300)
+    monkeypatch.setattr(vector_search, "_BLOCK_NUMBERS", 300 * 24)
     generator = np.random.default_rng(0)
     vectors: np.ndarray = generator.normal(size=(1_000, 24)).astype(dtype)
     vectors *= generator.uniform(0.01, 100, (1_000, 1)).astype(dtype)
-    # The scores of these rows differ by less than the rounding error of float32, and the rows are in the
-    # wrong order.
+    # The scores of these rows differ by less than the rounding error of float32, and their order is wrong.
     vectors[500:520] = (
         vectors[7] * (1 + 1e-7 * np.arange(20)[:, None]) + generator.normal(size=(20, 24)) * 1e-7
     )
@@ -81,8 +83,8 @@ def test_scores_and_percentiles_are_those_of_the_search_in_texts(minilm: Checkpo
     assert list(result.frame()["percentile"]) == pytest.approx(list(expected.frame()["percentile"][:3]))
     assert result.agreement == pytest.approx(1, abs=1e-6)
     assert result.is_same_model
-    assert "computed elsewhere" in result.notes[0]
-    assert "they agree" in result.notes[0]
+    assert "not computed by BERT Probe" in result.notes[0]
+    assert "the computed vector agree" in result.notes[0]
 
 
 def test_vectors_of_another_model_are_recognized(minilm: Checkpoint) -> None:
@@ -92,21 +94,21 @@ def test_vectors_of_another_model_are_recognized(minilm: Checkpoint) -> None:
     assert "probably meaningless" in result.notes[0]
     without_texts = VectorSearch("a boat").of(minilm, make_vector_set("v.npy", vectors))
     assert (without_texts.agreement, without_texts.documents[0].text) == (None, "")
-    with pytest.raises(SelectionError, match=r"v.npz have 7 dimensions, but those of .* have 384"):
+    with pytest.raises(SelectionError, match=r"v.npz have 7 dimensions, but the vectors of .* have 384"):
         VectorSearch("a boat").of(minilm, make_vector_set("v.npz", vectors[:, :7]))
-    with pytest.raises(SelectionError, match=r"have 384 dimensions, but those of .* have 8"):
+    with pytest.raises(SelectionError, match=r"have 384 dimensions, but the vectors of .* have 8"):
         VectorSearch("a boat", dimensions=8).of(minilm, make_vector_set("v.npz", vectors))
     with pytest.raises(UnavailableError, match="zero or not finite"):
         VectorSearch("a boat").of(minilm, make_vector_set("v.npz", np.zeros((2, 384))))
 
 
 def test_index_reports_progress_and_is_reused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_search, "_BLOCK", 100)
+    monkeypatch.setattr(vector_search, "_BLOCK_NUMBERS", 100 * 384)
     vectors = make_vector_set("v.npy", np.random.default_rng(0).normal(size=(250, 384)))
     reports: list[tuple[int, int]] = []
     question = VectorSearch("a boat", 2)
     index = question.index(minilm, vectors, lambda *report: reports.append(report))
-    assert reports == [(0, 250), (100, 250), (200, 250), (250, 250)]
+    assert list(dict.fromkeys(reports)) == [(0, 250), (100, 250), (200, 250), (250, 250)]
     pd_equal = question.of(minilm, index).frame().equals(question.of(minilm, vectors).frame())
     assert pd_equal
     with pytest.raises(SelectionError, match="indexed for another model"):
@@ -125,14 +127,10 @@ def test_every_format_has_the_same_vectors(tmp_path: Path) -> None:
         path = tmp_path / f"v.{ending}"
         read = bert_probe.read_vectors(path)
         assert parse_vectors(path.read_bytes(), path.name).digest == read.digest
-        np.testing.assert_array_equal(read.vectors.astype(np.float32), vectors)
+        np.testing.assert_array_equal(np.asarray(read.vectors, np.float32), vectors)
         assert (read.ids, read.texts) == (
             (("1", "2", "3", "4", "5"), None) if ending == "npy" else (IDS, TEXTS)
         )
-    mapped = bert_probe.read_vectors(tmp_path / "v.npy")
-    (tmp_path / "v.npy").write_bytes(b"")
-    with pytest.raises(StoreError, match="became smaller"):
-        mapped.rows(slice(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -167,6 +165,65 @@ def test_invalid_files_are_explained(name: str, content: bytes, message: str, tm
         bert_probe.read_vectors(tmp_path / name)
 
 
+@pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f8", "<i1", "<i4"])
+def test_rows_of_an_array_file_are_those_of_numpy(dtype: str, tmp_path: Path) -> None:
+    """Each number is represented exactly, in every selection of rows and across blocks."""
+    vectors = np.random.default_rng(0).integers(-100, 100, (70, 5)).astype(dtype)
+    vectors[3, 0] = 2**31 - 1 if dtype == "<i4" else 99
+    np.save(tmp_path / "v.npy", vectors)
+    read = bert_probe.read_vectors(tmp_path / "v.npy")
+    assert read.vectors.dtype == (np.float64 if dtype in (">f8", "<i4") else np.float32)
+    selections = [3, -1, slice(None), slice(60, 5, -7), np.array([5, 6, 7, 2, -1]), vectors[:, 1] > 0]
+    for selection in [*selections, np.empty(0, int)]:
+        np.testing.assert_array_equal(read.vectors[selection], vectors[selection].astype(np.float64))
+    with pytest.raises(IndexError):
+        read.vectors[np.array([70])]
+    assert read.digest == parse_vectors((tmp_path / "v.npy").read_bytes(), "v.npy").digest
+    np.save(tmp_path / "v.npy", np.asfortranarray(vectors))
+    assert bert_probe.read_vectors(tmp_path / "v.npy").digest == read.digest
+
+
+def test_half_precision_vectors_are_converted_in_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search in an array file of 10 MB, which would have 20 MB in float32, needs blocks only."""
+    monkeypatch.setattr(vector_files, "_DIGEST_BLOCK", 1 << 18)
+    monkeypatch.setattr(vector_search, "_BLOCK_NUMBERS", 1 << 16)
+    vectors = np.random.default_rng(0).integers(1, 9, (10_000, 512)).astype(np.float16)
+    np.save(tmp_path / "v.npy", vectors)
+    expected = brute_force(vectors[:1_000], vectors[0], "cosine")
+    with measure_peak() as peak:
+        read = bert_probe.read_vectors(tmp_path / "v.npy")
+        IndexedVectors(read, "cosine", np.ones(len(read)), None).best(vectors[0], 1)
+        assert peak() < 10e6
+    np.save(tmp_path / "v.npy", vectors[:1_000])
+    head = indexed(bert_probe.read_vectors(tmp_path / "v.npy").vectors[:], "cosine")
+    np.testing.assert_allclose(head.best(vectors[0].astype(np.float32), 10)[1], expected[1][:10], rtol=1e-12)
+
+
+def test_file_that_shrinks_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An access beyond the end of a memory-mapped file would terminate the process."""
+    path = tmp_path / "v.npy"
+    monkeypatch.setattr(vector_files, "_DIGEST_BLOCK", 4_096)
+    for check, message in ((ArrayFile.check, "changed while it was open"), (lambda _: None, "ends before")):
+        np.save(path, np.ones((1_000, 64), np.float32))
+        monkeypatch.setattr(ArrayFile, "check", check)
+        with pytest.raises(StoreError, match=message):
+            bert_probe.read_vectors(path, lambda done, _: os.truncate(path, 500) if done else None)
+    np.save(path, np.ones((4, 64), np.float32))
+    monkeypatch.undo()
+    read = bert_probe.read_vectors(path)
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(StoreError, match="changed while it was open"):
+        read.vectors[0]
+
+
+def test_array_files_without_an_end_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "v.npy")
+    with pytest.raises(TextError, match="not a regular file"):
+        bert_probe.read_vectors(tmp_path / "v.npy")
+
+
 def test_size_of_unpacked_arrays_is_limited(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "v.npz", vectors=np.zeros((1_000, 100), np.float32))
     content = (tmp_path / "v.npz").read_bytes()
@@ -186,17 +243,17 @@ def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: py
     Path("texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in TEXTS))
     answer = run("search", "a boat", "--documents", "v.npz", "--count", "2", "--out", "out.csv")
     assert answer.status == 0, answer.err
-    assert "computed elsewhere" in answer.err
-    assert "they agree" in answer.err
+    assert "not computed by BERT Probe" in answer.err
+    assert "the computed vector agree" in answer.err
     assert Path("out.csv").read_text().splitlines()[0] == "rank,document,score,percentile,text"
     assert Path("out.csv").read_text().splitlines()[1].startswith("1,d0,")
     assert run("search", "a boat", "--documents", "texts.jsonl", "--count", "1").records[0]["document"] == "1"
     refusal = run("search", "a boat", "--documents", "v.npz", "--scorers", "bm25").refusal
-    assert "only the scorer bi-encoder works" in refusal
+    assert "only the scorer bi-encoder supports" in refusal
     request = {"question": {"query": "a boat"}, "documents": {"file": "v.jsonl", "content": "\n".join(lines)}}
     with api_client() as client:
         table = client.post("/api/v1/vector-search", json=request).json()
         assert table["columns"]["document"][0] == "d0"
-        assert "computed elsewhere" in table["provenance"]["facts"]["notes"][0]
+        assert "not computed by BERT Probe" in table["provenance"]["facts"]["notes"][0]
         refused = client.post("/api/v1/vector-search", json=request | {"documents": ["a boat"]})
         assert "documents must be an object" in problem_detail(refused, 400, "no-json")

@@ -1,4 +1,4 @@
-"""Named ways to damage a store, as in a store from an untrusted source."""
+"""Named modifications that damage a store, like one from an untrusted source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRONG: tuple[object, ...] = (None, True, -1, 1.5, 2**70, "", [], {}, "12", [None
 
 
 def edit(file: Path, path: str, *value: object) -> None:
-    """Set a member of a JSON file by its path, such as "sizes.layers". Without a value, remove the member."""
+    """Set or, without a value, remove a member of a JSON file; its path is, for example, "sizes.layers"."""
     content = json.loads(file.read_text())
     *parents, name = path.split(".")
     place: Any = content

@@ -109,9 +109,8 @@ def inject_script(place: Page | Frame) -> None:
 
 def find_violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the violations of the given axe rules, or of all rules, except those of Streamlit itself."""
-    # On narrow screens, Streamlit puts the sections of its navigation into a list without list items, so the
-    # navigation is excluded. Only violations are requested, because axe takes longer to list the passed
-    # rules.
+    # Exclude the navigation, which Streamlit puts into a list without list items on narrow screens.
+    # Request only violations, because axe takes longer to list the passed rules.
     options = {"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
     result = Axe().run(page, context={"exclude": ["[data-testid=stSidebarNav]"]}, options=options)
     return [violation for violation in result.response["violations"] if violation["id"] not in KNOWN_RULES]
@@ -160,7 +159,7 @@ def download(page: Page, label: str) -> tuple[str, bytes]:
     exports = page.get_by_role("button", name="Export").filter(
         has_not_text=re.compile("attribution|patching|predictions by layer|explanation|lengths")
     )
-    expect(exports).to_have_count(1)  # The menu of the previous view must be gone.
+    expect(exports).to_have_count(1)  # wait until the menu of the previous view is gone
     exports.click()
     try:
         file = save_download(page, label, exact=True, timeout=5_000)

@@ -1,8 +1,8 @@
 """Tolerances for numerical comparisons, derived from measured rounding error instead of fixed constants.
 
 The last digits of float32 results depend on the processor: wider registers and more threads add the same
-numbers in another order, so a tolerance tuned on one machine fails on another. There are four kinds of
-comparison:
+numbers in another order, so a tolerance tuned on one machine fails on another. There are four types of
+comparisons:
 
 - Is the formula correct? `assert_exact` compares in float64, where rounding errors are a million times
 smaller than any mistake.

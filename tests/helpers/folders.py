@@ -24,7 +24,7 @@ REMEDIES = (
     "check ",
     "supported: ",
     "rename ",
-    "load it again",
+    "load the model again",
 )
 
 

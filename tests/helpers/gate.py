@@ -1,4 +1,4 @@
-"""Selects which parametrized cases run in ``make test`` and which only in ``make prove``."""
+"""Selects the parametrized cases that run in ``make test``; all others run only in ``make prove``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def prove_unless(in_gate: Container[Any] | Callable[[Any], bool], cases: Iterabl
     """Return all cases, with those outside the gate marked ``prove``.
 
     Args:
-        in_gate: the cases to run in ``make test``, or a function that returns whether a case is one.
-        cases: the values of one parameter; tuples are the values of several.
+        in_gate: the cases to run in ``make test``, or a function that returns whether to run a case.
+        cases: the values of one parameter, or tuples with the values of several parameters.
     """
     is_in_gate = in_gate if callable(in_gate) else in_gate.__contains__
     return [case if is_in_gate(case) else _prove(case) for case in cases]

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import jsonschema
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from bert_probe.api import schema
 from bert_probe.server import asgi
-from tests.helpers.json_schema import validator
 
 TEXT = "The small boat crosses the wide river."
 TOKENS = {"text": TEXT}
@@ -37,7 +37,7 @@ def problem_detail(answer: Any, status: int, kind: str) -> str:
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-security-policy"] == asgi.headers()["Content-Security-Policy"]
     problem_document = answer.json()
-    validator(schema.PROBLEM).validate(problem_document)
+    jsonschema.Draft202012Validator(schema.PROBLEM).validate(problem_document)
     assert (problem_document["type"], problem_document["status"]) == (f"/api#{kind}", status)
     detail: str = problem_document["detail"]
     assert "Traceback" not in detail

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# Not copied before the wheel is built. Folders of an earlier build could hide that a file is missing.
+# Do not copy these before the wheel is built: folders of an earlier build could hide that a file is missing.
 _LEFT_OUT = (".git", ".venv", ".*cache", "__pycache__", "*.egg-info", "build", "dist", "docs", "tests")
 
 

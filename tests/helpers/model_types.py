@@ -1,7 +1,7 @@
 """Tiny checkpoints of additional transformers model types, and the features that work with each.
 
-The results are listed in docs/models.md. Unlike the checkpoints in `families`, these are only opened and
-compared with the raw model.
+The results are listed in docs/models.md. Unlike the checkpoints in `families`, these checkpoints are only
+opened and compared with the raw model.
 """
 
 from __future__ import annotations
@@ -165,10 +165,10 @@ class Outcome:
     Attributes:
         model_type: transformers' name of the type.
         works: "fully", "without queries, keys and values", or "refused".
-        reason: why something is missing; "" if nothing is.
+        reason: the reason why a feature does not work; "" if all features work.
         attention: largest difference from raw transformers in an attention weight; None if refused.
-        states: the same in a hidden state, relative to the largest value of its layer.
-        dtype: dtype of the comparison, "float64" unless the model does not run in it.
+        states: largest difference in a hidden state, relative to the largest value of its layer.
+        dtype: dtype of the comparison: "float64" if the model runs in float64.
     """
 
     model_type: str

@@ -95,7 +95,7 @@ def legacy(state: object) -> bytes:
 def zipped(
     content: bytes, records: dict[str, bytes] | None = None, compression: int = zipfile.ZIP_STORED
 ) -> bytes:
-    """Return a zip file like that of torch.save, with the given pickle and storages."""
+    """Return a zip file in the format of torch.save, with the given pickle and storages."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", compression) as archive:
         archive.writestr("archive/data.pkl", content)
@@ -179,12 +179,12 @@ def _exponential_key() -> bytes:
 
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
-    "not a pickle": (lambda: b"not even a pickle", "is not a file of torch.save"),
-    "empty": (lambda: b"", "is not a file of torch.save"),
+    "not a pickle": (lambda: b"not even a pickle", "was not written by torch.save"),
+    "empty": (lambda: b"", "was not written by torch.save"),
     "truncated zip": (lambda: saved({"w": torch.ones(5000)})[:9_000], "is broken or truncated"),
     "zip without end": (lambda: saved({"w": torch.ones(5000)})[:-30], "is broken or truncated"),
     "truncated legacy": (lambda: legacy({"w": torch.ones(5000)})[:9_000], "is broken"),
-    "tar": (_tar, "is a tar file of torch before 0.2"),
+    "tar": (_tar, "is a tar file from a PyTorch version before 0.2"),
     "TorchScript": (_script, "is a TorchScript program"),
     "zip bomb of a storage": (
         lambda: zipped(
@@ -196,7 +196,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: zipped(b"\x80\x02" + b"N0" * 10**7 + b"}.", compression=zipfile.ZIP_DEFLATED),
         "is compressed",
     ),
-    "two pickles": (_two_pickles, "contains 2 files data.pkl"),
+    "two pickles": (_two_pickles, "contains 2 files named data.pkl"),
     "many instructions": (lambda: zipped(b"\x80\x02" + b"N0" * 2_600_000 + b"}."), "pickle instructions"),
     "deep nesting": (lambda: zipped(b"\x80\x02N" + b"\x85" * 1_000_000 + b"."), "does not contain a dict"),
     "huge integer": (lambda: zipped(b"\x80\x02\x8b\xff\xff\xff\x7f" + b"1" * 9 + b"."), "is broken"),

@@ -1,4 +1,4 @@
-"""Reference implementation of `Highlights`: values computed with loops over the raw model, and sentences."""
+"""Reference implementation of `Highlights`: values from loops over the raw model, and their sentences."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Read:
 
     @property
     def conditions(self) -> dict[str, Callable[[int, int], bool]]:
-        """For each target, a function that returns whether attention from i to j counts."""
+        """Return, for each target, a function that states whether attention from i to j counts."""
         tokens = self.tokens
         return {
             "previous": lambda i, j: j == i - 1,
@@ -103,7 +103,7 @@ class Read:
 
     @cached_property
     def mean_shares(self) -> dict[str, tuple[np.ndarray, int]]:
-        """For each target: each head's mean share over the tokens that have it, and their number."""
+        """Return each head's mean share of each target over the tokens with this target, and their number."""
         result = {}
         for name, fits in self.conditions.items():
             having = sum(any(fits(i, j) for j in range(self.count)) for i in range(self.count))
@@ -116,7 +116,7 @@ class Read:
             return None
         shares, having = self.mean_shares[name]
         layer, head = np.argwhere(shares == shares.max())[0]
-        over = "" if having == self.count else f" (mean over the {having} tokens that have one)"
+        over = "" if having == self.count else f" (mean over the {having} tokens that have such a target)"
         value = float(shares.max())
         of_head = max(float(item[layer, head]) for item, _ in self.mean_shares.values())
         return Reference(
@@ -289,7 +289,10 @@ class Read:
 
     def highlights(self) -> dict[str, Reference]:
         """Return the reference values of the text, by measure."""
-        job = "share of a head's attention on {} (mean over the tokens that have one; maximum over heads)"
+        job = (
+            "share of a head's attention on {} (mean over the tokens that have such a target; maximum "
+            "over heads)"
+        )
         sink = "attention on {} beyond an equal share (mean over heads and tokens; maximum over layers)"
         separators = [t.position for t in self.tokens if t.special and t.position > 0]
         last = "after the last layer"

@@ -21,17 +21,16 @@ from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
 from bert_probe.analyses.attribution.head_ablation import HeadAblation, HeadAblationSweep
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution, HeadPruning
 from bert_probe.analyses.comparison.answer_change import AnswerChange
-from bert_probe.analyses.comparison.head_matches import HeadMatches
-from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
 from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairRow
 from bert_probe.analyses.comparison.model_change import HeadChange, ParameterChange, VectorChange
+from bert_probe.analyses.comparison.model_similarity import HeadMatches, LayerSimilarity
 from bert_probe.analyses.evaluation.label_evaluation import LabelEvaluation
 from bert_probe.analyses.evaluation.retrieval_evaluation import RetrievalEvaluation
 from bert_probe.analyses.evaluation.similarity_evaluation import SimilarityEvaluation
+from bert_probe.analyses.evaluation.vector_comparison import DimensionCurve
 from bert_probe.analyses.highlights.highlights import Highlights
 from bert_probe.analyses.outputs.evaluate import Evaluate
-from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks
-from bert_probe.analyses.outputs.fill_mask import FillMask
+from bert_probe.analyses.outputs.fill_mask import EvaluateMasks, FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.lens import Lens
 from bert_probe.analyses.outputs.prediction import ClassifyText, LabelTokens, NextSentence
@@ -48,7 +47,6 @@ from bert_probe.analyses.retrieval.search import Search
 from bert_probe.analyses.retrieval.search_explanation import SearchExplanation
 from bert_probe.analyses.retrieval.threshold import ScoreThreshold
 from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit
-from bert_probe.analyses.vectors.dimensions import DimensionCurve
 from bert_probe.analyses.vectors.embedding import Embedding, HiddenStates, Pooler
 from bert_probe.analyses.vectors.padding import PaddingEffect
 from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences
@@ -230,10 +228,11 @@ class QuestionExample:
         question: the question.
         inputs: function that returns the positional arguments of `question.of` for a checkpoint.
         other_values: for every field, a value that differs from the question's.
-        idle: fields that do not affect this table and are therefore left out of its provenance.
+        idle: fields that do not affect the table of this example, and are therefore omitted from its
+            provenance.
         trained: the task of the tiny BERT with a task head to use; "" for the built-in model.
-        file: lines of the file that the Python and the shell snippet read, if they read one.
-        files: further files that they read, by name.
+        file: lines of the file that the Python and shell snippets read; empty if they read no file.
+        files: additional files that the snippets read, by name.
     """
 
     question: Question
@@ -398,9 +397,9 @@ EXAMPLES = (
         DimensionCurve("model", prompt="none"), many_sentences, {"pooling": "cls", "prompt": None}
     ),
     QuestionExample(
-        SimilarityCalibration("model", prompt="none", dimensions=32),
+        SimilarityCalibration("model", prompt="none", dimensions=32, pair_prompt="none"),
         many_sentences,
-        {"pooling": "cls", "prompt": None, "dimensions": None},
+        {"pooling": "cls", "prompt": None, "dimensions": None, "pair_prompt": None},
     ),
     QuestionExample(
         RankSwap("Where are the boats?", "d2", max_words=2, document_prompt="none", dimensions=32),

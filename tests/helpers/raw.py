@@ -178,8 +178,8 @@ def _share(arrays: dict[str, np.ndarray], doubles: dict[str, np.ndarray]) -> flo
 def _arrays(output: Any, has_pooler: bool = True) -> dict[str, np.ndarray]:
     arrays = {f"attention {layer}": weights[0] for layer, weights in enumerate(output.attentions)}
     arrays |= {f"state {layer}": state[0] for layer, state in enumerate(output.hidden_states)}
-    # In the text models of CLIP and SigLIP, the last of the `hidden_states` lacks the final norm, and
-    # `pooler_output` is the vector of one token.
+    # In the text models of CLIP and SigLIP, the last of the `hidden_states` lacks the final norm.
+    # The `pooler_output` of CLIP and SigLIP is the vector of one token.
     arrays[f"state {len(output.hidden_states) - 1}"] = output.last_hidden_state[0]
     if getattr(output, "pooler_output", None) is not None and has_pooler:
         arrays["pooler"] = output.pooler_output[0]

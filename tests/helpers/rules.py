@@ -26,7 +26,7 @@ class Rule:
     """A training task with a known rule.
 
     Attributes:
-        task: task of the output head.
+        task: task of the task head.
         sample: function from a random generator to a text, its pair or None, and the answer: a class, a label
             per word, the position of the answer among the words of the pair, or the word at the mask.
         labels: labels of the head.
@@ -105,7 +105,7 @@ def teach(task: str, folder: Path) -> Path:
             initializer_range=rule.spread,
             **settings,
         )
-    ).double()  # so that training gives the same weights on every processor
+    ).double()  # float64, so that training gives the same weights on every processor
     random = torch.Generator().manual_seed(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0)
     for _ in range(_STEPS):
@@ -113,7 +113,7 @@ def teach(task: str, folder: Path) -> Path:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if loss < _ENOUGH:  # With a smaller loss, attention would saturate and have no gradient.
+        if loss < _ENOUGH:  # stop, because attention would saturate and have no gradient
             break
     else:
         raise AssertionError(f"the rule of {task} was not learned: loss {loss.item():.3f}")

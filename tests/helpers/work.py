@@ -12,7 +12,7 @@ class Steps:
     """Work that reports progress and then waits for the test, step by step.
 
     Attributes:
-        begun: number of times it was started.
+        begun: number of times that the work was started.
         done: the last reported progress.
         ended: set when the work has ended, whether it succeeded or not.
     """

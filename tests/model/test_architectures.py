@@ -181,7 +181,7 @@ def test_numbers_equal_the_native_model(layout: str, tmp_path: Path) -> None:
     assert description.family == LAYOUTS[layout][0]
     assert description.max_tokens == 160
     assert "which is not run" in description.notes[0]
-    assert not any("Not used" in note or "pooler" in note for note in description.notes)
+    assert not any("does not use" in note or "pooler" in note for note in description.notes)
     trace = checkpoint.trace(TEXT, PAIR)
     inputs = {name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()}
     with torch.inference_mode():
@@ -196,13 +196,13 @@ def test_numbers_equal_the_native_model(layout: str, tmp_path: Path) -> None:
 
 
 def test_ntk_frequencies_equal_the_formula() -> None:
-    # This skips the test if transformers does not have the family.
+    # `config_class` skips the test if transformers does not have the family.
     _ = families.family_of("gte").config_class
     config = build_config(GTE | {"vocab_size": 100}, "gte")
     rope = config.rope_parameters
     native = rope["rope_theta"] ** (-np.arange(0, 8, 2) / 8) / rope["factor"]
-    # The repository's code multiplies theta by the factor and divides all frequencies by factor^(2 ÷ head
-    # dim).
+    # The repository's code multiplies theta by the factor.
+    # The repository's code also divides all frequencies by factor^(2 ÷ head dim).
     expected = (20_000 * 2.0) ** (-np.arange(0, 8, 2) / 8) / 2.0 ** (2 / 8)
     np.testing.assert_allclose(native, expected, rtol=1e-12)
 
@@ -218,7 +218,7 @@ def test_scaled_nomic_reads_only_texts_whose_angles_are_not_scaled() -> None:
     [
         (GTE, {"logn_attention_scale": True}, "logn_attention_scale = True"),
         (GTE, {"rope_scaling": {"type": "ntk", "factor": 2, "mixed_b": 0.6}}, "mixed_b"),
-        (GTE, {"rope_scaling": {"type": "dynamic", "factor": 2}}, "GteModel does not have"),
+        (GTE, {"rope_scaling": {"type": "dynamic", "factor": 2}}, "GteModel does not support"),
         (NOMIC, {"num_experts": 8}, "num_experts = 8"),
         (NOMIC, {"prenorm": True}, "prenorm = True"),
         (NOMIC, {"activation_function": "gelu"}, "activation_function"),

@@ -158,7 +158,7 @@ def test_rounding_is_within_tolerance_in_every_dtype(name: str, family_folder: C
         checkpoint = bert_probe.load(family_folder(name), dtype=dtype)
         assert checkpoint.pads == (name not in {"convbert", "mobilebert"}), dtype
         for off, explained in checks.replays(checkpoint):
-            assert off <= explained / 3, dtype  # The factor is a margin for other processors.
+            assert off <= explained / 3, dtype  # the factor 3 is a margin for other processors
 
 
 def test_model_that_depends_on_padding_is_not_padded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def test_tokens_cover_their_words_in_all_tokenizers(name: str, text: str, family
     encoding = family(name).encode(text)
     for word in encoding.words:
         pieces = [encoding.tokens[position] for position in word.positions]
-        # Tokens for the bytes of one character share its span, so spans may overlap; together, they cover the
+        # Tokens for the bytes of one character share its span, so spans may overlap. They cover the whole
         # word.
         covered = {place for piece in pieces for place in range(piece.start, piece.end)}
         assert covered == set(range(pieces[0].start, pieces[-1].end))
@@ -216,7 +216,8 @@ def test_maximum_length_fits_and_one_more_token_does_not(minilm: Checkpoint) -> 
     assert len(fits) == fits.max_tokens == 512
     assert fits.dropped == 0
     with pytest.raises(
-        TooLongError, match=r"^513 tokens; this model accepts 512\. Shorten the text or turn on"
+        TooLongError,
+        match=r"^The text has 513 tokens, but this model accepts 512\. Shorten the text, or turn on",
     ):
         minilm.encode("the " * 511)
     assert minilm.encode("the " * 510, truncate=True).dropped == 0
@@ -240,7 +241,7 @@ def test_longer_text_of_pair_is_truncated(minilm: Checkpoint) -> None:
 
 def test_long_text_is_refused_or_truncated(minilm: Checkpoint) -> None:
     text = "ground " * 35_000
-    with pytest.raises(TooLongError, match=r"^35,002 tokens"):
+    with pytest.raises(TooLongError, match=r"^The text has 35,002 tokens"):
         minilm.encode(text)
     assert minilm.encode(text, truncate=True).dropped == 35_002 - 512
 

@@ -36,7 +36,7 @@ Checkpoints = Callable[[str], Checkpoint]
 
 @pytest.fixture(scope="module", params=["float64", "float32"])
 def dtype(request: pytest.FixtureRequest) -> str:
-    """Return each dtype: float64 verifies the formulas, and float32 is the default."""
+    """Return float64, which verifies the formulas, or float32, which is the default."""
     return str(request.param)
 
 

@@ -1,4 +1,4 @@
-"""What works with each model type, as docs/models.md lists it."""
+"""The features that work with each model type, as listed in docs/models.md."""
 
 from __future__ import annotations
 

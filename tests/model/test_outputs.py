@@ -57,7 +57,7 @@ def test_head_equals_the_complete_model(
 ) -> None:
     folder, checkpoint = trained_folder(name, task), double_trained_on(name, task)
     assert checkpoint.tasks == (task,)
-    assert not [note for note in checkpoint.description.notes if "Not used" in note]
+    assert not [note for note in checkpoint.description.notes if "does not use" in note]
     trace = checkpoint.trace(TEXT, PAIR)
     expected = logits(complete_model(name, task, folder), task, trace.encoding)
     assert_exact(output_head(checkpoint, task).logits(trace), expected)
@@ -142,7 +142,7 @@ def test_head_without_weights_is_not_initialized(family: Any, minilm: Checkpoint
     assert family("bert").tasks == ()
     with pytest.raises(UnavailableError, match="no trained head for fill-mask"):
         output_head(family("bert"), "fill-mask")
-    with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
+    with pytest.raises(UnavailableError, match="It has a task head for sentence-similarity"):
         output_head(minilm, "fill-mask")
 
 
@@ -152,7 +152,7 @@ def test_missing_head_weights_are_noted(tmp_path: Path) -> None:
     checkpoint = bert_probe.load(tmp_path)
     assert checkpoint.tasks == ()
     assert checkpoint.description.notes == (
-        "Not used by the encoder, for example because of a task head: classifier.weight.",
+        "The encoder does not use some of the weights, for example those of a task head: classifier.weight.",
         "config.json names BertForSequenceClassification, but the head for text-classification cannot be "
         "loaded: the weights lack classifier.bias.",
     )
@@ -172,11 +172,14 @@ def test_heads_with_equal_weight_names_are_identified_by_config(tmp_path: Path) 
     [
         ({"id2label": {str(i): f"L{i}" for i in range(10_001)}}, "more than 10,000 labels"),
         ({"id2label": None, "num_labels": 10**12}, "more than 10,000 labels"),
-        ({"id2label": {"0": "a", "2": "b"}}, "must number its labels from 0"),
+        ({"id2label": {"0": "a", "2": "b"}}, "must number the labels consecutively from 0"),
         ({"id2label": {"0": ["a"]}}, "must map indices to label names"),
         ({"id2label": "abc"}, "must map indices to label names"),
+        ({"id2label": {"0": "x" * 1_001}}, "A label in config.json has 1,001 characters; at most 1,000"),
+        ({"id2label": None, "num_labels": -5}, "num_labels in config.json is -5, but must be a whole number"),
+        ({"id2label": None, "num_labels": "3"}, "num_labels in config.json is 3, but must be a whole number"),
         ({"problem_type": "guessing"}, "problem_type 'guessing'"),
-        ({"id2label": {"0": "a", "1": "b"}}, "config and weights disagree in classifier"),
+        ({"id2label": {"0": "a", "1": "b"}}, "the config and the weights disagree about classifier"),
     ],
 )
 def test_inconsistent_config_disables_only_the_head(

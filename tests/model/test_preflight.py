@@ -39,22 +39,22 @@ def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     ("changes", "word"),
     [
         ({"num_hidden_layers": 1_000}, "more than"),
-        ({"num_hidden_layers": 1_001}, "describes 1,001 layers; at most 1,000"),
-        ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
+        ({"num_hidden_layers": 1_001}, "describes 1,001 layers, but at most 1,000"),
+        ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers, but at most 1,000"),
         (
             {"model_type": "gpt_neo", "attention_types": [[["global", "local"], 10**9]]},
-            "describes 2,000,000,000 layers; at most 1,000",
+            "describes 2,000,000,000 layers, but at most 1,000",
         ),
         (
             {"model_type": "gpt_neo", "attention_types": [[["global"], 10**9], [["local"], -(10**9)]]},
-            "describes 1,000,000,000 layers; at most 1,000",
+            "describes 1,000,000,000 layers, but at most 1,000",
         ),
         (
             {"model_type": "gpt_neo", "attention_types": [[["local"] * 5_000, 1]]},
-            "describes 5,000 layers; at most 1,000",
+            "describes 5,000 layers, but at most 1,000",
         ),
-        ({"num_nextn_predict_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
-        ({"text_config": {"num_mtp_layers": 1e12}}, "layers; at most 1,000"),
+        ({"num_nextn_predict_layers": 10**9}, "describes 1,000,000,000 layers, but at most 1,000"),
+        ({"text_config": {"num_mtp_layers": 1e12}}, "layers, but at most 1,000"),
         ({"vocab_size": 5_000_000}, "5,000,000×32 numbers"),
         ({"vocab_size": 10**15}, "1,000,000,000,000,000×32 numbers"),
         ({"intermediate_size": 2_000_000}, "2,000,000×32 numbers"),
@@ -67,7 +67,7 @@ def test_oversized_config_sizes_are_refused_before_allocation(
     folder: Path, changes: dict[str, Any], word: str
 ) -> None:
     change_config(folder, **changes)
-    message = assert_refused(CheckpointError if "layers;" in word else WeightsError, folder, word)
+    message = assert_refused(CheckpointError if "layers," in word else WeightsError, folder, word)
     assert "belongs to these weights" in message
 
 
@@ -119,7 +119,9 @@ def test_model_larger_than_free_memory_is_refused_with_both_sizes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "free_memory", lambda: 50_000)
-    message = assert_refused(OutOfMemoryError, folder, "of memory, but only 0 MB are free", "smaller model")
+    message = assert_refused(
+        OutOfMemoryError, folder, "of memory, but only 0 MB are available", "smaller model"
+    )
     assert "needs about" in message
 
 
@@ -127,7 +129,7 @@ def test_reserved_memory_is_not_available_to_others(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(preflight, "free_memory", lambda: 10_000_000_000)
     with preflight.reserved_memory(6_000_000_000, "A", "Wait."):
         with (
-            pytest.raises(OutOfMemoryError, match=r"B needs about 5\.0 GB .* 4\.0 GB are free\. Wait\."),
+            pytest.raises(OutOfMemoryError, match=r"B needs about 5\.0 GB .* 4\.0 GB are available\. Wait\."),
             preflight.reserved_memory(5_000_000_000, "B", "Wait."),
         ):
             pass
@@ -160,7 +162,10 @@ def test_notice_is_shown_before_weights_are_read(folder: Path) -> None:
     heard: list[tuple[int, int, int]] = []
     bert_probe.load(folder, notice=notices.append, progress=lambda *now: heard.append((len(notices), *now)))
     size = (folder / "model.safetensors").stat().st_size
-    assert notices == [f"{size / 1e6:,.0f} MB of weights, about {size / 1e6:,.0f} MB of memory to load them."]
+    assert notices == [
+        f"The model has {size / 1e6:,.0f} MB of weights; about {size / 1e6:,.0f} MB of memory are needed "
+        "to load it."
+    ]
     assert heard[-1] == (1, size, size)
 
 
@@ -182,7 +187,7 @@ def test_weights_changed_while_opening_are_refused(folder: Path) -> None:
         save_file(weights, file, metadata={"format": "pt"})
 
     message = assert_refused(WeightsError, folder, "was changed while it was being loaded", progress=changed)
-    assert message.endswith("Load it again.")
+    assert message.endswith("Load the model again.")
 
 
 def test_weights_deleted_while_loading_raise_error(folder: Path) -> None:
@@ -284,7 +289,7 @@ def test_integer_weights_are_refused(folder: Path) -> None:
     """transformers would load quantized weights without the scales, which are stored separately."""
     name = "encoder.layer.0.attention.self.query.weight"
     change_weights(folder, lambda tensors: tensors | {name: (tensors[name] * 100).to(torch.int8)})
-    assert_refused(WeightsError, folder, name, "contains I8 numbers", "before quantization")
+    assert_refused(WeightsError, folder, name, "contains numbers of type I8", "before quantization")
 
 
 def test_integer_position_ids_are_accepted(folder: Path) -> None:
@@ -299,13 +304,13 @@ def test_oversized_tokenizer_is_refused_unread(
     monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
-    assert_refused(TokenizerError, folder, name, "200,001 bytes; at most 100,000 are read")
+    assert_refused(TokenizerError, folder, name, "200,001 bytes, but at most 100,000 are allowed")
 
 
 def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_JSON_BYTES", 10)
+    monkeypatch.setattr(sources, "MAX_CONFIG_BYTES", 10)
     size = (folder / "config.json").stat().st_size
-    assert_refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
+    assert_refused(CheckpointError, folder, f"config.json has {size:,} bytes, but at most 10 are allowed")
 
 
 @pytest.mark.parametrize(

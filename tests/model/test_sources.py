@@ -95,7 +95,7 @@ def test_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     message = assert_refused(PickledWeightsError, folder, "model.safetensors is missing")
     assert message.endswith(
-        "If the model has only a pickle (pytorch_model.bin), convert it with "
+        "If the model has only a pickle (pytorch_model.bin), convert the pickle with "
         f"bert-probe convert {folder} --out FOLDER."
     )
 
@@ -106,7 +106,7 @@ def test_pickle_is_not_opened(folder: Path) -> None:
     words = ("only available as pytorch_model.bin", "can run code")
     message = assert_refused(PickledWeightsError, folder, *words)
     command = f"bert-probe convert {folder} --out FOLDER"
-    assert message.endswith(f"Convert them to model.safetensors with {command}.")
+    assert message.endswith(f"Convert the weights to model.safetensors with {command}.")
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
@@ -114,7 +114,7 @@ def test_truncated_weights_are_refused(folder: Path, keep: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
     assert_refused(
-        WeightsError, folder, "model.safetensors is broken or truncated", "Download or copy it again"
+        WeightsError, folder, "model.safetensors is broken or truncated", "Download or copy the file again"
     )
 
 
@@ -159,7 +159,7 @@ def test_config_naming_other_weights_is_refused(folder: Path) -> None:
     """Without this check, the digest would be computed from a different file than the weights."""
     (folder / "other.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     change_config(folder, transformers_weights="other.safetensors")
-    assert_refused(WeightsError, folder, "weights of another name")
+    assert_refused(WeightsError, folder, "weights with another file name")
 
 
 @pytest.mark.parametrize("name", ["built-in", "folder"])

@@ -222,5 +222,5 @@ def test_oversized_tokenizer_is_refused(
     assert encode_without_model(folder, None, "we left") is not None
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
-    with pytest.raises(TokenizerError, match=f"{name} has 200,001 bytes; at most 100,000 are read"):
+    with pytest.raises(TokenizerError, match=f"{name} has 200,001 bytes, but at most 100,000 are allowed"):
         encode_without_model(folder, None, "we left")

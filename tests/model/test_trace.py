@@ -117,7 +117,7 @@ def test_unknown_head_is_refused(head: Any, minilm: Checkpoint) -> None:
 def test_vectors_have_one_layer_more_than_attention(minilm: Checkpoint) -> None:
     trace = minilm.trace("one")
     assert trace.vectors(6).shape == (3, 384)
-    with pytest.raises(SelectionError, match="indices run from 0 to 6, or from -7 to -1"):
+    with pytest.raises(SelectionError, match="valid indices are 0 to 6, or -7 to -1"):
         trace.vectors(7)
 
 
@@ -134,7 +134,7 @@ def test_indices_resolve_like_python(count: int, index: int) -> None:
 
 def test_scores_are_unavailable_if_q_and_k_are_hidden(family: Checkpoints) -> None:
     trace = family("longformer").trace(TEXT)
-    with pytest.raises(UnavailableError, match="LongformerModel hides its queries and keys"):
+    with pytest.raises(UnavailableError, match="LongformerModel does not expose its queries and keys"):
         trace.scores(0)
 
 
@@ -245,7 +245,7 @@ def _cut(trace: Trace, name: str) -> tuple[np.ndarray, ...]:
 @pytest.mark.parametrize("name", ["states", "queries", "keys", "values"])
 def test_arrays_with_other_token_count_are_refused(name: str, minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    with pytest.raises(ShapeError, match=f"{name} has shapes .* over 14 tokens are needed"):
+    with pytest.raises(ShapeError, match=f"{name} must contain .* arrays over 14 tokens"):
         replace(trace, **{name: _cut(trace, name)})
 
 
@@ -268,21 +268,21 @@ def test_weights_together_with_queries_are_refused() -> None:
 
 
 def test_mismatched_keys_and_masks_are_refused() -> None:
-    with pytest.raises(ShapeError, match="do not fit together"):
+    with pytest.raises(ShapeError, match="do not match"):
         two_token_trace(keys=(np.zeros((2, 2, 2), np.float32),))
-    with pytest.raises(ShapeError, match="do not fit together"):
+    with pytest.raises(ShapeError, match="do not match"):
         two_token_trace(keys=(np.zeros((1, 2, 3), np.float32),))
-    with pytest.raises(ShapeError, match="do not fit together"):
+    with pytest.raises(ShapeError, match="do not match"):
         two_token_trace(values=(np.zeros((2, 2, 2), np.float32),))
-    with pytest.raises(ShapeError, match="A mask of shape"):
+    with pytest.raises(ShapeError, match="The shape of a mask"):
         two_token_trace(np.ones((3, 3), bool))
-    with pytest.raises(ShapeError, match="A mask of shape"):
+    with pytest.raises(ShapeError, match="The shape of a mask"):
         two_token_trace(np.ones((2, 2, 2), bool))
 
 
 def test_non_square_weights_are_refused(family: Checkpoints) -> None:
     trace = family("longformer").trace(TEXT)
-    with pytest.raises(ShapeError, match="over the same tokens"):
+    with pytest.raises(ShapeError, match="with the same tokens"):
         replace(trace, weights=tuple(part[:, :, :-1] for part in trace.weights or ()))
 
 

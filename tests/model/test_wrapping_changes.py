@@ -83,7 +83,7 @@ def test_description_has_current_dtype_and_device(bert: Any, tokenizer: Any) -> 
     trace = wrapped.trace(TEXT)
     bert.double()
     assert wrapped.description.dtype == wrapped.trace(TEXT).provenance["dtype"] == "float64"
-    with pytest.raises(UnavailableError, match="it is in float64, no longer float32"):
+    with pytest.raises(UnavailableError, match="it is now in float64 instead of float32"):
         bert_probe.Attention(measure="value-norm").of(trace)
     bert.bfloat16()
     assert wrapped.trace(TEXT).provenance["dtype"] == "bfloat16"
@@ -98,7 +98,7 @@ def test_model_may_move_to_device(bert: Any, tokenizer: Any) -> None:
     after = wrapped.trace(TEXT)
     assert after.provenance["device"] == "cuda:0"
     assert after.provenance["weights_sha256"] == before.provenance["weights_sha256"]
-    with pytest.raises(UnavailableError, match="it is on cuda:0, no longer cpu"):
+    with pytest.raises(UnavailableError, match="it is now on cuda:0 instead of cpu"):
         bert_probe.Attention(measure="value-norm").of(before)
     assert bert_probe.Attention(measure="value-norm").of(after).weights.shape
 
@@ -106,7 +106,7 @@ def test_model_may_move_to_device(bert: Any, tokenizer: Any) -> None:
 def test_rebuilt_model_is_refused(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     bert.pooler = None
-    with pytest.raises(UnavailableError, match=r"has other modules or sizes.*Wrap it again"):
+    with pytest.raises(UnavailableError, match=r"has different modules or sizes.*Wrap the model again"):
         wrapped.trace(TEXT)
     assert bert_probe.wrap(bert, tokenizer).trace(TEXT).pooler is None
 

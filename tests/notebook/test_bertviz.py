@@ -106,7 +106,9 @@ def test_encoder_decoder_has_blocks_in_one_view(bart: Any) -> None:
             np.testing.assert_array_equal(block, expected[layer][0].detach().numpy())
         assert not weights[:, 3:, :3].any()
     (page,) = extract_pages(view.data)  # type: ignore[union-attr]
-    assert "A is the decoder&#x27;s tokens, B the encoder&#x27;s." in page
+    assert (
+        "Sentence A consists of the decoder&#x27;s tokens, sentence B of the encoder&#x27;s tokens." in page
+    )
 
 
 def test_cross_attention_alone_and_unequal_layer_counts_are_displayed(bart: Any) -> None:
@@ -124,7 +126,7 @@ def test_include_layers_selects_and_orders_layers(bert: Any) -> None:
     assert_equal(weights_of(view), [bert[2], bert[1]])
     (page,) = extract_pages(view.data)  # type: ignore[union-attr]
     assert read_description(view)["layerNumbers"] == [3, 2]
-    assert "as 1 to 2" not in page
+    assert "numbered 1 to 2" not in page
     first = Page("head_view", extract_payloads(page)[:1], "")
     assert "Attention in layer 3, all heads" in first.svg(), "numbered as in the model"
     assert '"start": 2' in page
@@ -171,7 +173,7 @@ def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
             ShapeError,
             "Omit encoder_attention",
         ),
-        ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "There are no encoder_tokens"),
+        ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "encoder_tokens is missing"),
         (
             {"cross_attention": "BERT", "decoder_tokens": ["a"], "encoder_tokens": ["b", "c"]},
             ShapeError,
@@ -181,7 +183,7 @@ def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
         (
             {"attention": "BERT", "tokens": BERT_TOKENS, "include_layers": [1], "layer": 0},
             SelectionError,
-            "Layer 0 is not in include_layers",
+            "initial_layer must be one of include_layers",
         ),
         ({"attention": "BERT", "tokens": BERT_TOKENS, "heads": [2]}, SelectionError, "no head 2"),
         (

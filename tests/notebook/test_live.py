@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from bert_probe import notebook
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.notebook import HeadView, views
+from bert_probe.notebook import HeadView
 from bert_probe.notebook.bridge import Bridge
 from tests.helpers.framed import extract_page, extract_payloads
 from tests.helpers.payloads import read_payload
@@ -138,5 +139,5 @@ def test_view_works_without_anywidget(view: HeadView, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
     monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.bridge", None)
-    assert views.create_bridge(print) is None
+    assert notebook.create_bridge(print) is None
     assert '"key": ""' in extract_page(view)

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import bert_probe
+from bert_probe import notebook
 from bert_probe.core.question import Question
 from bert_probe.errors import ExportError, SelectionError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.notebook import head_view, model_view, views
+from bert_probe.notebook import head_view, model_view
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.framed import extract_page, extract_pages, extract_payloads, find_elements
 from tests.helpers.payloads import read_payload
@@ -189,7 +190,7 @@ def test_measure_without_the_needed_data_is_refused() -> None:
 
 
 def test_too_large_page_is_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "MAX_BYTES", 50_000)
+    monkeypatch.setattr(notebook, "MAX_BYTES", 50_000)
     head_view(minilm.trace("a"))
     with pytest.raises(TooLongError, match=r"6 layers and 102 tokens .* Shorten the text, or use the app"):
         head_view(minilm.trace("word " * 100))

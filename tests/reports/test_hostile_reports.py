@@ -51,7 +51,7 @@ def test_hostile_report_is_refused_in_a_sentence(
 def test_zip_bomb_is_not_unpacked(name: str) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(ReportError, match="is a ZIP that cannot be read"):
+        with pytest.raises(ReportError, match="is a ZIP file that cannot be read"):
             unpack(ZIPS[name], "a ZIP")
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -100,7 +100,7 @@ def test_payload_that_browsers_read_differently_is_refused() -> None:
         EmbeddedPayload(planes, length, letters[:-5]),
     ):
         assert tuple(other) != (planes, length, letters)
-        with pytest.raises(ValueError, match="Not a valid payload"):
+        with pytest.raises(ValueError, match="The payload is invalid"):
             decode_text(other)
 
 
@@ -238,7 +238,7 @@ def test_hostile_view_file_is_read_or_refused(kind: str, value: str, name: str) 
         ("data", "code.py", "must end in"),
         ("data", "data.py", "must end in"),
         ("data", "view.json", "must end in"),
-        ("data", "other.conll", "must be that of the argument"),
+        ("data", "other.conll", "must be the name of the argument"),
         ("../data", "../data.conll", "not a valid file name"),
         ("data", "data.conll\0", "not a valid file name"),
     ],

@@ -34,7 +34,7 @@ def zipped(*files: tuple[str, str]) -> bytes:
         ),
         (
             zipped(("manifest.json", '{"files": {}}'), ("report.html", "a"), ("report.html", "b")),
-            "report is a ZIP that cannot be read: it has 'report.html' twice. Choose another file.",
+            "report is a ZIP file that cannot be read: it has 'report.html' twice. Choose another file.",
         ),
     ],
 )

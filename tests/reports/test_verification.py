@@ -57,7 +57,7 @@ NOTE = "The first head has an entropy of {{1, entropy_bits}}, of 3 heads; " + HO
 
 @pytest.fixture(scope="module")
 def models(family: Callable[[str], Checkpoint]) -> NamedModels:
-    """Return models that open the tiny test model for any reference."""
+    """Return a `NamedModels` object that opens the tiny test model for any reference."""
     return NamedModels(lambda _: family("bert"))
 
 
@@ -128,7 +128,7 @@ def test_unchanged_report_passes(report: Report, archive: bytes, read: Any, mode
         assert verdict.differences == ()
         assert verdict.numbers > 500
         assert verdict.remarks == (
-            "View 3: these numbers in the note are the author's own and cannot be verified: "
+            "View 3: these numbers in the note were written by the author and cannot be verified: "
             + ", ".join(re.findall("[0-9]+", NOTE)[1:])
             + ".",
         )
@@ -368,12 +368,16 @@ def test_scores_of_sentence_vectors_are_calibrated(
 ) -> None:
     reference = calibration.reference_sentences()[::5]
     monkeypatch.setattr(calibration, "reference_sentences", lambda: reference)
-    checkpoint = bert_probe.load(sentence_models.save("mean", family_folder("bert"), tmp_path / "model"))
+    folder = sentence_models.save("prompts optional", family_folder("bert"), tmp_path / "model")
+    checkpoint = bert_probe.load(folder)
     models = NamedModels(lambda _: checkpoint)
     texts = (TEXT, "a boat on the river")
     similarity = bert_probe.SentenceSimilarity().of(*map(checkpoint.trace, texts))
     sentences = bert_probe.Sentences("model", "nearest").of(checkpoint, texts)
-    entries = [DraftEntry(ViewFile.of(result)) for result in (similarity, sentences)]
+    prompted = bert_probe.SentenceSimilarity(prompt="query", pair_prompt="passage").of(
+        *map(checkpoint.trace, texts)
+    )
+    entries = [DraftEntry(ViewFile.of(result)) for result in (similarity, sentences, prompted)]
     report = Report.of(Draft("", tuple(entries)), models)
     random = bert_probe.SimilarityCalibration("model").of(checkpoint, reference).random
     html = report.html()
@@ -383,13 +387,20 @@ def test_scores_of_sentence_vectors_are_calibrated(
     )
     assert sentence in html
     assert "Half of the random pairs of 60 short English reference sentences have a cosine below" in html
-    assert html.count("<figure class=calibration>") == 2
+    assert html.count("<figure class=calibration>") == 3
+    assert "60 short English reference sentences with the prompts of these two texts" in html
     for change, is_found in ((0.02, False), (1.0, True)):  # tolerance: 0.08
         stated = restated(report)
-        stated["views"][0]["provenance"]["facts"]["calibration"]["percentile"] -= change
+        for view in (0, 2):
+            stated["views"][view]["provenance"]["facts"]["calibration"]["percentile"] -= change
         differences = verify(read(unsigned(stated)), models).differences
-        columns = {difference.column for difference in differences if difference.finding == DIFFERS}
-        assert columns == ({"facts.calibration.percentile"} if is_found else set())
+        differing = {
+            (difference.view, difference.column)
+            for difference in differences
+            if difference.finding == DIFFERS
+        }
+        changed = {(number, "facts.calibration.percentile") for number in (1, 3)}
+        assert differing == (changed if is_found else set())
     whole = restated(report)["views"][0]["provenance"]["facts"]["calibration"]
     empty = {**whole, "histogram": {"low": 0, "high": 0, "percent": []}}
     broken: list[Any] = [[], {"sentences": 1}, empty, {**whole, "score": "x"}, {**whole, "score_name": None}]

@@ -15,7 +15,7 @@ from bert_probe.runtime.shared_cache import DynamicBatcher
 
 
 def is_wanted() -> None:
-    """A cancellation check that never cancels."""
+    """Do nothing; this cancellation check never cancels."""
 
 
 class Work:
@@ -34,7 +34,7 @@ class Work:
         return [2 * item for item in items]
 
 
-class Crowd:
+class ConcurrentCallers:
     """Concurrent callers: one is being served, and the others arrive in the meantime."""
 
     def __init__(self, pool: ThreadPoolExecutor, slots: int = 2) -> None:
@@ -62,11 +62,11 @@ def pool() -> ThreadPoolExecutor:
 
 
 @pytest.fixture
-def crowd(pool: ThreadPoolExecutor) -> Crowd:
-    return Crowd(pool)
+def crowd(pool: ThreadPoolExecutor) -> ConcurrentCallers:
+    return ConcurrentCallers(pool)
 
 
-def test_waiting_requests_share_a_batch(crowd: Crowd) -> None:
+def test_waiting_requests_share_a_batch(crowd: ConcurrentCallers) -> None:
     futures = [crowd.ask(item) for item in (2, 4, 6)]
     crowd.await_waiting(3)
     crowd.work.let_go.set()
@@ -74,7 +74,7 @@ def test_waiting_requests_share_a_batch(crowd: Crowd) -> None:
     assert crowd.work.goes == [[0], [2, 4, 6]]
 
 
-def test_batch_size_is_limited(crowd: Crowd) -> None:
+def test_batch_size_is_limited(crowd: ConcurrentCallers) -> None:
     futures = [crowd.ask(item, max_size=2) for item in (2, 4, 6, 8)]
     crowd.await_waiting(4)
     crowd.work.let_go.set()
@@ -82,7 +82,7 @@ def test_batch_size_is_limited(crowd: Crowd) -> None:
     assert sorted(map(len, crowd.work.goes)) == [1, 2, 2]
 
 
-def test_groups_are_independent(crowd: Crowd) -> None:
+def test_groups_are_independent(crowd: ConcurrentCallers) -> None:
     crowd.work.begun.clear()
     other = crowd.ask(2, group="b")
     assert crowd.work.begun.wait(30)
@@ -92,7 +92,7 @@ def test_groups_are_independent(crowd: Crowd) -> None:
 
 
 def test_unbatched_requests_take_a_slot_each(pool: ThreadPoolExecutor) -> None:
-    crowd = Crowd(pool, slots=1)
+    crowd = ConcurrentCallers(pool, slots=1)
     futures = [crowd.ask(item, max_size=1) for item in (2, 4)]
     crowd.await_waiting(2)
     crowd.work.let_go.set()
@@ -100,7 +100,7 @@ def test_unbatched_requests_take_a_slot_each(pool: ThreadPoolExecutor) -> None:
     assert sorted(crowd.work.goes) == [[0], [2], [4]]
 
 
-def test_error_of_one_item_does_not_affect_others(crowd: Crowd) -> None:
+def test_error_of_one_item_does_not_affect_others(crowd: ConcurrentCallers) -> None:
     futures = {item: crowd.ask(item) for item in (2, 3, 4)}
     crowd.await_waiting(3)
     crowd.work.let_go.set()
@@ -116,7 +116,7 @@ class GivenUpError(Exception):
 
 
 @pytest.mark.parametrize("who", [0, 1], ids=["who leads", "who follows"])
-def test_cancelled_request_does_not_affect_others(crowd: Crowd, who: int) -> None:
+def test_cancelled_request_does_not_affect_others(crowd: ConcurrentCallers, who: int) -> None:
     gone = threading.Event()
 
     def check() -> None:
@@ -146,7 +146,7 @@ def test_batch_waits_for_recent_callers(pool: ThreadPoolExecutor, monkeypatch: p
     # Both limits are relative to the duration of the first batch, which may be as short as a millisecond.
     monkeypatch.setattr(shared_cache, "LINGER", 1e6)
     monkeypatch.setattr(shared_cache, "GAP", 1e6)
-    crowd = Crowd(pool)
+    crowd = ConcurrentCallers(pool)
     futures = [crowd.ask(2)]
     crowd.await_waiting(1)
     crowd.work.let_go.set()

@@ -93,7 +93,8 @@ def test_job_without_owner_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None
     for done, seconds in ((1, jobs.GRACE), (2, jobs.GRACE / 2)):
         now[0] += seconds
         work.step()
-        wait_until(partial(progressed, job, (done, 100)))  # The browser may reconnect.
+        # the job continues for some time, because the browser may reconnect
+        wait_until(partial(progressed, job, (done, 100)))
         is_alive[0] = not is_alive[0]
     assert not is_alive[0]
     now[0] += jobs.GRACE + 1

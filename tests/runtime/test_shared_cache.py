@@ -1,4 +1,4 @@
-"""Shared traces: concurrent requests share a forward pass, and the results equal those of separate passes."""
+"""Shared traces: concurrent requests share a forward pass; the results equal those of separate passes."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def token_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
 def test_file_that_is_not_a_token_is_refused(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(AddressError) as caught:
         access.token(token_file(tmp_path, content))
-    assert "characters that are not a token. A token is a single line of 16 to 512" in str(caught.value)
+    assert "are not a valid token. A token is a single line of 16 to 512" in str(caught.value)
     assert "secrets.token_urlsafe()" in str(caught.value)
     assert str(tmp_path) in str(caught.value)
 
@@ -218,7 +218,9 @@ def test_token_file_of_other_users_is_refused(mode: int, tmp_path: Path) -> None
 
 def test_variable_that_is_not_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(access.TOKEN_VARIABLE, "short")
-    with pytest.raises(SystemExit, match=r"bert-probe: BERT_PROBE_TOKEN contains 5 characters that are not"):
+    with pytest.raises(
+        SystemExit, match=r"bert-probe: The 5 characters in BERT_PROBE_TOKEN are not a valid token"
+    ):
         asgi.apply_settings()
 
 

@@ -174,7 +174,7 @@ def test_changed_template_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         data = "<script src=x></script><div></div><script>const params = {};</script>"
 
     monkeypatch.setattr(bertviz, "model_view", lambda **_: Other)
-    with pytest.raises(RuntimeError, match=r"does not have the structure of version 1\.4\.1"):
+    with pytest.raises(RuntimeError, match=r"does not have the structure that BertViz 1\.4\.1"):
         model_view(random_trace(PLAIN), dark=False, store=FrameStore())
 
 

@@ -188,7 +188,7 @@ def test_websocket_stays_open_and_its_messages_are_bounded(monkeypatch: pytest.M
         client = await connect()
         await client.send(HANDSHAKE)
         assert await client.status() == 101
-        await asyncio.sleep(0.1)  # This is longer than the limit for a connection without a request.
+        await asyncio.sleep(0.1)  # longer than the limit for a connection without a request
         await client.send(frame(100_000, bytes(100_000)))
         assert await client.reader.readexactly(8) == b"\x82\x06100000"
         await client.send(frame(100_001, b""))
@@ -218,7 +218,7 @@ def test_incomplete_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """A listening socket without a protocol, as Streamlit creates it."""
+    """Return a listening socket without a protocol, like Streamlit's."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pandas as pd
 import pyarrow.ipc
 import pytest
@@ -28,7 +29,6 @@ from bert_probe.runtime import shared_cache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.server import asgi
 from tests.helpers.http import TEXT, TOKENS, api_client, problem_detail
-from tests.helpers.json_schema import validator
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +53,12 @@ def here() -> Iterator[TestClient]:
         (b"[]", "The body must be an object"),
         (b'{"text": "a", "text": "b"}', 'In the body the key "text" occurs twice; write the key once.'),
         (b'{"text": "a", "question": {"layer": 1, "layer": 2}}', 'the key "layer" occurs twice'),
-        (b"{}", "text is missing. Add it."),
+        (b"{}", "The member text is missing. Add this member."),
         (b'{"text": 1}', "text must be a string, not 1."),
         (b'{"text": "a", "pair": 1}', "pair must be a string"),
         (
             b'{"text": "a", "texts": ["a"]}',
-            'The body has no member "texts". Allowed members: question, model, revision, text, pair',
+            'The body must not have a member "texts". Allowed members: question, model, revision, text, pair',
         ),
         (b'{"text": "a", "truncate": 1}', "truncate must be true or false"),
         (b'{"text": "a", "model": 1}', "model must be a string"),
@@ -92,7 +92,7 @@ def test_invalid_body_is_a_problem(content: bytes, message: str, here: TestClien
         (
             "attention",
             {"question": {"analysis": "tokens"}},
-            "analysis must be 'attention' or absent, not 'tokens'.",
+            "analysis must be 'attention' or omitted, not 'tokens'.",
         ),
         ("attention-long-form", {"question": {"layers": [1, 9]}}, "There is no layer 9"),
         ("attention-long-form", {"question": {"layers": 1}}, "must be all or a list"),
@@ -102,7 +102,7 @@ def test_invalid_body_is_a_problem(content: bytes, message: str, here: TestClien
             {"question": {"heads": ["1.1,2.2"]}},
             "'1.1,2.2' is not a head. Write layer.head, for example 8.10.",
         ),
-        ("head-ablation", {"question": {}}, "heads must be given"),
+        ("head-ablation", {"question": {}}, "needs a value for heads"),
         ("token-rollout", {"question": {"token": -1}}, "position from 0"),
         ("token-rollout", {"question": {"token": "whale"}}, "whale"),
         ("find-heads", {"question": {"pairs": [["boat"]]}}, "must be a list of (query, key)"),
@@ -154,7 +154,7 @@ def test_problem_lists_errors_of_a_file_with_lines(here: TestClient) -> None:
 
 def test_field_with_a_server_file_is_refused(here: TestClient) -> None:
     body = TOKENS | {"question": {"tuned": "/etc/passwd"}}
-    message = "tuned is a file on the server, which only the command line and Python can set. Omit tuned."
+    message = "tuned is the path of a file, which only the command line and Python accept. Omit tuned."
     assert problem_detail(here.post("/api/v1/lens", json=body), 400, "no-json") == message
     assert registered_questions()["lens"].file_fields == {"tuned"}
     assert not any(
@@ -259,7 +259,7 @@ def test_too_many_requests_are_refused(here: TestClient, monkeypatch: pytest.Mon
     assert answer.headers["retry-after"] == "1"
 
 
-class Endless:
+class EndlessWork:
     """Work that runs until it is cancelled and records that it has ended."""
 
     def __init__(self) -> None:
@@ -277,22 +277,22 @@ class Endless:
 
 
 @pytest.fixture
-def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
+def endless(monkeypatch: pytest.MonkeyPatch) -> EndlessWork:
     """Replace the answer to every question by endless work."""
-    work = Endless()
+    work = EndlessWork()
     monkeypatch.setattr(Body, "answer", lambda *arguments: work.answer(*arguments))
     return work
 
 
 def test_slow_answer_is_cancelled(
-    here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch
+    here: TestClient, endless: EndlessWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
     problem_detail(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
     assert endless.ended.wait(5)
 
 
-def test_work_for_a_disconnected_client_is_cancelled(endless: Endless) -> None:
+def test_work_for_a_disconnected_client_is_cancelled(endless: EndlessWork) -> None:
     app = Starlette(routes=asgi.routes())
     body = [{"type": "http.request", "body": json.dumps(TOKENS).encode(), "more_body": False}]
     sent: list[Message] = []
@@ -349,7 +349,8 @@ def test_openapi_document_lists_every_question(here: TestClient) -> None:
     for path, operations in document["paths"].items():
         if "post" in operations:
             content = operations["post"]["requestBody"]["content"]["application/json"]
-            validator(content["schema"]).validate(content["example"])
+            jsonschema.Draft202012Validator.check_schema(content["schema"])
+            jsonschema.Draft202012Validator(content["schema"]).validate(content["example"])
             assert operations["post"]["description"], path
 
 
@@ -358,12 +359,12 @@ def test_examples_of_the_schema_are_answered(here: TestClient) -> None:
     for name, question in registered_questions().items():
         inputs = question.inputs
         if inputs.texts[1] == 0 or inputs.models > 1 or (question.has_progress and name != "attention"):
-            continue  # These questions take seconds.
+            continue  # skipped, because these questions take seconds
         answer = here.post(f"/api/v1/{name}", json=schema.example(question))
         if answer.status_code == 200:
-            validator(schema.TABLE).validate(answer.json())
+            jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
             answered.add(name)
-        else:  # the built-in model has no such head
+        else:  # The question needs a task head that the built-in model lacks.
             problem_detail(answer, 422, "unavailable")
     assert {
         "tokens",
@@ -417,7 +418,7 @@ def test_metrics_count_requests_queues_caches_and_memory(here: TestClient) -> No
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="200"}'] == 2
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="422"}'] == 1
     assert grown['bert_probe_cache_lookups_total{cache="traces"}'] == 3
-    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # One of the two fails.
+    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # one of the two requests fails
     assert grown['bert_probe_queue_started_total{queue="passes"}'] >= 2
     assert grown['bert_probe_cache_entries{cache="traces"}'] == 1
     assert grown['bert_probe_cache_bytes{cache="traces"}'] > 1000

@@ -34,7 +34,7 @@ def here() -> Iterator[TestClient]:
 
 @pytest.mark.parametrize("where", ["text", "pair", "model", "truncate", "question"])
 def test_deeply_nested_body_is_a_problem(where: str, here: TestClient) -> None:
-    for depth in range(900, 1000, 4):  # Some depths can be parsed but not serialized.
+    for depth in range(900, 1000, 4):  # at some depths, JSON can be parsed but not serialized
         content = f'{{"text": "a", "{where}": {"[" * depth}{"]" * depth}}}'.replace(
             '"text": "a", "text"', '"text"'
         )
@@ -151,7 +151,7 @@ class Sender:
 
 
 def test_incomplete_bodies_do_not_block_other_requests(here: TestClient) -> None:
-    here.post("/api/v1/tokens", json=TOKENS)  # The first request imports modules.
+    here.post("/api/v1/tokens", json=TOKENS)  # the first request takes longer, because it imports modules
     app = Starlette(routes=asgi.routes())
 
     async def attack() -> int:
@@ -207,6 +207,5 @@ def test_arriving_bodies_are_limited_per_client_and_in_total(
         await last()
         return [*statuses, last.status]
 
-    # The bodies consist of spaces, which are not valid JSON, so status 400 means that a body was read
-    # completely.
+    # The bodies consist of spaces, which are not valid JSON. Status 400 therefore means that a body was read.
     assert asyncio.run(attack()) == [503, 503, 400, 400]

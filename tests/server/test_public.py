@@ -100,7 +100,7 @@ def test_api_offers_only_the_models_of_the_server() -> None:
         reply = client.post(url, json={"text": "a boat", "model": "/etc"}, headers=FROM_AFAR)
         assert "'/etc' is not available on this server" in problem_detail(reply, 422, "model")
         reply = client.post(url, json={"text": "a boat", "revision": "main"}, headers=FROM_AFAR)
-        assert "no member" in problem_detail(reply, 400, "no-json")
+        assert "must not have a member" in problem_detail(reply, 400, "no-json")
         reply = client.post(url, content=b'"' + b"x" * 1_000_001 + b'"', headers=FROM_AFAR | JSON)
         assert "more than 1,000,000 bytes" in problem_detail(reply, 413, "too-large")
         assert client.post(url, json={"text": "a boat"}, headers=FROM_AFAR).status_code == 200
@@ -122,7 +122,7 @@ def test_api_of_a_private_app_still_offers_revisions() -> None:
         (1, ["10.9.9.9, 198.51.100.7"], "198.51.100.7"),  # the first entry was sent by the user
         (2, ["10.9.9.9, 198.51.100.7, 192.0.2.1"], "198.51.100.7"),
         (2, ["10.9.9.9", "198.51.100.7", "192.0.2.1"], "198.51.100.7"),
-        (2, ["198.51.100.7"], "203.0.113.1"),  # too few entries: a proxy did not add its own
+        (2, ["198.51.100.7"], "203.0.113.1"),  # too few entries, because a proxy did not add its own
         (1, [], "203.0.113.1"),
         (1, ["not an address"], "203.0.113.1"),
         (1, ["2001:db8:1:2:3::4"], "2001:db8:1:2::/64"),
@@ -198,7 +198,7 @@ def test_sessions_are_limited_per_client_and_in_total(public: Permissions) -> No
             assert (refused.value.status_code, one.get("/").status_code) == (503, 503)
             assert "2 pages are open from your IP address" in one.get("/").text
             with two.websocket_connect("/_stcore/stream"):
-                assert "All 3 pages of this server are in use" in two.get("/").text
+                assert "This server already has 3 open pages" in two.get("/").text
             assert two.get("/").status_code == 200
         assert one.get("/").status_code == 200
 

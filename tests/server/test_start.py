@@ -31,21 +31,21 @@ from tests.helpers.installed import ROOT, foreign_settings, free_port
 OWN_NAMES = ["127.0.0.1", "localhost", "::1"]
 
 
-class App:
+class AppStub:
     """A stub for `st.App` that records its arguments, runs its lifespan and returns."""
 
     config: ClassVar[dict[str, Any]]
     started: ClassVar[dict[str, Any]]
 
     def __init__(self, **parts: Any) -> None:
-        App.started = self.parts = parts
+        AppStub.started = self.parts = parts
 
     def run(self, config: dict[str, Any]) -> None:
         async def run_lifespan() -> None:
             async with self.parts["lifespan"](self):
                 pass
 
-        App.config = config
+        AppStub.config = config
         asyncio.run(run_lifespan())
 
 
@@ -58,7 +58,7 @@ def opened_urls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def start(self) -> None:
             self.run()
 
-    monkeypatch.setattr(st, "App", App)
+    monkeypatch.setattr(st, "App", AppStub)
     monkeypatch.setattr(threading, "Thread", Thread)
     monkeypatch.setattr(webbrowser, "open", urls.append)
     monkeypatch.setattr(sys, "argv", ["bert-probe"])
@@ -76,8 +76,8 @@ def test_app_listens_on_loopback_and_opens_a_browser(
     start.start(port)
     assert opened_urls == [f"http://127.0.0.1:{port}"]
     assert capsys.readouterr().out == f"BERT Probe is at http://127.0.0.1:{port} (Ctrl+C stops it)\n"
-    assert (App.config["server.address"], App.config["server.port"]) == ("127.0.0.1", port)
-    assert App.config["server.allowedHosts"] == OWN_NAMES
+    assert (AppStub.config["server.address"], AppStub.config["server.port"]) == ("127.0.0.1", port)
+    assert AppStub.config["server.allowedHosts"] == OWN_NAMES
     # Streamlit reads the settings file in the folder of this program.
     assert Path(sys.argv[0]).parent / ".streamlit" / "config.toml" == paths.settings_file()
 
@@ -96,8 +96,8 @@ def test_allowed_hosts_include_own_and_given_names(
 ) -> None:
     port = free_port()
     start.start(port, host, names)
-    assert App.config["server.address"] == host
-    assert App.config["server.allowedHosts"] == allowed
+    assert AppStub.config["server.address"] == host
+    assert AppStub.config["server.allowedHosts"] == allowed
     assert opened_urls == [f"http://{address}:{port}"]
 
 
@@ -111,9 +111,9 @@ def test_page_of_another_port_is_refused(host: str | None, names: tuple[str, ...
 
     port = free_port()
     start.start(port, host, names)
-    routes = [*App.started["routes"], WebSocketRoute("/stream", accept)]
+    routes = [*AppStub.started["routes"], WebSocketRoute("/stream", accept)]
     name = "127.0.0.1" if host in (None, "0.0.0.0") else host
-    app = Starlette(routes=routes, middleware=App.started["middleware"])
+    app = Starlette(routes=routes, middleware=AppStub.started["middleware"])
     with TestClient(app, f"http://{name}:{port}", client=("127.0.0.1", 1)) as client:
         stream = f"ws://{name}:{port}/stream"
         for origin in (f"http://{name}:{port + 1}", f"http://{name}", "http://localhost:1", "http://[::1]:1"):
@@ -140,10 +140,10 @@ def test_wildcard_address_prints_the_allowed_hosts(
     start.start(free_port(), "0.0.0.0", ["lab.example.org"])
     names = "127.0.0.1, localhost, ::1, desk.example.org, lab.example.org"
     assert capsys.readouterr().out.splitlines()[1:] == [
-        f"It listens on all addresses of this machine, but answers only to {names}. "
+        f"The server listens on all addresses of this machine, but answers only requests to {names}. "
         "Add other host names with --allow or BERT_PROBE_HOSTS."
     ]
-    assert App.config["server.allowedHosts"] == names.split(", ")
+    assert AppStub.config["server.allowedHosts"] == names.split(", ")
 
 
 @pytest.mark.usefixtures("opened_urls")
@@ -178,7 +178,7 @@ def test_ipv6_address_is_in_brackets(opened_urls: list[str], host: str) -> None:
     port = free_port("::1")
     start.start(port, host)
     assert opened_urls == [f"http://[::1]:{port}"]
-    assert App.config["server.allowedHosts"] == OWN_NAMES
+    assert AppStub.config["server.allowedHosts"] == OWN_NAMES
 
 
 def test_no_browser_opens_without_a_display_or_with_no_browser(
@@ -196,10 +196,10 @@ def test_no_browser_opens_without_a_display_or_with_no_browser(
 
 @pytest.mark.usefixtures("opened_urls")
 def test_ctrl_c_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_app: App, **_options: Any) -> None:
+    def interrupted(_app: AppStub, **_options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(App, "run", interrupted)
+    monkeypatch.setattr(AppStub, "run", interrupted)
     start.start(free_port())
 
 
@@ -218,7 +218,7 @@ def test_port_in_use_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         message = refusal(capsys, "--port", str(port))
-    assert f"Port {port} of 127.0.0.1 is already in use. Choose another with --port." in message
+    assert f"Port {port} of 127.0.0.1 is already in use. Choose another port with --port." in message
 
 
 @pytest.mark.usefixtures("opened_urls")
@@ -304,7 +304,7 @@ def test_public_options_reach_the_server(
         assert ended.value.code == 0
         assert (allowed.models, allowed.trusted_proxies, allowed.has_api) == ((BUILT_IN, "a/b"), 1, False)
         assert allowed.frame_ancestors == ("https://huggingface.co",)
-    assert (App.config["server.maxUploadSize"], sizes) == (1, [allowed.trace_bytes])
+    assert (AppStub.config["server.maxUploadSize"], sizes) == (1, [allowed.trace_bytes])
     assert os.environ["FORWARDED_ALLOW_IPS"] == ""
     assert f"users can open {BUILT_IN}, a/b, and nothing is saved" in capsys.readouterr().out
     assert opened_urls == []

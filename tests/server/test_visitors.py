@@ -107,7 +107,7 @@ def test_aborted_upload_does_not_count(server: FakeRuntime, monkeypatch: pytest.
         patched.setattr(server.middleware, "app", stall)
         assert server.put("one", 20 * MB) == (
             408,
-            "Timeout: only 0 of 20,000,000 bytes of the file arrived. Try again.\n",
+            "The upload timed out: only 0 of 20,000,000 bytes of the file arrived. Try again.\n",
         )
     assert server.put("one", 20 * MB)[0] == 204
 
@@ -119,7 +119,7 @@ class SlowUpload:
         self.server, self.size = server, size
         self.session, self.client = session, client
         self.pieces: asyncio.Queue[Message] = asyncio.Queue()
-        self.arrived = asyncio.Event()  # set while the app waits for the next part
+        self.arrived = asyncio.Event()  # set while the app waits for the next part of the body
         self.sent: list[Message] = []
         self.task = asyncio.create_task(self._put())
 
@@ -234,7 +234,9 @@ def test_stalled_upload_is_aborted(slow: FakeRuntime, monkeypatch: pytest.Monkey
         upload = SlowUpload(slow, "one", 5 * MB)
         await upload.give(70)
         assert await upload.status() == 408
-        assert upload.text() == "Timeout: only 70 of 5,000,000 bytes of the file arrived. Try again.\n"
+        assert upload.text() == (
+            "The upload timed out: only 70 of 5,000,000 bytes of the file arrived. Try again.\n"
+        )
 
     run_in_thread(attack())
 

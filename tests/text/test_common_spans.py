@@ -18,7 +18,7 @@ Opened = Callable[[str], Checkpoint]
 
 
 def encoding(text: str, *pieces: str | tuple[int, int], pair: str | None = None) -> Encoding:
-    """Return an encoding whose tokens are given by name if special and otherwise by their character range.
+    """Return an encoding. Arguments are names of special tokens, and character ranges of other tokens.
 
     Tokens after "|" belong to the second text.
     """
@@ -90,8 +90,7 @@ def test_merged_attention_equals_hand_computation() -> None:
         )
     )
     a = np.array([[1.0, 0, 0, 0], [0.4, 0.1, 0.2, 0.3], [0.4, 0.4, 0.1, 0.1], [0.0, 0.0, 0.5, 0.5]])
-    # The two rows of "y" are averaged and its two columns added. [CLS] is only a key, because B does not have
-    # it.
+    # The two rows of "y" are averaged, and its two columns added. [CLS] is only a key, because B lacks [CLS].
     np.testing.assert_allclose(spans.merged(a, 0), [[0.4, 0.1, 0.5], [0.2, 0.2, 0.6]])
     b = np.array([[0.2, 0.3, 0.5], [0.6, 0.0, 0.4], [0.1, 0.1, 0.8]])
     np.testing.assert_allclose(spans.merged(b, 1), [[0.0, 0.55, 0.45], [0.0, 0.2, 0.8]])
@@ -153,7 +152,7 @@ def test_identical_tokenization_has_one_span_per_token(family: Opened) -> None:
 
 def test_different_texts_are_refused(family: Opened) -> None:
     a, b = family("bert"), family("roberta")
-    with pytest.raises(SelectionError, match="two texts"):
+    with pytest.raises(SelectionError, match="texts of the two models differ"):
         common_spans(a.encode("we left"), b.encode("we left it"))
     long = [model.encode(LONG * 10, truncate=True) for model in (a, b)]
     with pytest.raises(

@@ -8,6 +8,7 @@ import io
 import os
 import pickle
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -55,7 +56,7 @@ def test_columns_of_a_table(tmp_path: Path, name: str, content: str) -> None:
     [
         ("a.txt", b"\n \n", EmptyTextError, "a.txt has no documents"),
         ("a.txt", b"boat\n\xff\n", InvalidFileError, "line 2: it is not UTF-8"),
-        ("a.txt", b"boat\0\n", TextError, "line 1 has a NUL"),
+        ("a.txt", b"boat\0\n", TextError, "line 1 contains a NUL"),
         ("a.csv", b"title,body\na,b\n", SelectionError, "must be named text"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', InvalidFileError, "line 2: Expecting value"),
         ("a.jsonl", b'{"text": "a"}\n{"text": {}}\n', InvalidFileError, "line 2: a cell is an object"),
@@ -64,9 +65,9 @@ def test_columns_of_a_table(tmp_path: Path, name: str, content: str) -> None:
             "a.jsonl",
             b'{"_id": "a", "text": "a"}\n{"_id": "a", "text": "b"}',
             InvalidFileError,
-            "line 2: the ID 'a' is also that of line 1",
+            "line 2: the ID 'a' is also the ID of line 1",
         ),
-        ("a.csv", b"text,_id\na,2\nb,\n", InvalidFileError, "line 3: the ID '2' is also that of line 2"),
+        ("a.csv", b"text,_id\na,2\nb,\n", InvalidFileError, "line 3: the ID '2' is also the ID of line 2"),
         ("a.csv", b"text,_id\na," + b"i" * 201 + b"\n", InvalidFileError, "more than 200 characters"),
         ("a.csv", b"text,\xff\na,b\n", TextError, "header of a.csv is not UTF-8"),
         ("a.csv", b'"text"x,_id\na,b\n', TextError, "broken table: line 1"),
@@ -134,7 +135,7 @@ def test_invalid_lists_are_refused(texts: object, error: type[ProbeError], sente
     ],
 )
 def test_line_that_no_document_has_is_refused(line: str) -> None:
-    with pytest.raises(TextError, match="not a document as BERT Probe saves it"):
+    with pytest.raises(TextError, match="not in the format in which BERT Probe saves documents"):
         document_of_line(line)
 
 
@@ -142,7 +143,13 @@ BROKEN = {
     "a.csv": (
         b"_id,title,text\nx,Boats,They float.\ny,One cell more,a,b\nx,,Night.\nz,,\nv,,\xff\n,,Day.\n"
         b'"w"w,,Map.\n,,Sea.\n',
-        {3: "4 cells", 4: "the ID 'x'", 5: "neither a title nor a text", 6: "UTF-8", 8: "expected after"},
+        {
+            3: "4 cells",
+            4: "the ID 'x'",
+            5: "the title and the text are both missing",
+            6: "UTF-8",
+            8: "expected after",
+        },
         ["x", "6", "8"],
     ),
     "a.jsonl": (
@@ -154,7 +161,7 @@ BROKEN = {
             4: "UTF-8",
             6: "the ID 'x'",
             7: "a list",
-            8: "neither a title",
+            8: "the title and the text are both missing",
         },
         ["x", "8"],
     ),
@@ -249,7 +256,7 @@ def test_broken_rows_of_parquet_are_listed_or_skipped() -> None:
         pa.table({"id": pa.array([7, 8, 7, 9, 10]), "text": invalid}), use_dictionary=False
     )
     with pytest.raises(
-        InvalidFileError, match="row 2: a text is not UTF-8; row 3: the ID '7' is also that of row 1"
+        InvalidFileError, match="row 2: a text is not UTF-8; row 3: the ID '7' is also the ID of row 1"
     ):
         parse_documents(io.BytesIO(content), "a.parquet")
     remaining = parse_documents(io.BytesIO(content), "a.parquet", skip_broken=True)
@@ -353,12 +360,22 @@ def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
     content = bytearray(parquet_bytes(pa.table({"text": ["a", "b"]}), compression="none"))
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     content[start + 20] = 0  # This byte makes the column required instead of optional.
-    # Older versions of pyarrow raise an exception instead.
+    # Older versions of pyarrow raise an exception instead of crashing.
     reason = (
         "Unexpected end of stream" if pa.__version__.startswith("17.") else "it is damaged, and reading it"
     )
     with pytest.raises(TextError, match=rf"a\.parquet cannot be read as Parquet: {reason}"):
         parse_documents(io.BytesIO(bytes(content)), "a.parquet")
+
+
+def test_a_reader_process_that_is_killed_once_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = [-9, 0, -6, -6]
+    monkeypatch.setattr(
+        parquet.subprocess, "run", lambda command, **_: CompletedProcess(command, codes.pop(0))
+    )
+    parquet.check_readable(b"", "a.parquet")
+    with pytest.raises(TextError, match="crashes the reader process"):
+        parquet.check_readable(b"", "a.parquet")
 
 
 def test_an_upload_that_is_large_when_it_is_decoded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,3 +385,19 @@ def test_an_upload_that_is_large_when_it_is_decoded_is_refused(monkeypatch: pyte
     with pytest.raises(TextError, match=r"a\.parquet has more than 0 MB of texts"):
         parquet.check_upload(content, "a.parquet")
     parquet.check_upload(parquet_bytes(pa.table({"text": ["x"], "number": [1]})), "a.parquet")
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_reading_reports_progress_in_bytes(ending: str, tmp_path: Path) -> None:
+    lines = "".join(f"Document number {number} is here.\n" for number in range(2_500)).encode()
+    file = tmp_path / f"documents.txt{ending}"
+    file.write_bytes(gzip.compress(lines) if ending else lines)
+    reports: list[tuple[int, int]] = []
+    assert len(read_documents(file, progress=lambda *report: reports.append(report))) == 2_500
+    assert [total for _, total in reports] == [file.stat().st_size] * 2
+    assert 0 < reports[0][0] <= reports[1][0] <= file.stat().st_size
+
+
+def test_typed_text_is_not_called_a_file() -> None:
+    with pytest.raises(InvalidFileError, match=r"^The text has an error: line 4: .* Correct the text\.$"):
+        documents.documents_in_text(">a\nMK TAY\n>b\n1 2 3 !!\n")

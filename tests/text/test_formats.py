@@ -133,9 +133,9 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
         ('{"text": "x", "label": [1]}', "line 2: label is a list with values that are not strings"),
         ('{"text": "x"}', "line 2: no label"),
         ('{"text": null, "label": "a"}', "line 2: text is empty"),
-        ('{"text": "x", "label": NaN}', "line 2: label nan, a missing"),
+        ('{"text": "x", "label": NaN}', "line 2: the label nan is a missing"),
         ('{"text": "x", "label": "a"', "invalid in line 2: Expecting"),
-        ("7", "invalid in line 2: neither an object nor a string"),
+        ("7", "invalid in line 2: the value is neither an object nor a string"),
         ('{"text": "\\u0000", "label": "a"}', "line 2: a text contains a NUL"),
         ('{"text": "\\ud800", "label": "a"}', "line 2: a text contains a NUL or an unpaired surrogate"),
         (f'{{"text": {"9" * 5000}}}', "line 2: a number with too many digits"),
@@ -183,7 +183,7 @@ def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
         module = __import__(read.__module__, fromlist=["lines_of"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "lines_of", appending)
-            with pytest.raises(TextError, match=r"a\.csv was changed while it was read"):
+            with pytest.raises(TextError, match=r"a\.csv was changed while it was being read"):
                 read(file)
         assert read(file)
 
@@ -249,7 +249,7 @@ def test_errors_of_many_lines_need_little_memory(content: str) -> None:
     with measure_peak() as peak:
         with pytest.raises(InvalidFileError) as caught:
             parse_fasta(lines, "x.fasta")
-        assert peak() < 300_000  # 5 bytes per line
+        assert peak() < 300_000  # each line has 5 bytes
     assert caught.value.count >= 10_000
     with pytest.raises(InvalidFileError) as caught:
         parse_documents(io.BytesIO(content.encode()), "x.fasta")

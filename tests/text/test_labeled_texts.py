@@ -10,10 +10,12 @@ import pytest
 
 from bert_probe import read_labeled_texts
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
+from bert_probe.model import config
 from bert_probe.text import labeled_texts
-from bert_probe.text.formats import MAX_LISTED
+from bert_probe.text.formats import MAX_LABEL_LENGTH, MAX_LISTED
 from bert_probe.text.labeled_texts import Label, LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import parse_sentences
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
 
 def labels_in(content: str, kind: str | None = None) -> list[Label]:
@@ -74,10 +76,10 @@ def test_row_may_have_several_labels_or_none() -> None:
     ("content", "kind", "message"),
     [
         ("text,label\na,x\nb,\n,y\n", None, "2 errors: line 3: no label; line 4: text is empty"),
-        ("text,label\na,x\nb,c,y\nd\n", None, "line 3: 3 cells where the header has 2; quote"),
+        ("text,label\na,x\nb,c,y\nd\n", None, "line 3: the row has 3 cells, but the header has 2; quote"),
         ("text_a,text_b,label\na,b,x\nc,,y\n", None, "an error: line 3: text_b is empty"),
         ("text,label\na,1\nb,one\n", "number", "line 3: one is not a number"),
-        ("text,labels\na,x||y\n", None, "line 2: an empty label among x||y"),
+        ("text,labels\na,x||y\n", None, "line 2: there is an empty label in x||y"),
     ],
 )
 def test_every_error_is_listed_with_its_line(content: str, kind: str | None, message: str) -> None:
@@ -100,9 +102,9 @@ def test_errors_of_a_long_file_are_counted() -> None:
         (b"sentence,class\na,x\n", "a.csv", TextError, "has the columns sentence, class"),
         (b"text,text_a,text_b,label\na,b,c,x\n", "a.csv", TextError, "has the columns"),
         (b"text,label,labels\na,b,c\n", "a.csv", TextError, "has the columns"),
-        (b"text,Label,label\na,b,c\n", "a.csv", TextError, "several columns label"),
-        (b"text,label\na,\xff\n", "a.csv", TextError, "not UTF-8: line 2"),
-        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 has a NUL"),
+        (b"text,Label,label\na,b,c\n", "a.csv", TextError, "several columns named label"),
+        (b"text,label\na,\xff\n", "a.csv", TextError, "not UTF-8, because line 2"),
+        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 contains a NUL"),
         (b'text,label\n"a,x\n', "a.csv", TextError, "broken table: line 2"),
     ],
 )
@@ -117,12 +119,26 @@ def test_unreadable_files_raise_error(
 
 
 def test_unknown_kind_and_too_many_labels_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SelectionError, match="Unknown kind of labels 'tags'"):
+    with pytest.raises(SelectionError, match="Unknown label type 'tags'"):
         parse_labeled_texts(b"text,label\na,x\n", "a.csv", "tags")
     with patch.object(labeled_texts, "MAX_LABELS", 2), pytest.raises(TextError, match="3 different labels"):
         parse_labeled_texts(b"text,label\na,x\na,y\na,z\n", "a.csv")
     with pytest.raises(TextError, match="cannot be opened: No such file"):
         read_labeled_texts(tmp_path / "none.csv")
+
+
+def test_long_labels_are_refused() -> None:
+    """A model with such labels cannot be opened, and an array of them is as wide as the longest."""
+    assert MAX_LABEL_LENGTH == config.MAX_LABEL_LENGTH == 1_000
+    for header, label in (("label", "x" * 1_001), ("labels", "a|" + "x" * 1_001)):
+        content = f"text,{header}\na,{label}\nb,c\n".encode()
+        with pytest.raises(
+            TextError, match="line 2: a label of 1,001 characters; at most 1,000 are supported"
+        ):
+            parse_labeled_texts(content, "a.csv")
+    with pytest.raises(TextError, match="line 1: a label of 1,001 characters"):
+        parse_tagged_sentences(b"word " + b"x" * 1_001 + b"\n", "a.conll")
+    assert len(parse_labeled_texts(f"text,label\na,{'x' * 1_000}\nb,c\n".encode(), "a.csv").labels) == 2
 
 
 def test_oversized_file_is_refused_unread(tmp_path: Path) -> None:
@@ -143,9 +159,9 @@ def test_rows_built_in_python_equal_file() -> None:
     ("cells", "reason"),
     [
         (["1.5", "nan"], "nan is not finite; remove the row"),
-        (["1", "2", "-Infinity"], "label -Infinity, a missing or infinite number"),
-        (["good", "NaN", "bad"], "label NaN, a missing or infinite number"),
-        (["1.5", "1e300"], "1e300 is too large; the absolute value may be at most 1e\\+15"),
+        (["1", "2", "-Infinity"], "the label -Infinity is a missing or infinite number"),
+        (["good", "NaN", "bad"], "the label NaN is a missing or infinite number"),
+        (["1.5", "1e300"], "1e300 is too large; the absolute value must be at most 1e\\+15"),
         (["1.5", "1e999"], "1e999 is too large"),
     ],
 )
@@ -178,7 +194,7 @@ def test_tsv_file_whose_quotation_marks_join_rows_is_read_without_quoting() -> N
     rows = parse_labeled_texts(content, "a.tsv").rows
     assert [(row.text, row.label, row.line) for row in rows] == [('"Left', "bad", 2), ('we did"', "good", 4)]
     for read, text in ((parse_sentences, content), (parse_labeled_texts, content + b"x\ty\tz\n")):
-        with pytest.raises(TextError, match="a quotation mark in line 2 joins it with the next line"):
+        with pytest.raises(TextError, match="a quotation mark in line 2 joins this line with the next line"):
             read(text, "a.tsv")
     assert parse_labeled_texts(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"
 

@@ -168,7 +168,7 @@ def test_overlong_token_is_refused_for_expressions(monkeypatch: pytest.MonkeyPat
         (r"\p{Nonsense}", r"Invalid regular expression: invalid character class range: \p{Nonsense}."),
         (r"(a)\1", r"Invalid regular expression: invalid escape sequence: \1."),
         (r"[^\W\d]", r"Invalid regular expression: \W is not allowed within [ ]. Use \W outside, or [^\w]."),
-        ("a" * 201, "The search text has 201 characters; at most 200 are allowed."),
+        ("a" * 201, "The search text has 201 characters, but at most 200 are allowed."),
     ],
 )
 def test_invalid_expression_raises_selection_error(search: str, sentence: str) -> None:

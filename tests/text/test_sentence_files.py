@@ -73,12 +73,18 @@ def test_first_text_column_is_default() -> None:
         (b" \n\t\n", "a.txt", None, EmptyTextError, "has no sentences"),
         (b"", "a.csv", None, EmptyTextError, "a.csv is empty"),
         (b"sentence\n", "a.csv", None, EmptyTextError, "has no sentences"),
-        ("a\r\n\r\nStraße".encode("latin-1"), "a.txt", None, TextError, "a.txt is not UTF-8: line 3 cannot"),
-        (b"\xef\xbb\xbfa\n\xff", "a.txt", None, TextError, "a.txt is not UTF-8: line 2 cannot"),
-        ("a\n".encode("utf-16"), "a.txt", None, TextError, "a.txt is not UTF-8: line 1 cannot"),
-        (b"a\n\na\0b", "a.csv", None, TextError, "a.csv is not a text file: line 3 has a NUL"),
-        (b"a,b\n1,2\n", "a.csv", None, SelectionError, "2 columns: a, b. Name one"),
-        (b"a,b\n1,2\n", "a.csv", "c", SelectionError, "no column c; there are a, b"),
+        (
+            "a\r\n\r\nStraße".encode("latin-1"),
+            "a.txt",
+            None,
+            TextError,
+            "a.txt is not UTF-8, because line 3 cannot",
+        ),
+        (b"\xef\xbb\xbfa\n\xff", "a.txt", None, TextError, "a.txt is not UTF-8, because line 2 cannot"),
+        ("a\n".encode("utf-16"), "a.txt", None, TextError, "a.txt is not UTF-8, because line 1 cannot"),
+        (b"a\n\na\0b", "a.csv", None, TextError, "a.csv is not a text file, because line 3 contains a NUL"),
+        (b"a,b\n1,2\n", "a.csv", None, SelectionError, "2 columns: a, b. Choose one"),
+        (b"a,b\n1,2\n", "a.csv", "c", SelectionError, "no column c. Its columns are a, b"),
         (b"a,a\n1,2\n", "a.csv", "a", SelectionError, "several columns a"),
         (b"a\nb\n", "a.txt", "a", SelectionError, "has no columns"),
         (b'a\n\n"open\nand on\n', "a.csv", None, TextError, "a.csv is a broken table: line 3, "),
@@ -178,7 +184,7 @@ def test_file_over_size_limit_is_not_read(tmp_path: Path) -> None:
         read.assert_not_called()
 
 
-class Endless(io.RawIOBase):
+class EndlessStream(io.RawIOBase):
     """An endless stream that counts what was read."""
 
     def __init__(self, line: bytes) -> None:
@@ -193,7 +199,7 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize("name", ["a.txt", "a.csv"])
 @pytest.mark.parametrize("line", [b"We left\n", b"one line "])
 def test_endless_file_is_read_up_to_the_limit(name: str, line: bytes) -> None:
-    endless = Endless(line)
+    endless = EndlessStream(line)
     refused = pytest.raises(
         TextError, match=r"larger than 1 MB|line 1, a cell has more than 250,000 characters"
     )
@@ -220,5 +226,5 @@ def test_too_many_blank_lines_are_refused(name: str) -> None:
 
 
 def test_device_file_is_refused() -> None:
-    with pytest.raises(TextError, match="zero is not a text file: line 1 has a NUL"):
+    with pytest.raises(TextError, match="zero is not a text file, because line 1 contains a NUL"):
         read_sentences("/dev/zero")

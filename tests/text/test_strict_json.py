@@ -26,7 +26,7 @@ def test_duplicate_key_is_named(text: str) -> None:
 def test_integer_with_too_many_digits_is_refused(text: str) -> None:
     with pytest.raises(strict_json.LongNumberError) as caught:
         strict_json.loads(text)
-    assert str(caught.value) == "a number has 5,000 digits; at most 4,300 are allowed"
+    assert str(caught.value) == "a number has 5,000 digits, but at most 4,300 are allowed"
 
 
 def test_long_key_is_shortened() -> None:

@@ -90,19 +90,19 @@ def test_treebank_without_trees_is_read() -> None:
         ((row(1, "a", "X", 2, "x"), row(2, "b", "X", 1, "x")), "line 1: the heads form a cycle"),
         (
             (row(1, "a", "X", 0, "x"), row(2, "b", "X", 3, "x")),
-            "line 2: head 3, but the sentence has 2 words",
+            "line 2: the head is 3, but the sentence has 2 words",
         ),
-        ((row(1, "a", "X", 1, "x"),), "line 1: a word that is its own head"),
-        ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: no head, but other words"),
+        ((row(1, "a", "X", 1, "x"),), "line 1: a word is its own head"),
+        ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: the word has no head, but other words"),
         (
             (row(2, "a", "X", 0, "x"), row(3, "b", "X")),
-            "has an error: line 1: word 2, but word 1 was expected",
+            "has an error: line 1: the line has word 2, but word 1 was expected",
         ),
         ((row("one", "a", "X", 0, "x"),), "line 1: “one” with head “0”, but"),
         ((row("9" * 5000, "a", "X"),), "but a word and its head must be numbers"),
         ((row(1, "a", "X", "two", "x"),), "line 1: “1” with head “two”, but"),
-        ((row(1, " ", "X"),), "line 1: a word without a form"),
-        (("1\ta\tX",), "line 1: 3 columns separated by tabs, but CoNLL-U has 10"),
+        ((row(1, " ", "X"),), "line 1: a word has no form"),
+        (("1\ta\tX",), "line 1: the line has 3 tab-separated columns, but CoNLL-U has 10"),
     ],
 )
 def test_invalid_treebank_is_refused(rows: tuple[str, ...], message: str) -> None:
@@ -113,7 +113,7 @@ def test_invalid_treebank_is_refused(rows: tuple[str, ...], message: str) -> Non
 
 def test_all_errors_are_listed() -> None:
     with pytest.raises(
-        TextError, match=r"a\.txt has 3 errors: line 2: “sail” has no tag.*line 4: 3 columns, "
+        TextError, match=r"a\.txt has 3 errors: line 2: “sail” has no tag.*line 4: the line has 3 columns, "
     ):
         parse_tagged_sentences(b"Ships NOUN\nsail\n\nNew York LOC\n\nx\t\n", "a.txt")
     rows = "\n\n".join([row(1, "a", "X", 5, "x")] * 12)
@@ -134,7 +134,7 @@ def test_all_errors_are_listed() -> None:
             TextError,
             "cannot be decompressed",
         ),
-        (gzip.compress(b"\xff", mtime=0), "a.conll.gz", TextError, "a.conll.gz is not UTF-8: line 1"),
+        (gzip.compress(b"\xff", mtime=0), "a.conll.gz", TextError, "a.conll.gz is not UTF-8, because line 1"),
     ],
 )
 def test_unreadable_files_raise_error(

@@ -1,4 +1,4 @@
-"""Records of earlier training, and whether held-out examples may have been used in it."""
+"""Records of earlier training runs, and warnings if these may have used held-out examples."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_recall_counts_ties_as_errors() -> None:
 
 def test_wrong_data(sentence_checkpoint: Callable[[str], Checkpoint], tmp_path: Path) -> None:
     checkpoint = sentence_checkpoint("mean")
-    with pytest.raises(SelectionError, match="does not fit pairs"):
+    with pytest.raises(SelectionError, match="cannot be used with pairs"):
         Train(loss="cosine").plan(checkpoint, examples("pairs"))
     high = [SimilarityExample(row.texts, 5.0, row.line) for row in examples("scored pairs").rows]
     with pytest.raises(TextError, match="between −1 and 1"):
@@ -219,7 +219,7 @@ def test_files(name: str, content: str, kind: str, first: tuple[tuple[str, ...],
         ("text,label\na,b\n", "has the columns text, label"),
         ("text_a,text_b,score\na,b,high\n,b,1\n", "2 errors|score high"),
         ("anchor,positive\n", "no rows"),
-        ("anchor,positive,anchor\na,b,c\n", "several columns anchor"),
+        ("anchor,positive,anchor\na,b,c\n", "several columns named anchor"),
     ],
 )
 def test_invalid_files(content: str, message: str) -> None:

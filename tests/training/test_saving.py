@@ -78,7 +78,7 @@ def test_failed_save_keeps_the_old_folder(tmp_path: Path, ended: BaseException) 
         write_folder(place, fill, replaces=True)
     if isinstance(ended, OSError):
         assert (
-            str(caught.value) == f"{place} cannot be written: No space left on device. Choose another place."
+            str(caught.value) == f"{place} cannot be written: No space left on device. Choose another path."
         )
     assert names(tmp_path) == ["model"]
     assert (place / "config.json").read_text() == "old"
@@ -109,13 +109,15 @@ def test_leftovers_of_killed_processes_are_listed(tmp_path: Path) -> None:
     assert (place / "config.json").read_text() == "old"
     (left,) = [path for path in tmp_path.iterdir() if path != place and not is_lock_file(path)]
     assert find_leftovers(place) == [
-        f"{left} is incomplete, because the process that wrote it was ended. Delete it."
+        f"{left} is incomplete, because the process that wrote this folder was ended. Delete the folder."
     ]
     aside = left.with_suffix(".old")
     left.rename(aside)
-    assert find_leftovers(place) == [f"{aside} is the previous content of {place}. Delete it."]
+    assert find_leftovers(place) == [f"{aside} is the previous content of {place}. Delete this folder."]
     shutil.rmtree(place)
-    assert find_leftovers(place) == [f"{aside} is the original content of {place}. Rename it back."]
+    assert find_leftovers(place) == [
+        f"{aside} is the original content of {place}. Rename the folder to its original name."
+    ]
     assert find_leftovers(tmp_path / "model") == []
 
 
@@ -133,7 +135,7 @@ def test_reserved_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> N
         (tmp_path / "a\0b", "cannot be written"),
         (tmp_path / ("a" * 300), "File name too long"),
         (tmp_path / "caf\udce9", "is not UTF-8"),
-        (tmp_path / "loop", "is a link in a loop"),
+        (tmp_path / "loop", "is a symbolic link that forms a loop"),
         (tmp_path / "dangling", "There is no folder"),
         (Path("/proc"), "is a mount point|Nothing can be written"),
     ):
@@ -170,7 +172,7 @@ def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None
 
 
 def saved(folder: Path) -> Path:
-    """A model folder written by this program."""
+    """Return a model folder that this program has written."""
     write_folder(folder, lambda part: (model(part), (part / "vocab.txt").write_text("a")))  # type: ignore[arg-type, func-returns-value]
     return folder
 
@@ -325,7 +327,7 @@ def test_model_in_a_read_only_folder_is_refused_when_it_is_reserved() -> None:
     with read_only_folder() as folder:
         for name in ("new", "open"):  # The folder "open" is writable, but it cannot be replaced.
             message = as_nobody(lambda: reserve(folder / name))  # noqa: B023
-            assert message == f"{folder} is not writable. Choose another place."
+            assert message == f"{folder} is not writable. Choose another path."
         assert as_nobody(lambda: write_folder(folder / "open" / "model", model)) == "done"
         assert names(folder / "open") == ["model"]
 
@@ -336,7 +338,7 @@ def test_models_of_other_user_in_sticky_folder_and_new_one_are_kept() -> None:
         (folder / "open").chmod(0o1777)
         before = contents(place)
         message = as_nobody(lambda: write_folder(place, lambda part: model(part, "new"), replaces=True))
-        if message != "done":  # unless the tests run as that user
+        if message != "done":  # "done" only if the tests run as this ordinary user
             assert "cannot be written: Operation not permitted" in message
             retained = Path(message.rpartition(" is in ")[2].rstrip("."))
             assert (contents(place), (retained / "config.json").read_text()) == (before, "new")

@@ -105,8 +105,8 @@ def test_gradient_of_the_objective_is_zero(sentence_folder: Callable[[str], Path
     vectors = torch.tensor(sentence_models.reference(source, "float64").encode([row.text for row in rows]))
     labels = torch.tensor([["with", "without"].index(row.label) for row in rows])
     loss = torch.nn.functional.cross_entropy(vectors @ weight.T + bias, labels, reduction="sum")
-    # The weights of the two classes are half of scikit-learn's weights, with opposite signs. Together, they
-    # have half of its squared norm.
+    # The weights of the two classes are half of scikit-learn's weights, with opposite signs.
+    # Together, they have half of its squared norm.
     (trained.best.penalty * loss + weight.pow(2).sum()).backward()
     assert float(weight.grad.abs().max()) < 1e-4
     assert float(bias.grad.abs().max()) < 1e-4
@@ -155,8 +155,9 @@ def test_selection_by_hand() -> None:
     strong, default, weak = np.zeros(10), np.array([1.0] * 6 + [0.0] * 4), np.array([1.0] * 8 + [0.0] * 2)
     assert select_penalty((0.1, 1.0, 10.0), np.stack([strong, default, weak])) == 2  # 0.2 > 0.126
     close = np.array([1.0] * 7 + [0.0] * 2 + [1.0])
-    assert select_penalty((0.1, 1.0, 10.0), np.stack([weak, close, weak])) == 1  # nearest to 1
-    swapped = np.array([0.0, 0.0, *[1.0] * 7, 0.0])  # 7 correct, but other texts: a difference of 0.1 ± 0.17
+    assert select_penalty((0.1, 1.0, 10.0), np.stack([weak, close, weak])) == 1  # C = 1 is nearest to 1
+    # seven other texts are correct: a difference of 0.1 ± 0.17
+    swapped = np.array([0.0, 0.0, *[1.0] * 7, 0.0])
     assert select_penalty((1.0, 10.0), np.stack([swapped, weak])) == 0
     assert select_penalty((1.0,), np.zeros((1, 0))) == 0
 

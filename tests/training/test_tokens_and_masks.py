@@ -65,7 +65,7 @@ def test_words_sharing_a_token_keep_the_first_label(quiet: Checkpoint) -> None:
     (example,) = objective.examples(quiet, [sentence], None)
     assert [int(item) for item in example.target if item != IGNORE_INDEX] == [2, 1]
     plan = Train(held_out=0).plan(quiet, [sentence])
-    assert "Words that share a token, or have none, are ignored: line 1." in plan.notes
+    assert "Words that share a token with another word, or have no token, are ignored: line 1." in plan.notes
 
 
 @pytest.mark.parametrize("update", ["head", "lora"])
@@ -95,7 +95,9 @@ def test_invalid_tags_raise_errors(quiet: Checkpoint) -> None:
     one_label = parse_tagged_sentences(b"a\tX\nb\tX\n", "a.conll")
     with pytest.raises(TextError, match="All words have the label X"):
         Train(held_out=0).plan(quiet, one_label)
-    with pytest.raises(TextError, match="The held-out words have labels that the training data lack: X"):
+    with pytest.raises(
+        TextError, match="The held-out words have labels that do not occur in the training data: X"
+    ):
         Train().plan(quiet, tagged(), one_label)
     with pytest.raises(SelectionError, match="whole_words applies to fill-mask, not to token-class"):
         Train(whole_words=True).plan(quiet, tagged())
@@ -194,9 +196,9 @@ def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
     question = "the boat river small"
     plan = Train().plan(quiet, ["the river the boat", "the map"], [question])
     share = 1 / (len(quiet.encode(question)) - 2)
-    assert (
-        plan.notes[0]
-        == f"Always predicting “the”, the most frequent token, would be correct in {share:.1%} of all cases."
+    assert plan.notes[0] == (
+        f"Always predicting “the”, the most frequent token, would be correct for {share:.1%} of the "
+        "masked tokens."
     )
     assert "has no masked-language-modeling head. Training a new head needs many texts" in plan.notes[1]
     assert "most frequent token" not in " ".join(Train(held_out=0).plan(quiet, LINES).notes)

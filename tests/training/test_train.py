@@ -99,7 +99,7 @@ def test_only_selected_parameters_change(quiet: Checkpoint) -> None:
 
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_seed_is_reproducible(family: Callable[[str], Checkpoint], update: str) -> None:
-    """Covers dropout, new weights, order and held-out split, which are all random."""
+    """The seed determines dropout, new weights, the order of examples, and the held-out split."""
     question = Train(update, **QUICK, seed=5)
     item, again = (question.of(family("bert"), texts(20)) for _ in range(2))
     assert equal_states(
@@ -251,7 +251,7 @@ def test_too_large_training_raises_error_before_it_starts(
     plan = Train("all").plan(quiet, texts(16))
     monkeypatch.setattr(preflight, "free_memory", lambda: plan.memory - 1)
     with pytest.raises(
-        OutOfMemoryError, match=r"This training needs about .* are free\. Use a smaller batch"
+        OutOfMemoryError, match=r"This training needs about .* are available\. Use a smaller batch"
     ):
         plan.run()
     assert Train("all", batch=64).plan(quiet, texts(16)).memory > plan.memory
@@ -350,7 +350,7 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
         )
 
     good = texts(8)
-    assert "more layers than this model, which has 3" in refused(SelectionError, good, update="top:4")
+    assert "more layers than this model has (3)" in refused(SelectionError, good, update="top:4")
     assert "All 2 texts have the label x" in refused(TextError, rows(("a", "x"), ("b", "x")))
     for first, second, number in ((1.0, 1.0, "1"), (1e-300, 2e-300, "0"), (1.0, 1.0 + 1e-12, "1")):
         message = refused(TextError, rows(("a", first), ("b", second), kind="number"))
@@ -359,7 +359,7 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
     assert "2 errors: line 2: The text is empty" in refused(
         TextError, rows(("", "x"), ("\x01", "y"), ("a", "y"), ("b", "y"))
     )
-    assert "labels that the training data lack: z" in refused(TextError, good, rows(("a", "z")))
+    assert "labels that do not occur in the training data: z" in refused(TextError, good, rows(("a", "z")))
     assert "any number of labels each, the training texts a class each" in refused(
         TextError, good, rows(("a", ("x",)), kind="several")
     )
@@ -376,12 +376,12 @@ def test_unusual_data_are_noted(quiet: Checkpoint) -> None:
     held_out = LabeledTexts.of("classes", [*data.rows[:7]])
     plan = Train().plan(quiet, LabeledTexts.of("classes", [*data.rows, long, torn, once]), held_out)
     notes = " ".join(plan.notes)
-    assert "Labels with a single text, which cannot be in both splits: rare." in notes
+    assert "Some labels have a single text, which cannot be in both splits: rare." in notes
     assert "A text is longer than the limit and truncated: line 99." in notes
     assert "The same text has different labels: lines 2, " in notes
     assert "7 of 7 held-out texts are also in the training data" in notes
     assert "lines 2, 3, 4, 5, 6 and 2 more of the held-out file" in notes
     assert max(map(len, plan.material.training)) == 160
     assert "34" not in str(plan)
-    assert "33 texts for training, 7 held out" in str(plan)
+    assert "33 texts are used for training, and 7 are held out" in str(plan)
     assert max(map(len, Train(max_tokens=9).plan(quiet, data).material.training)) <= 9

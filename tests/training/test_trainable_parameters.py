@@ -55,7 +55,7 @@ def test_lora_matrices_by_hand(family: Opened) -> None:
     item, other = (rows[f"bert.encoder.layer.1.intermediate.dense.lora_{side}"] for side in "AB")
     assert (item.group, item.part) == (other.group, other.part) == ("layer 2", "feed-forward")
     assert (item.shape, other.shape) == ((RANK, 32), (48, RANK))
-    # Per layer: four matrices of 32 to 32, one of 32 to 48 and one back, in three layers.
+    # Each of the three layers has four matrices of 32 × 32, and two matrices of 32 × 48.
     narrow = 3 * RANK * (4 * (32 + 32) + 2 * (32 + 48))
     head = (32 * 32 + 32) + (32 * 2 + 2)
     assert marked.count() == narrow + head

@@ -81,9 +81,12 @@ def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> Non
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        ("text-classification", "Single-label classification: the probabilities sum to 1."),
+        (
+            "text-classification",
+            "This is single-label classification: the probabilities of all classes sum to 1.",
+        ),
         ("token-classification", "One label per token."),
-        ("question-answering", "One answer always ranks first"),
+        ("question-answering", "Some answer always ranks first"),
         ("next-sentence-prediction", "B, then A"),
     ],
 )
@@ -108,7 +111,7 @@ def test_first_layer_with_final_answer_is_named(
     word = 5 if task == "fill-mask" else None
     result = Lens(task, mask=word).of(trained_on("bert", task).trace(TEXT))
     name, layer = result.names[-1][0][0], int(result.settled[0])
-    first = f"**{name}** ranks first from layer {layer} of 3 on."
+    first = f"**{name}** ranks first from layer {layer} (of 3) onward."
     only = f"**{name}** ranks first only at the last layer, 3."
     assert ((only if layer == 3 else first) in page_text(app).replace("\\", "")) == (
         task != "token-classification"
@@ -173,9 +176,9 @@ def test_tuned_lens_is_trained_and_selected_with_its_losses(
     assert table["tuned lens"].tolist() == lens.tuned.tolist()
     result = Lens("fill-mask", mask=5, tuned=str(file)).of(checkpoint.trace(TEXT))
     name, layer = result.names[-1][0][0], int(result.settled[0])
-    first = f"**{name}** ranks first from layer {layer} of 3 on."
+    first = f"**{name}** ranks first from layer {layer} (of 3) onward."
     assert (first if layer < 3 else f"**{name}** ranks first only at the last layer, 3.") in page_text(app)
-    assert "(logit lens; the tuned lens was trained on masks only)" in page_text(app)
+    assert "(logit lens, because the tuned lens was trained on masks only)" in page_text(app)
     assert any(f"{result.question!r}.of(trace).table()" in code.value for code in app.get("code"))
     assert any(re.search("bert-probe tune-lens .*sentences.txt", code.value) for code in app.get("code"))
 
@@ -227,7 +230,7 @@ def test_missing_or_different_output_head_is_reported(
 ) -> None:
     app = open_page("answer", a=TEXT, b="", model=str(family_folder("bert")))
     assert not app.exception
-    assert "is an encoder without a trained output head, so it has no predictions" in app.info[0].value
+    assert "is an encoder without a trained task head, so it makes no predictions" in app.info[0].value
     app = open_page("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
     assert "There is no task nothing; showing fill\\-mask" in page_text(app).replace(
         "showing fill-", "showing fill\\-"

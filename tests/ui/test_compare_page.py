@@ -70,7 +70,7 @@ def test_patching_finding_matches_library(component: str) -> None:
     text = page_text(app).replace("\\", "")
     share = f"**{result.recovered.max():.0%}**"
     assert f"Patching {part} alone recovers {share} of the difference, more than any other patch." in text
-    assert ("All tokens of a layer together recover 100%." in text) == (component == "tokens")
+    assert ("All tokens of a layer patched together recover 100%." in text) == (component == "tokens")
     assert any(
         code.value.endswith(f"{ActivationPatching(component)!r}.of(a, b).table()") for code in app.get("code")
     )
@@ -88,9 +88,10 @@ def test_patching_of_only_differing_token_names_last_layer_with_large_effect() -
     assert shares[0] == pytest.approx(1)
     last = max(layer for layer, share in enumerate(shares) if share > 0.5)
     assert (
-        "The sentences differ only in “full for empty”, so patching it after layer 0 recovers 100% by "
-        f"construction. Layer {last} is the last layer after which patching it alone recovers more than half "
-        f"of the difference (**{shares[last]:.0%}**)." in page_text(app).replace("\\", "")
+        "The sentences differ only in “full for empty”, so patching this token after layer 0 recovers "
+        f"100% by construction. Layer {last} is the last layer after which patching this token alone "
+        f"recovers more than half of the difference (**{shares[last]:.0%}**)."
+        in page_text(app).replace("\\", "")
     )
 
 
@@ -116,7 +117,7 @@ def test_url_contains_question_of_page() -> None:
 
 def test_missing_second_sentence_shows_instructions() -> None:
     app = open_page("compare", a="we left")
-    assert app.header[0].value == "A second sentence is needed"
+    assert app.header[0].value == "This page needs a second sentence"
     assert not app.dataframe
     next(button for button in app.button if button.label == "Open the example").click().run()
     assert app.text_area(key="draft_b").value == EMPTY

@@ -26,7 +26,7 @@ def draw(values: Any, rows: list[str], columns: list[str], **more: Any) -> Cell 
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Payloads that the components would have sent to the browser, in order."""
+    """Return the payloads that the components would have sent to the browser, in order."""
     payloads: list[Any] = []
 
     def mounted(**options: Any) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_matrix_of_missing_values_is_drawn(sent: list[Any]) -> None:
         ({"values": [[np.inf]]}, "infinity"),
         ({"row_positions": [1, 2]}, "row_positions has 2 entries for 1 labels"),
         ({"column_positions": []}, "column_positions has 0 entries"),
-        ({"decimals": 12}, "decimals is 12"),
+        ({"decimals": 12}, "not 12"),
     ],
 )
 def test_inconsistent_arguments_raise_error(sent: list[Any], more: dict[str, Any], message: str) -> None:

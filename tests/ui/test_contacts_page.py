@@ -1,4 +1,4 @@
-"""The view Contacts of the Attention page, FASTA in a text field, and texts of unknown tokens."""
+"""The view "Contacts" of the Attention page, FASTA in a text field, and texts of unknown tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.proteins import SEQUENCE, save_esm, save_protbert
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tiny ESM-2 with a contact head."""
+    """Return the folder of a tiny ESM-2 with a contact head."""
     return str(save_esm(tmp_path_factory.mktemp("esm"), transformers.EsmForMaskedLM))
 
 
@@ -34,7 +34,7 @@ def test_contacts_of_a_fasta_record_are_the_librarys(folder: str) -> None:
     expected = bert_probe.Contacts("attention").of(trace).frame()
     values = app.dataframe[0].value["corrected_attention"]
     np.testing.assert_allclose(values, expected["corrected_attention"], atol=1e-6)
-    assert any("Not a contact prediction" in caption.value for caption in app.caption)
+    assert any("not a contact prediction" in caption.value for caption in app.caption)
 
 
 def test_several_records_in_one_field_are_refused(folder: str) -> None:

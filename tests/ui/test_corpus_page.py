@@ -187,7 +187,7 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
     assert "**2** sentences" in page_text(app)
     assert "**1** rejected" in page_text(app)
     app = corpus(name, corpus_part="about")
-    assert "is deleted when no page shows it" in app.info[0].value
+    assert "is deleted when no page shows the store any more" in app.info[0].value
     refused = app.dataframe[-1].value
     assert refused["row"].tolist() == [2]
     assert "tokens" in refused["reason"][0]

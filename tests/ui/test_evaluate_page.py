@@ -56,7 +56,7 @@ def test_search_against_bm25(minilm: Checkpoint) -> None:
 def test_too_many_queries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrieval_evaluation, "MAX_QUERIES", 2)
     app = open_page("evaluate", evaluate_part="search")
-    assert "queries are too many here" in error_text(app)
+    assert "Use fewer queries, or the command line." in error_text(app)
 
 
 def test_sample_sentences_by_default(minilm: Checkpoint) -> None:
@@ -98,7 +98,7 @@ def test_broken_documents_are_skipped_with_a_count(minilm: Checkpoint) -> None:
     for name, (file, content, parse) in files.items():
         app.session_state[f"evaluate_{name}_file"] = evaluate._read(parse)(file, content.encode())
     app.run()
-    assert "1 broken row was skipped: line 3: there is neither a title nor a text" in app.warning[
+    assert "1 broken row was skipped: line 3: the title and the text are both missing" in app.warning[
         0
     ].value.replace("\\", "")
     expected = bert_probe.RetrievalEvaluation(("bi-encoder", "bm25")).of(

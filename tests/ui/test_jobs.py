@@ -83,7 +83,7 @@ def test_page_starts_job_and_shows_progress_and_result() -> None:
 
 @dataclass(frozen=True)
 class SizedResult:
-    """A result with a size in bytes, like those of the library."""
+    """A result with a size in bytes, like the library's results."""
 
     text: str
     nbytes: int = 1

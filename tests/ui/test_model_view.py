@@ -37,7 +37,7 @@ def draw(thumbs: Thumbnails | None = None, labels: Any = LABELS, measures: Any =
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Payloads that the component would have sent to the browser, in order."""
+    """Return the payloads that the component would have sent to the browser, in order."""
     payloads: list[bytes] = []
 
     def mounted(**options: Any) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_head_opens_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = shared_cache.open_checkpoint("", "")
     expected = Relations().of(checkpoint, SAILING, SLEEPING)
     app = open_with_files("relations", data=SAILING_FILE)
-    assert "Upload the held-out file, too" in app.info[0].value
+    assert "Upload the held-out file as well" in app.info[0].value
     app = open_with_files("relations", data=SAILING_FILE, held_out=SLEEPING_FILE)
     cell = Cell(expected.relations.index("obj"), 2 * 12 + 8)
     monkeypatch.setattr(matrix, "pinned_cell", lambda *_: cell)

@@ -29,7 +29,7 @@ TEXT = "we left the ground"
 
 @pytest.fixture(autouse=True)
 def ready() -> None:
-    shared_cache.open_checkpoint("", "")  # so that pages do not wait for it
+    shared_cache.open_checkpoint("", "")  # finish the imports now, so that pages do not wait for them
     text_store._texts.clear()
 
 
@@ -175,7 +175,7 @@ def test_reload_restores_draft_or_reports_it_missing() -> None:
     address = url_params(app)
     again = open_page("report", **address)
     assert picked(again) == picked(app)
-    text_store._texts.clear()  # as after a restart
+    text_store._texts.clear()  # clear the texts, as after a restart of the server
     gone = open_page("report", **address)
     assert "are no longer stored" in page_text(gone)
 

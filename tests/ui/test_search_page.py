@@ -12,7 +12,6 @@ import pytest
 import transformers
 
 import bert_probe
-from bert_probe.corpus.vector_files import make_vector_set
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
@@ -103,7 +102,7 @@ def test_an_empty_query_is_no_error() -> None:
 
 def test_a_long_document_is_marked(minilm: Checkpoint) -> None:
     app = open_page("search", documents="a boat\n" + "river " * 400)
-    assert "1 of 2 documents are longer than the model reads" in app.warning[0].value
+    assert "1 of 2 documents exceed the maximum length of the model" in app.warning[0].value
     expected = bert_probe.Search(QUERY).of(minilm, ["a boat", "river " * 400]).table()
     assert list(tables(app)[0]["tokens_dropped"]) == list(expected["tokens_dropped"])
     assert "too few documents" in page_text(app)
@@ -191,7 +190,7 @@ def test_vectors_of_documents_are_ranked_and_explained(
     assert not app.exception
     assert list(tables(app)[0]["document"]) == [document.id for document in expected.documents]
     assert list(tables(app)[0]["percentile"]) == pytest.approx(list(expected.frame()["percentile"]))
-    assert "The vectors of the documents were computed elsewhere." in page_text(app)
+    assert "The document vectors were not computed by BERT Probe." in page_text(app)
     share = percentage(expected.percentile(0))
     assert (
         f"**{expected.scores[0]:.4f}**, higher than **{share}** of random pairs of the vectors"
@@ -206,11 +205,17 @@ def test_vectors_of_documents_are_ranked_and_explained(
     ]
     assert "The file has no text for this document" in page_text(app)
     assert "text" not in tables(app)[0]
-    other = make_vector_set("other.npz", np.ones((2, 7)))
     app = open_page("search", documents_from="file")
-    app.session_state["documents_file"] = sentence_input._DocumentsFile("other.npz", other)
+    lines = b'{"vector": [1, 2, 3, 4, 5, 6, 7]}\n' * 2
+    app.session_state["documents_file"] = sentence_input._read_documents("other.jsonl", lines)
     app.run()
-    assert "The vectors of other.npz have 7 dimensions" in error_text(app)
+    assert "The vectors of other.jsonl have 7 dimensions" in error_text(app)
+
+
+def test_uploaded_vectors_are_not_parsed_in_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_probe.corpus.vector_files.parse_vectors", None)
+    line = b'{"vector": [1, 2]}\n'
+    assert sentence_input._read_documents("a.jsonl", line).documents == line
 
 
 def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:
@@ -218,7 +223,7 @@ def test_broken_rows_of_a_file_are_listed_and_can_be_skipped() -> None:
     app = open_page("search", documents_from="file", search_query="boat", search_scorers="bm25")
     app.session_state["documents_file"] = sentence_input._read_documents("a.csv", content)
     app.run()
-    assert "a.csv has an error: line 3: 3 cells where the header has 2" in error_text(app)
+    assert "a.csv has an error: line 3: the row has 3 cells, but the header has 2" in error_text(app)
     app.checkbox(key="documents_skip_broken").check().run()
     assert not error_text(app)
     assert list(tables(app)[0]["document"]) == ["x", "z"]
@@ -257,7 +262,7 @@ def test_a_threshold_from_labeled_pairs(minilm: Checkpoint) -> None:
     assert not app.exception
     pairs = parse_labeled_texts(content, "pairs.csv")
     expected = bert_probe.ScoreThreshold(pooling="model", positive_from=2).of(minilm, pairs)
-    assert f"With a cosine of at least **{expected.threshold:.4f}**" in page_text(app)
+    assert f"A pair with a cosine of at least **{expected.threshold:.4f}**" in page_text(app)
     table = next(frame for frame in tables(app) if "measure" in frame)
     assert list(table["low"]) == pytest.approx(list(expected.table()["low"]), abs=1e-6)
     app.session_state["threshold_file"] = search_sections._read_pairs("pairs.csv", b"text,label\na,1\nb,0\n")
@@ -331,3 +336,18 @@ def test_a_score_is_attributed_to_input_words_on_demand(monkeypatch: pytest.Monk
     ((traces, question),) = calls
     assert [trace.encoding.text for trace in traces] == ["boats", documents[1]]
     assert question == bert_probe.SimilarityAttribution()
+
+
+def test_store_with_sentence_vectors_is_searched(
+    minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "help.txt").write_text("\n".join(DOCUMENTS), "utf-8")
+    question = bert_probe.IngestConfig(keep=("sentence_vectors",))
+    store = bert_probe.build_corpus(minilm, question, [tmp_path / "help.txt"], tmp_path / "help")
+    expected = bert_probe.VectorSearch(QUERY).of(minilm, bert_probe.read_vectors(store.folder))
+    monkeypatch.setattr(paths, "_store_folders", [tmp_path])
+    app = open_page("search", documents_from="vectors", vectors="help")
+    assert not app.exception
+    assert list(tables(app)[0]["text"]) == list(expected.frame()["text"])
+    assert "computed elsewhere" not in page_text(app)
+    assert "the sum of all 126 cells equals the cosine" in page_text(app)

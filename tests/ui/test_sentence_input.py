@@ -43,6 +43,6 @@ def test_deleted_upload_keeps_its_sentences(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("content", [b"a" * 5_000_001, "a" * 5_000_001, "é" * 2_500_001])
 def test_size_is_limited_in_bytes(content: bytes | str) -> None:
-    with pytest.raises(TextError, match=r"Notes is larger than 5 MB\. Split it"):
+    with pytest.raises(TextError, match=r"Notes is larger than 5 MB\. Split the file"):
         check_size("Notes", content)
     check_size("Notes", content[:-1])

@@ -72,7 +72,7 @@ def test_update_captions_equal_those_of_train_page(family_folder: Folders) -> No
     assert len(captions[0]) == 4
     checkpoint = shared_cache.open_checkpoint(folder, "")
     count = trainable_parameters(checkpoint, TEXT_CLASSIFICATION, "top:2", 6).count()
-    assert f"Colored: the {count:,} parameters" in page_text(app)
+    assert f"Colored blocks contain the {count:,} parameters" in page_text(app)
     assert captions[1][1].startswith(f"Training updates {count:,} of ")
     assert url_params(app)["head_labels"] == "6"
     assert "Colored" not in page_text(open_page("parameters", model=folder))

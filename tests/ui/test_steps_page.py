@@ -106,7 +106,7 @@ def test_architecture_specific_steps_are_explained(family_folder: Callable[[str]
     modern = page_text(open_page("steps", a=long, model=str(family_folder("modernbert")), layer="2"))
     grouped = page_text(open_page("steps", a=TEXT, model=str(family_folder("eurobert")), head="3"))
     assert "rotates q and k" not in plain
-    assert "may attend to all 14 keys. The model does not add a bias to the scores." in plain
+    assert "may attend to all 14 keys. The model does not add a bias to the attention scores." in plain
     assert "rotates q and k by an angle that depends on their tokens' positions" in modern
     assert "attends only to a window around the query" in modern
     assert "keys are masked: −∞ is added" in modern
@@ -116,11 +116,23 @@ def test_architecture_specific_steps_are_explained(family_folder: Callable[[str]
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("mpnet", "adds a bias to the scores: a number learned for the distance between query and key."),
-        ("t5", "adds a bias to the scores: a number learned for the distance between query and key."),
-        ("deberta-v2", "adds a bias to the scores: the products of q and of k with vectors learned for the"),
-        ("deberta", "adds a bias to the scores: the products of q and of k with vectors learned for the"),
-        ("roformer", "The model does not add a bias to the scores."),
+        (
+            "mpnet",
+            "adds a bias to the attention scores: a number learned for the distance between query and key.",
+        ),
+        (
+            "t5",
+            "adds a bias to the attention scores: a number learned for the distance between query and key.",
+        ),
+        (
+            "deberta-v2",
+            "adds a bias to the attention scores: the products of q and of k with vectors learned for the",
+        ),
+        (
+            "deberta",
+            "adds a bias to the attention scores: the products of q and of k with vectors learned for the",
+        ),
+        ("roformer", "The model does not add a bias to the attention scores."),
         ("roformer", "rotates q and k by an angle that depends on their tokens' positions"),
     ],
 )

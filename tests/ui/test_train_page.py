@@ -79,7 +79,7 @@ def test_first_visit_offers_example_and_counts_updated_parameters(family_folder:
     assert len(app.dataframe[0].value) == 100
     assert app.dataframe[1].value["count"].tolist() == [50] * 6
     plan = re.sub(r"\\", "", page_text(app))
-    assert "240 texts for training, 60 held out." in plan
+    assert "240 texts are used for training, and 60 are held out." in plan
     assert "a learning rate of 5e-5, 3e-5 or 2e-5." in plan
     assert re.search(r"in 450 steps of 16 texts. Training needs about .* of memory", plan)
     assert [button.label for button in app.button][:1] == ["Start training"]
@@ -95,7 +95,7 @@ def test_settings_round_trip_through_url(family_folder: Folder) -> None:
     assert "update" not in app.query_params
     app = open_with_file(family_folder("bert"), table(), rate="fast")
     assert "rate must be a number, not 'fast'." in error_text(app)
-    assert "Your other choices are kept" in page_text(app)
+    assert "Your other settings are kept" in page_text(app)
 
 
 def test_training_matches_library(family_folder: Folder) -> None:
@@ -136,13 +136,13 @@ def test_text_opens_on_answer_page_with_unsaved_model(family_folder: Folder) -> 
     np.testing.assert_allclose(shares.max(), result.evaluation.certainty[first], rtol=1e-4)
     shared_cache.evict(address["model"])
     app.run()
-    assert "trained here but not saved, and has been removed from memory" in error_text(app)
+    assert "trained in this app but not saved, and has been removed from memory" in error_text(app)
 
 
 def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, tmp_path: Path) -> None:
     app, result = trained(family_folder("bert"), table())
     app = press(app, "Save")
-    assert "The folder is empty" in re.sub(r"\\", "", app.error[0].value)
+    assert "The field for the folder is empty" in re.sub(r"\\", "", app.error[0].value)
     place = tmp_path / "mine"
     place.mkdir()
     (place / "config.json").write_text("{}")
@@ -298,7 +298,7 @@ def test_files_of_snippets_round_trip() -> None:
 
 @pytest.fixture
 def sentence_folder(tmp_path: Path, family_folder: Folder) -> Path:
-    """A tiny model of sentence-transformers."""
+    """Return the folder of a tiny sentence-transformers model."""
     return sentence_models.save("cls", family_folder("bert"), tmp_path / "sentences")
 
 
@@ -324,3 +324,25 @@ def test_similarity_training(sentence_folder: Path) -> None:
     text = page_text(app)
     assert "20 scored pairs for sentence similarity" in text
     assert f"held-out scored pairs: **{outcome.training.best.measure:.4f}**; before training" in text
+    app = press(app, "Compare with the model before training")
+    assert url_params(app)["model"] == str(sentence_folder)
+    assert shared_cache.cached_checkpoint(url_params(app)["other"], "") is outcome.training.checkpoint
+    app.switch_page("../../pages/evaluate.py").run()
+    assert not app.exception
+    summary_table = next(element.value for element in app.dataframe if "measure" in element.value)
+    row = summary_table.set_index("measure").loc["Spearman, cosine"]
+    first, best = outcome.training.history[0].measure, outcome.training.best.measure
+    assert [row["value"], row["other"]] == pytest.approx([first, best], abs=1e-6)
+    maps = [element for element in app.get("plotly_chart") if "only in the second" in element.proto.spec]
+    assert len(maps) == 2
+
+
+def test_head_is_compared_with_the_original_on_the_changes_page(sentence_folder: Path) -> None:
+    app, outcome = trained(sentence_folder, table())
+    assert "Only the head was trained" in page_text(app)
+    app = press(app, "Compare with the model before training")
+    app.switch_page("../../pages/changes.py").run()
+    assert not app.exception
+    assert url_params(app)["model"] == str(sentence_folder)
+    assert shared_cache.cached_checkpoint(url_params(app)["other"], "") is outcome.training.checkpoint
+    assert "Which parameters changed?" in [element.value for element in app.header]

@@ -19,7 +19,7 @@ CHINESE = "東京" * 400
 
 @pytest.fixture(autouse=True)
 def empty_text_store() -> None:
-    shared_cache.open_checkpoint("", "")  # so that pages do not wait for it
+    shared_cache.open_checkpoint("", "")  # finish the imports now, so that pages do not wait for them
     text_store._texts.clear()
 
 
@@ -105,7 +105,7 @@ def test_url_of_maximum_length_is_a_link() -> None:
 @pytest.mark.parametrize(("a", "b"), [(LONG, ""), ("we left", LONG)])
 def test_missing_text_is_reported_and_not_replaced(a: str, b: str) -> None:
     query = address(ran(a, b))
-    text_store._texts.clear()  # as after a restart
+    text_store._texts.clear()  # clear the texts, as after a restart of the server
     app = open_page("tokens", **query)
     assert not app.exception
     assert "is no longer stored" in error_text(app)
@@ -121,7 +121,8 @@ def test_missing_text_is_reported_and_not_replaced(a: str, b: str) -> None:
 def test_text_over_limit_is_refused_and_kept() -> None:
     app = ran("word " * 60_000)
     assert error_text(app) == (
-        "300,000 characters; a text may have at most 250,000, even if truncated. Shorten the text."
+        "The text has 300,000 characters, but at most 250,000 are allowed, even with truncation. "
+        "Shorten the text."
     )
     again = open_page("tokens", **address(app))
     assert error_text(again) == error_text(app)

@@ -87,7 +87,7 @@ def test_text_is_tokenized_by_second_vocabulary(family_folder: FamilyFolder) -> 
 def test_positions_are_shown_next_to_sinusoids(show: str) -> None:
     app = open_page("positions", positions_show=show)
     assert not app.exception
-    assert "this model does not use them" in page_text(app)
+    assert "this model does not use sinusoids" in page_text(app)
     question = question_in_url(app, Positions)
     assert question.show in (show, None)
     assert f"show='{show}'" in app.get("code")[0].value or show == "cosines"
@@ -118,7 +118,7 @@ def test_batch_is_shown_with_padding_and_check() -> None:
     grid = app.dataframe[-1].value
     assert len(grid) == 3
     assert grid.iloc[1].tolist()[:5] == ["[CLS]", "one", "word", "[SEP]", "[PAD]"]
-    assert "padding changes nothing (largest difference" in page_text(app)
+    assert "padding does not change the vectors (the largest difference is" in page_text(app)
     app = open_page("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
     assert app.dataframe[-1].value.iloc[0].tolist() == ["101", "2057", "2187", "102"]
 

@@ -27,8 +27,7 @@ def page() -> None:
         workbench.submit(replace(workbench.request(), a="set by a button"))
 
     def arrive() -> None:
-        # Set the session state like a request's widget states; the test runner sends no widget states for
-        # forms.
+        # Set the session state like a request's widget states, which the test runner does not send for forms.
         st.session_state["draft_a"] = "from the address"
 
     def ask_model() -> None:
@@ -139,7 +138,7 @@ def test_form_shows_the_fields_that_the_page_reads(
     expected = [*(TEXTS if "texts" in inputs else []), *(MODEL if "model" in inputs else [])]
     assert list(submitted_values(app)) == expected
     note = "".join(element.proto.body for element in app.get("html"))
-    assert ("Sentences A and B are kept for the other pages." in note) == ("texts" not in inputs)
+    assert ("Sentences A and B remain available on the other pages." in note) == ("texts" not in inputs)
     assert bool(app.sidebar.caption) == ("model" in inputs), "the size of the model"
 
 
@@ -187,6 +186,7 @@ def playground_links(app: AppTest) -> list[str]:
     [
         ("tokens", {}, "tokens"),
         ("attention", {"show": "model"}, "model"),
+        ("heads", {"heads_part": "find"}, "find"),
         ("similarity", {"b": "x"}, "similarity"),
     ],
 )
@@ -205,5 +205,8 @@ def test_playground_link_is_missing_where_the_playground_shows_something_else(
 ) -> None:
     assert playground_links(open_page("tokens", a="a boat")) == [], "no playground is configured"
     monkeypatch.setenv(paths.PLAYGROUND_VARIABLE, PLAYGROUND)
-    assert playground_links(open_page("tokens", a="a boat", b="a ferry", relation="pair")) == []
+    pair = {"a": "a boat", "b": "a ferry", "relation": "pair"}
+    assert playground_links(open_page("similarity", **pair)) == [], "the playground compares separate texts"
+    assert "&of=joined" in playground_links(open_page("tokens", **pair))[0]
+    assert playground_links(open_page("heads", a="a boat")) == []
     assert playground_links(open_page("steps", a="a boat")) == []

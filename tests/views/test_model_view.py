@@ -25,7 +25,8 @@ def drawn(counts: Array, **more: Any) -> tuple[dict[str, Any], dict[str, Array]]
 
 def test_bar_height_is_the_clipped_share() -> None:
     counts = np.zeros((1, 20, 8), int)
-    counts[..., 1], counts[..., 2], counts[..., 3] = 10, 20, 70  # 70 of 100 rows, so the scale ends at 0.75
+    # 70 of 100 rows are in one bin, so the scale ends at 0.75
+    counts[..., 1], counts[..., 2], counts[..., 3] = 10, 20, 70
     counts[0, 0] = [0, 0, 0, 100, 0, 0, 0, 0]
     header, arrays = drawn(counts)
     assert (header["scale"]["high"], header["above"]) == (0.75, True)

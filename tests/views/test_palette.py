@@ -111,8 +111,7 @@ def test_diverging_scale_is_the_background_at_zero_and_sequential_above(dark: bo
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_sign_is_visible_with_color_blindness(dark: bool, sight: str) -> None:
     scale = palette.diverging(dark)
-    # Halfway to both ends, the distance between the colors must be many times the just-noticeable difference
-    # (0.02).
+    # Halfway to both ends, the colors must differ by many times the just-noticeable difference of 0.02.
     half = simulate_color_blindness((scale[palette.CENTRE - 64], scale[palette.CENTRE + 64]), SIGHTS[sight])
     assert np.linalg.norm(half[0] - half[1]) > 0.15
 

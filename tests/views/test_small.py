@@ -56,7 +56,7 @@ def test_cell_has_the_color_of_its_number() -> None:
     assert paths[colours[255]] == "M0 0h1v1h-1zM1 1h1v1h-1z", "1, and values above it"
     (other,) = set(paths) - {colours[255]}
     assert paths[other] == "M1 0h1v1h-1z"
-    # Drawn as square roots, like attention elsewhere.
+    # Colors show the square root of the weights, as in all attention pictures.
     assert abs(colours.index(other) / 255 - np.sqrt(0.25)) <= 0.5 / 15 + 1e-9
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.links import find_broken_links
-from website.documents import Document, all_sources, page_path, write_documents
+from website.documents import SiteDocument, all_sources, page_path, write_documents
 from website.gallery_entries import ENTRIES
 from website.layout import ROOT, style_sheet, write_pages
 
@@ -23,7 +23,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_links_of_documentation_lead_somewhere(site: Path) -> None:
-    # Everything else is built with a model.
+    # The other pages, which are built with a model, are not checked here.
     elsewhere = ("index.html", "assets/", "playground/", "gallery/")
     assert find_broken_links(site, elsewhere) == []
 
@@ -39,7 +39,7 @@ def test_every_document_has_page_and_title(site: Path) -> None:
 
 
 def test_text_of_documents_is_escaped() -> None:
-    document = Document("docs/report.md")
+    document = SiteDocument("docs/report.md")
     assert "<code>.html</code>" in document.body()
     assert (
         document._markdown.render("<script>alert(1)</script>")
@@ -49,7 +49,7 @@ def test_text_of_documents_is_escaped() -> None:
 
 def test_search_covers_every_section(site: Path) -> None:
     sections = json.loads((site / "docs/sections.json").read_text(encoding="utf-8"))
-    headings = [heading for source in all_sources() for heading in Document(source).headings]
+    headings = [heading for source in all_sources() for heading in SiteDocument(source).headings]
     assert len(sections) == len(headings) > 250
     assert len({section["id"] for section in sections}) == len(sections)
     matches = {section["url"] for section in sections if "Abnar and Zuidema" in section["text"]}

@@ -41,14 +41,15 @@ def test_only_difference_is_rounding_of_weights(model: OnnxModel, minilm: Checkp
     (tmp_path / "model.onnx").write_bytes(model.graph)
     (tmp_path / WEIGHTS_FILE).write_bytes(model.weights)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    for text in ("One.", "Electroencephalographers left the naïve ferry.", " ".join(["word and"] * 120)):
-        trace = reference.trace(text)
-        outputs = run(session, trace.encoding.ids)
+    sentence = "Electroencephalographers left the naïve ferry."
+    for texts in (("One.",), (sentence,), (" ".join(["word and"] * 120),), ("One.", sentence)):
+        trace = reference.trace(*texts)
+        outputs = run(session, trace.encoding)
         for actual, expected in zip(outputs, (trace.hidden_states, trace.q, trace.k, trace.v), strict=True):
             assert actual.dtype == np.float32
             assert actual.shape == expected.shape
-            # The tolerance allows for a different order of summation in float32. Rounding of the weights to
-            # float16 alone would cause differences of 1e-3.
+            # The tolerance allows for a different order of summation in float32.
+            # Rounding of the weights to float16 alone would cause differences of 1e-3.
             np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 

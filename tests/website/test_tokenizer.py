@@ -24,9 +24,13 @@ import { Trace } from "./site/trace.js";
 
 const [data, texts] = process.argv.slice(1).map((path) => JSON.parse(readFileSync(path)));
 const tokenizer = new Tokenizer(data);
-console.log(JSON.stringify(texts.map((text) => {
-  const tokens = tokenizer.encode(text);
-  const words = new Trace(text, tokens, {}, {}).words;
+console.log(JSON.stringify(texts.map((input) => {
+  const [text, pair = null] = [input].flat();
+  const tokens = tokenizer.encode(text, pair);
+  const words = new Trace(text, tokens, {}, {}, pair).words;
+  if (pair !== null) {
+    return [tokens.map(({ id, segment }) => [id, segment]), words.map((word) => [word.text, word.segment])];
+  }
   return [tokens.map(({ id }) => id), words.map((word) => [word.text, word.first, word.count])];
 })));
 """
@@ -45,8 +49,10 @@ HOSTILE = (
 )
 
 
-def encoded(checkpoint: Checkpoint, folder: Path, texts: Sequence[str]) -> list[list[object]]:
-    """Return the token ids and words that the JavaScript tokenizer computes for texts."""
+def encoded(
+    checkpoint: Checkpoint, folder: Path, texts: Sequence[str | tuple[str, str]]
+) -> list[list[object]]:
+    """Return the token ids and words that the JavaScript tokenizer computes for texts or pairs of texts."""
     paths = [folder / "tokenizer.json", folder / "texts.json"]
     for path, content in zip(paths, (tokenizer_data(checkpoint), texts), strict=True):
         path.write_text(json.dumps(content), encoding="utf-8")
@@ -72,6 +78,14 @@ def test_tokens_and_words_equal_library(minilm: Checkpoint, tmp_path: Path) -> N
         assert ids == encoding.ids, repr(text)
         expected = [[str(unit), unit.position, len(unit.positions)] for unit in word_lens(encoding).units]
         assert words == expected, repr(text)
+
+
+def test_pairs_equal_library(minilm: Checkpoint, tmp_path: Path) -> None:
+    pairs = [*zip(HOSTILE, reversed(HOSTILE), strict=True), ("The ferry.", "The ferry.")]
+    for (a, b), (tokens, words) in zip(pairs, encoded(minilm, tmp_path, pairs), strict=True):
+        encoding = minilm.encode(a, b)
+        assert tokens == [[token.id, token.segment] for token in encoding.tokens], repr((a, b))
+        assert words == [[str(unit), unit.segment] for unit in word_lens(encoding).units], repr((a, b))
 
 
 @pytest.mark.prove

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bert_probe.analyses.attention.attention import Attention
+from bert_probe.analyses.attention.find_heads import FindHeads
 from bert_probe.analyses.attention.heads import Heads, first_look
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.retrieval.calibration import percentile_of
@@ -31,6 +32,7 @@ SHOW = """
 import { readFileSync, writeFileSync } from "node:fs";
 import { Attention } from "./head_view/attention.js";
 import { switchUnits, unpackHeads } from "./head_view/model.js";
+import { chooseWords, rankBothDirections, rankHeads } from "./site/find_heads.js";
 import { findFirstHead, measureHeads } from "./site/heads.js";
 import * as payloads from "./site/payloads.js";
 import { compareSentences, compareTokens, getPercentile } from "./site/similarity.js";
@@ -43,10 +45,11 @@ const decodeBoth = ({ light, dark }) => ({ light: decode(light), dark: decode(da
 const palette = Object.fromEntries(
   Object.entries(requests.palette).map(([kind, tables]) => [kind, decodeBoth(tables)]),
 );
-const traces = requests.texts.map(({ text, tokens }, i) => {
+const traces = requests.texts.map(({ text, pair, tokens }, i) => {
   const read = (name) => new Float32Array(new Uint8Array(readFileSync(`${folder}/${i}.${name}`)).buffer);
   const names = ["hidden", "queries", "keys", "values"];
-  return new Trace(text, tokens, Object.fromEntries(names.map((name) => [name, read(name)])), requests.shape);
+  const arrays = Object.fromEntries(names.map((name) => [name, read(name)]));
+  return new Trace(text, tokens, arrays, requests.shape, pair);
 });
 const write = (name, bytes) => writeFileSync(`${folder}/${name}`, bytes);
 const views = traces.map((trace, i) => {
@@ -62,7 +65,9 @@ const views = traces.map((trace, i) => {
     const queries = [...model.units.keys()];
     return [4, "mean"].map((head) => queries.map((query) => [...attention.getRow(head, query)]));
   });
-  return { measures, reason, rows };
+  const initialWords = chooseWords(trace);
+  const ranked = [[0, 3], [3, 1], [2, 2]].map(([query, key]) => rankHeads(trace, query, key));
+  return { measures, reason, rows, initialWords, ranked, both: rankBothDirections(trace, [3, 1]) };
 });
 const pair = traces.slice(0, 2);
 write("cosines", payloads.packCosines(pair, compareTokens(...pair, 4), 4, palette));
@@ -78,13 +83,14 @@ TEXTS = (
     "Mehdi Wolpertinger moved to Tallahassee unexpectedly!",
     "The river and the boat, the bank and the tree: " * 12,
 )
+PAIR = ("Obama speaks to the media in Illinois.", "The President greets the press in Chicago.")
 SORTED = [-0.25, 0.0, 0.0, 0.5, 0.75]
 SCORES = [-1.0, 0.0, 0.25, 0.5, 0.75, 0.875]
 
 
 @pytest.fixture(scope="module")
 def traces(minilm: Checkpoint) -> list[Trace]:
-    return [minilm.trace(text) for text in TEXTS]
+    return [*map(minilm.trace, TEXTS), minilm.trace(*PAIR)]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +104,10 @@ def folder(traces: list[Trace], tmp_path_factory: pytest.TempPathFactory) -> Pat
         "model": traces[0].provenance["model"],
         "palette": palette(),
         "shape": {"layers": 6, "heads": 12, "size": 32},
-        "texts": [{"text": trace.encoding.text, "tokens": described(trace)} for trace in traces],
+        "texts": [
+            {"text": trace.encoding.text, "pair": trace.encoding.pair, "tokens": described(trace)}
+            for trace in traces
+        ],
         "sorted": SORTED,
         "scores": SCORES,
     }
@@ -118,6 +127,7 @@ def described(trace: Trace) -> list[dict[str, Any]]:
             "text": str(token),
             "id": token.id,
             "word": token.word,
+            "segment": token.segment,
             "start": token.start or 0,
             "end": token.end or 0,
             "special": token.special,
@@ -136,6 +146,30 @@ def test_head_measures_and_first_head(results: dict[str, Any], traces: list[Trac
         assert result["reason"] == {"layer": look.layer + 1, "head": look.head, "text": look.reason}
 
 
+def test_heads_between_two_words(results: dict[str, Any], traces: list[Trace]) -> None:
+    for result, trace in zip(results["traces"], traces, strict=True):
+        units = word_lens(trace).units
+        for (query, key), ranked in zip(((0, 3), (3, 1), (2, 2)), result["ranked"], strict=True):
+            exact = FindHeads([(units[query].position, units[key].position)]).of(trace)
+            assert len(ranked) == exact.weights.size
+            for score in ranked:
+                assert (score["query"], score["key"]) == (query, key)
+                place = (score["layer"], score["head"])
+                assert score["weight"] == pytest.approx(exact.weights[place], abs=1e-6)
+                assert score["rank"] == exact.ranks[place]
+            weights = [score["weight"] for score in ranked]
+            assert weights == sorted(weights, reverse=True)
+        both = {(score["layer"], score["head"], score["query"]): score["weight"] for score in result["both"]}
+        assert len(both) == 2 * 72
+        assert [both[key] for key in both] == sorted(both.values(), reverse=True)
+
+
+def test_initial_words_are_the_last_and_third_last(results: dict[str, Any], traces: list[Trace]) -> None:
+    for result, trace in zip(results["traces"], traces, strict=True):
+        words = [index for index, unit in enumerate(word_lens(trace).units) if unit.isalnum()]
+        assert result["initialWords"] == [words[-1], words[-3]]
+
+
 def test_head_view_payload(results: dict[str, Any], traces: list[Trace], folder: Path) -> None:
     for number, trace in enumerate(traces):
         look = first_look(trace)
@@ -147,7 +181,8 @@ def test_head_view_payload(results: dict[str, Any], traces: list[Trace], folder:
         expected = head_view.payload(data, 2, key="playground-heads", state=state, both=True)
         description, arrays = unpack(expected)
         own_description, own_arrays = unpack((folder / f"{number}.heads").read_bytes())
-        own_description["selection"]["of"] = description["selection"]["of"]  # only compared with itself
+        # The digest has no reference value, so it is only compared with itself.
+        own_description["selection"]["of"] = description["selection"]["of"]
         assert own_description == json.loads(json.dumps(description))
         for name in arrays.keys() - {"weights", "queries", "keys"}:
             np.testing.assert_array_equal(own_arrays[name], arrays[name], err_msg=name)
@@ -195,7 +230,8 @@ def test_similarity_of_tokens_and_sentences(
         own_description, own_arrays = unpack((folder / file).read_bytes())
         for field in ("min", "max"):
             assert own_description.pop(field) == pytest.approx(description.pop(field), abs=1e-6)
-        assert own_description.pop("labels") != description.pop("labels")  # only compared with itself
+        # The digest has no reference value, so it is only compared with itself.
+        assert own_description.pop("labels") != description.pop("labels")
         assert own_description == description
         np.testing.assert_allclose(own_arrays["values"], arrays["values"], rtol=0, atol=1e-6)
 

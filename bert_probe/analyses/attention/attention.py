@@ -33,10 +33,10 @@ Head = int | Literal["mean"]
 
 LAYER, HEAD = Index("layer"), Index("head", mean=True)
 SHARE = Number(0, 1, integer=False)
-WORDS_HELP = "Merge subword tokens into words: sum over keys, mean over queries."
+WORDS_HELP = "Merge subword tokens into words: weights are summed over keys and averaged over queries."
 SPECIALS = "Exclude special tokens such as [CLS] and [SEP]."
-RENORMALIZE = "Divide each row by its sum after special tokens are excluded."
-MEASURED = "Attention measure; see docs/methods.md."
+RENORMALIZE = "Exclude special tokens, then divide each row by its sum."
+MEASURED = "Attention measure (see docs/methods.md)."
 RESIDUAL = "For rollout: weight of the residual connection, from 0 to 1."
 
 
@@ -62,7 +62,9 @@ class Attention(Question):
     inputs = OneTrace()
 
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
-    head: Head = param(HEAD, default="mean", about="Head, counted from 1, or mean for the layer's mean.")
+    head: Head = param(
+        HEAD, default="mean", about="Head, counted from 1, or mean for the mean over the layer's heads."
+    )
     measure: str = param(Choice(measures), default="weights", key="drawn", about=MEASURED)
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
@@ -74,7 +76,7 @@ class Attention(Question):
 
         Args:
             trace: the model's forward pass over the text.
-            progress: receives the progress of a slow measure.
+            progress: called with the progress of a slow measure.
 
         Raises:
             SelectionError: the layer or head does not exist, or the measure is not defined for individual
@@ -124,7 +126,7 @@ class AttentionLong(Question):
 
         Args:
             trace: the model's forward pass over the text.
-            progress: receives the progress of a slow measure.
+            progress: called with the progress of a slow measure.
 
         Raises:
             SelectionError, UnavailableError, EmptyTextError: see `Attention.of`.
@@ -143,7 +145,8 @@ class AttentionLong(Question):
             single = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
             single.of(trace, step_progress(progress, number, len(slow)))
         result = AttentionLongResult(resolved, InputRecord.of(trace), trace, tuple(product(layers, heads)))
-        next(result.matrices())  # Raise errors here instead of while the table is written.
+        # Compute a matrix now, so that errors are raised here and not while the table is written.
+        next(result.matrices())
         return result
 
     def options(self) -> list[str]:
@@ -177,8 +180,8 @@ class AttentionResult(Result):
     def __post_init__(self) -> None:
         if self.weights.shape != (len(self.queries), len(self.keys)):
             raise ShapeError(
-                f"weights has shape {self.weights.shape}, but must be "
-                f"[{len(self.queries)} queries, {len(self.keys)} keys]."
+                f"weights must have shape [{len(self.queries)} queries, {len(self.keys)} keys], not "
+                f"{self.weights.shape}."
             )
 
     @property
@@ -334,8 +337,8 @@ class Thumbnails:
         side = _blocks(len(self.units), self.block)
         if self.weights.ndim != 4 or self.weights.shape[2:] != (side, side):
             raise ShapeError(
-                f"weights has shape {self.weights.shape}, but must be [layer, head, {side}, {side}] for "
-                f"{len(self.units)} tokens in blocks of {self.block}."
+                f"weights must have shape [layer, head, {side}, {side}] for {len(self.units)} tokens and a "
+                f"block size of {self.block}, not {self.weights.shape}."
             )
 
     @property
@@ -380,7 +383,7 @@ def make_thumbnails(
         EmptyTextError: the text has only special tokens, and these are left out.
     """
     if size < 1:
-        raise SelectionError(f"size is {size}, but thumbnails need at least 1 cell per side.")
+        raise SelectionError(f"size must be at least 1 cell per side, not {size}.")
     of_heads = measure_named(measure).require_heads()
     selection = select_units(trace, words, specials)
     block = _blocks(len(selection.units), size)
@@ -441,13 +444,13 @@ class TokenRollout(Question):
         Choice(DIRECTIONS),
         default="from",
         key="direction_of",
-        about="With --token: rollout from the token into all tokens, or from all tokens into it.",
+        about="With --token: show the rollout from the token to all tokens, or from all tokens to the token.",
     )
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with its token given by position; a word is given by its first token."""
+        """Return the question with its token as a position. A word becomes its first token's position."""
         if self.words and isinstance(self.token, str):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)
@@ -471,7 +474,7 @@ class TokenRollout(Question):
         return TokenRolloutResult(resolved, InputRecord.of(trace), selection.units, unit_index, values)
 
     def options(self) -> list[str]:
-        """Return the command-line options, with the token given by its position."""
+        """Return the command-line options, with the token as a position."""
         return ["--position", str(self.token), *super().options()]
 
 
@@ -493,7 +496,7 @@ class TokenRolloutResult(Result):
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.units):
-            raise ShapeError(f"values has shape {self.values.shape}, but must be [layer, {len(self.units)}].")
+            raise ShapeError(f"values must have shape [layer, {len(self.units)}], not {self.values.shape}.")
 
     @property
     def metadata(self) -> Mapping[str, Any]:

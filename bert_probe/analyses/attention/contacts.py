@@ -29,7 +29,7 @@ _SHARES = {"L": 1, "L/2": 2, "L/5": 5, "L/10": 10}
 TOPS = (*_SHARES, ALL_PAIRS)
 """Numbers of pairs in the table, as fractions of the number L of residues."""
 
-NOT_A_PREDICTION = "Not a contact prediction: APC-corrected attention."
+NOT_A_PREDICTION = "This is not a contact prediction but APC-corrected attention."
 _UNTRAINED = "The bias of the model's contact head is exactly 0, so the head was probably never trained."
 
 
@@ -76,7 +76,7 @@ class Contacts(Question):
         Choice(METHODS),
         default=AUTO,
         key="contact_method",
-        about="The model's prediction, or APC-corrected attention.",
+        about="Method: the model's contact prediction, or APC-corrected attention.",
     )
     layer: int | None = param(
         Optional(LAYER),
@@ -106,7 +106,7 @@ class Contacts(Question):
     )
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> ContactsResult:
-        """Return the contact values of all pairs of residues of a sequence.
+        """Return the contact values of all residue pairs in a sequence.
 
         Args:
             trace: the model's forward pass over the sequence.
@@ -139,7 +139,7 @@ class Contacts(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ContactsResult(Result):
-    """Contact values of all pairs of residues of a sequence.
+    """Contact values of all residue pairs in a sequence.
 
     Attributes:
         residues: the residue tokens; with the method "attention", all tokens except special ones.
@@ -156,8 +156,8 @@ class ContactsResult(Result):
     def __post_init__(self) -> None:
         if self.values.shape != (len(self.residues),) * 2:
             raise ShapeError(
-                f"values has shape {self.values.shape}, but must be [residue, residue] for "
-                f"{len(self.residues)} residues."
+                f"values must have shape [residue, residue] for {len(self.residues)} residues, not "
+                f"{self.values.shape}."
             )
 
     @property
@@ -299,5 +299,6 @@ def _mean_attention(
 
 def _no_memory(trace: Trace) -> str:
     return (
-        f"Contacts of {len(trace.tokens):,} tokens need more memory than is available. Shorten the sequence."
+        f"The contacts between {len(trace.tokens):,} tokens need more memory than is available. Shorten "
+        "the sequence."
     )

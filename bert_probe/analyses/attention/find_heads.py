@@ -49,7 +49,7 @@ class WordPairs(FieldType):
         return tuple((_check_word(query), _check_word(key)) for query, key in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[tuple[str, str], ...]:  # noqa: ARG002
-        """Return the pairs with each word given by its name, which also identifies it on the command line."""
+        """Return the pairs with the name of each word, which also identifies the word on the command line."""
         query_keys = [[word_name(trace, select_word(trace, word)) for word in pair] for pair in value]
         return tuple((query, key) for query, key in query_keys)
 
@@ -73,7 +73,9 @@ class WordPairs(FieldType):
         for pair in text.split(","):
             query, hyphen, key = pair.partition("-")
             if not (query and hyphen and key):
-                raise SelectionError(f"{pair!r} is not a word pair. Write query-key, for example 4-2.")
+                raise SelectionError(
+                    f"{pair!r} is not a word pair. Write a pair as query-key, for example 4-2."
+                )
             pairs.append((_read_word(query), _read_word(key)))
         return self.check(name, pairs)
 
@@ -159,8 +161,8 @@ class FindHeadsResult(Result):
     def __post_init__(self) -> None:
         if self.weights.ndim != 2 or self.weights.shape != self.ranks.shape:
             raise ShapeError(
-                f"weights and ranks have shapes {self.weights.shape} and {self.ranks.shape}, but both must "
-                "be [layer, head]."
+                f"weights and ranks must have shape [layer, head], not {self.weights.shape} and "
+                f"{self.ranks.shape}."
             )
 
     @property
@@ -197,7 +199,7 @@ class FindHeadsResult(Result):
 
 
 def select_word(trace: Trace, word: Word) -> Unit:
-    """Return the word with the given name, or the word that contains the token at the given position.
+    """Return the word with this name, or the word that contains the token at this position.
 
     Raises:
         SelectionError: the text does not contain the word or position.
@@ -212,7 +214,9 @@ def _check_word(word: Any) -> Word:
     if isinstance(word, str):
         return str(word)
     if isinstance(word, bool) or not isinstance(word, int | np.integer) or word < 0:
-        raise SelectionError(f"{word!r} is not a word. Pass a word, or a token position from 0.")
+        raise SelectionError(
+            f"{word!r} is neither a word nor a token position. Pass a word, or a token position from 0."
+        )
     return int(word)
 
 

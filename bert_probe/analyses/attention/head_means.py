@@ -40,7 +40,7 @@ class HeadMeans(Question):
     """Profiles of all heads, averaged over sentences, with percentile bootstrap intervals.
 
     An interval estimates how much the mean would vary with other sentences of the same kind (Efron and
-    Tibshirani 1993, chapter 13). It does not apply to other kinds of text.
+    Tibshirani 1993, chapter 13). The interval does not apply to other kinds of text.
 
     Attributes:
         words: merge subword tokens into words before measuring.
@@ -64,7 +64,7 @@ class HeadMeans(Question):
         super().__post_init__()
         if not 0 < self.confidence < 1:
             raise SelectionError(
-                f"The confidence is {self.confidence:g}, but must be between 0 and 1, for example 0.95."
+                f"confidence must be between 0 and 1, for example 0.95, not {self.confidence:g}."
             )
 
     def of(

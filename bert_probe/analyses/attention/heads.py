@@ -128,7 +128,7 @@ def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
         for name, value in values.items():
             if value.shape != shape:
                 raise ShapeError(
-                    f"{name} has shape {value.shape}, but must be [{shape[0]} layers, {shape[1]} heads]."
+                    f"{name} must have shape [{shape[0]} layers, {shape[1]} heads], not {value.shape}."
                 )
 
 
@@ -234,9 +234,9 @@ class _Features:
 class _AttentionBuffer:
     """Reusable memory for the attention of a block of queries, shape [head, row, key].
 
-    Each row begins with a margin of zeros. A view whose row stride is the row width plus one has the weights
-    at equal distance from their query in the same column; where it reads past the end of a row, it gets zeros
-    from the margin of the next row. The sum of a column is then the attention at one distance.
+    Each row begins with a margin of zeros. In a view whose row stride is the row width plus one, each column
+    contains the weights at one distance from their query. Where the view reads past the end of a row, the
+    margin of the next row gives zeros. The sum of a column is therefore the attention at one distance.
 
     Attributes:
         width, margin: widths of a row and of its margin.
@@ -353,7 +353,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     Their shapes are [head, query, size + 1] and [head, size + 1, margin + key]. The additional dimension
     gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product includes the margin.
     """
-    assert trace.queries is not None  # A trace that has masks also has queries.
+    assert trace.queries is not None  # not None, because a trace with masks has queries, too
     assert trace.keys is not None
     assert trace.scaling is not None
     original = tensor_view(trace.queries[layer])

@@ -1,4 +1,4 @@
-"""The attention of one query, step by step from q and k to the head's output, checked against the model."""
+"""The steps of one query's attention, from q and k to the head's output, compared with the model."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _FRACTION_BITS = {
     "float32": 23,
     "float16": 10,
     "bfloat16": 7,
-}  # stored mantissa bits
+}  # number of stored mantissa bits
 
 
 @question("attention steps", command="steps")
 class AttentionSteps(Question):
     """Steps of the attention of one query: softmax(q·kᵀ × scaling + mask) v (Vaswani et al. 2017, eq. 1).
 
-    If the model limits the scaled products, this is a step of its own: softcap × tanh(q·kᵀ × scaling ÷
+    If the model limits the scaled products, an additional step computes softcap × tanh(q·kᵀ × scaling ÷
     softcap) (Gemma Team 2024, section 2).
 
     Attributes:
@@ -59,7 +59,7 @@ class AttentionSteps(Question):
     key: int | str | None = param(
         TOKEN,
         default=None,
-        about="Show the vectors of this key instead of the table of all keys.",
+        about="Show the vectors of this key token instead of the table of all keys.",
         display_only=True,
     )
 
@@ -166,7 +166,7 @@ class AttentionStepsResult(Result):
         }
         for name, (array, shape) in shapes.items():
             if array.shape != shape or array.ndim != len(shape) or self.q.ndim != 1:
-                raise ShapeError(f"{name} has shape {array.shape}, but must be {shape}.")
+                raise ShapeError(f"{name} must have shape {shape}, not {array.shape}.")
 
     def resolve(self, question: AttentionSteps) -> AttentionSteps:
         """Return the question with its key as a position in the text."""
@@ -240,20 +240,21 @@ class AttentionStepsResult(Result):
 
     @property
     def bias_note(self) -> str:
-        """A sentence on what the mask contains besides 0 and -inf."""
+        """A sentence about the values other than 0 and -inf in the mask."""
         if not self.biased:
-            return "The model does not add a bias to the scores."
+            return "The model does not add a bias to the attention scores."
         if self.relative:
             return (
-                "The model adds a bias to the scores: the products of q and of k with vectors learned for "
-                "the distance between the two tokens (He et al. 2021). This bias also depends on the text."
+                "The model adds a bias to the attention scores: the products of q and of k with vectors "
+                "learned for the distance between the two tokens (He et al. 2021). This bias also "
+                "depends on the text."
             )
         if self.by_distance:
             return (
-                "The model adds a bias to the scores: a number learned for the distance between query and "
-                "key."
+                "The model adds a bias to the attention scores: a number learned for the distance "
+                "between query and key."
             )
-        return "The model adds a bias to the scores."
+        return "The model adds a bias to the attention scores."
 
     @cached_property
     def exponentials(self) -> Array:
@@ -393,7 +394,8 @@ class AttentionStepsResult(Result):
 
 
 def _position(token: int | str | None) -> int:
-    assert isinstance(token, int)  # Resolving the question has replaced words and None by positions.
+    # an integer, because the resolved question has positions in place of words and None
+    assert isinstance(token, int)
     return token
 
 

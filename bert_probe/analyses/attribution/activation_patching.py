@@ -1,4 +1,4 @@
-"""Activation patching: copying activations from the forward pass of one text into that of another."""
+"""Activation patching: copying activations from one text's forward pass into another text's."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION)
 
 @question("activation patching", command="patch")
 class ActivationPatching(Question):
-    """How much of text A's prediction is restored when activations of A's forward pass are copied into B's.
+    """Share of text A's prediction that is restored by copying activations from A's forward pass into B's.
 
     Vig et al. 2020, Meng et al. 2022.
 
-    The target value is one output value of the model's output head, by default that of A's most probable
-    prediction, or, without an output head, the cosine with A's sentence vector. Without patching, the target
+    The target value is one output value of the model's task head, by default that of A's most probable
+    prediction, or, without a task head, the cosine with A's sentence vector. Without patching, the target
     value is B's; with all components patched, it is A's. The result is the share of this difference that
     patching one component at a time restores. Unlike attention, this is a causal effect, measured by running
     the model. Question answering and next-sentence prediction need two text pairs.
@@ -77,7 +77,7 @@ class ActivationPatching(Question):
     Attributes:
         component: "tokens" to patch the vector of one token after one layer, or "heads" to patch the output
             of one attention head at all aligned tokens.
-        task: task of the output head. If None, the first task that can be used with these texts, or the
+        task: task of the task head. If None, the first task that can be used with these texts, or the
             cosine if there is no such task.
         target: the class, label, word, or rank of an answer span whose value is predicted. If None, A's most
             probable prediction.
@@ -96,13 +96,16 @@ class ActivationPatching(Question):
         about="Activations copied from TEXT_A into TEXT_B: token vectors or head outputs.",
     )
     task: str | None = param(
-        Optional(Choice(PATCHABLE)), default=None, key="patch_task", about="The task of the output head."
+        Optional(Choice(PATCHABLE)),
+        default=None,
+        key="patch_task",
+        about="The task to predict, if the model has several task heads.",
     )
     target: str | None = param(
         Optional(FieldType()),
         default=None,
         key="patch_target",
-        about="The class, label, word, or rank of an answer span whose value is predicted.",
+        about="The prediction to compare: a class, a label, a word, or the rank of an answer span.",
     )
     at: int | str | None = param(
         Optional(WordSelector()),
@@ -126,7 +129,7 @@ class ActivationPatching(Question):
                 same prediction, or the predicted token has no counterpart in B.
             TextError: the task needs text pairs, but an input is a single text.
             UnavailableError: the architecture does not expose its layers, a trace has no model, or the
-                checkpoint has no output head for the task.
+                checkpoint has no task head for the task.
             OutOfMemoryError: there is not enough memory.
         """
         inputs = InputRecord.of(a, b)
@@ -181,8 +184,7 @@ class ActivationPatching(Question):
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
         """Return the index of the target logit, or None if the target is a cosine."""
-        # The default task skips masked-word prediction without a mask in the text, and pair tasks without
-        # pairs.
+        # By default, skip masked-word prediction for texts without a mask, and pair tasks for single texts.
         has_pairs = a.encoding.pair is not None and b.encoding.pair is not None
         has_mask = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
         is_applicable = {FILL_MASK: has_mask} | dict.fromkeys(PAIR_TASKS, has_pairs)
@@ -196,8 +198,8 @@ class ActivationPatching(Question):
             return None
         if self.prompt is not None or self.dimensions is not None:
             raise SelectionError(
-                f"prompt and dimensions apply to the cosine only, not to {task}. Leave them out, or set the "
-                f"task to {SENTENCE_SIMILARITY}."
+                f"prompt and dimensions apply to the cosine only, not to {task}. Omit prompt and "
+                f"dimensions, or set the task to {SENTENCE_SIMILARITY}."
             )
         number = select_output(a, None, task, self.target, self.resolved(a).at)  # type: ignore[arg-type]
         if number.trace is not a:
@@ -240,8 +242,8 @@ class ActivationPatchingResult(Result):
         fits = self.answers.ndim == 2 and self.together.shape == self.answers.shape[:1]
         if not fits or (self.question.component == "tokens" and self.answers.shape[1] != count):
             raise ShapeError(
-                f"answers and together have shapes {self.answers.shape} and {self.together.shape}, which do "
-                f"not fit {count} tokens."
+                f"The shapes of answers, {self.answers.shape}, and together, {self.together.shape}, do not "
+                f"match {count} tokens."
             )
 
     @property
@@ -336,7 +338,7 @@ class _PatchedText:
         )
 
     def _cosine(self, pooling: PoolingConfig) -> tuple[AnswerFn, float]:
-        """Return a function that computes the cosine with A's sentence vector, and the cosine for A."""
+        """Return a function that computes the cosine with A's sentence vector, and its value for A."""
         target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
 
         def cosines(states: torch.Tensor) -> Array:
@@ -346,7 +348,7 @@ class _PatchedText:
         return cosines, 1.0
 
     def _number(self, number: TargetOutput, aligned: Mapping[int, int]) -> tuple[AnswerFn, float]:
-        """Return a function that computes the target value for B, and the target value for A."""
+        """Return a function that computes the target value for the patched text B, and A's target value."""
         unaligned = [place for place in number.places if place not in aligned]
         if unaligned:
             token = self.a.trace.tokens[unaligned[0]]

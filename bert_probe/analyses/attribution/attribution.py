@@ -37,8 +37,8 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
 
-METHOD_HELP = "Attribution method; see docs/methods.md."
-REMOVAL_HELP = "Whether words are removed or masked."
+METHOD_HELP = "Attribution method (see docs/methods.md)."
+REMOVAL_HELP = "Whether the words are removed from the text or replaced by the mask token."
 BASELINE_HELP = "Baseline token of integrated gradients."
 
 
@@ -47,7 +47,7 @@ class TargetQuestion(SentencePairQuestion):
     """Base class of questions about one output value of a prediction.
 
     Attributes:
-        task: task of the output head. If None, the task of the checkpoint's first head.
+        task: task of the task head. If None, the task of the checkpoint's first head.
         target: the class, label, word, or rank of an answer span whose value is explained. If None, the most
             probable prediction.
         at: the word to mask, or the token whose label is explained.
@@ -55,7 +55,11 @@ class TargetQuestion(SentencePairQuestion):
 
     second: ClassVar[str] = "--pair"
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The task of the output head.")
+    task: str | None = param(
+        Optional(Choice(TASKS)),
+        default=None,
+        about="The task to predict, if the model has several task heads.",
+    )
     target: str | None = param(
         Optional(FieldType()),
         default=None,
@@ -84,7 +88,7 @@ class TargetQuestion(SentencePairQuestion):
 
 @question("attribution", command="why")
 class Attribution(TargetQuestion):
-    """How much one output value of the model depends on each token or word.
+    """Attribution scores: how much one output value of the model depends on each token or word.
 
     Attributes:
         method: name of an attribution method; see `methods`.
@@ -163,7 +167,7 @@ def attribution_result(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttributionResult(Result):
-    """How much the target output depends on each token or word of a text.
+    """Attribution scores of the tokens or words of a text, for one target output.
 
     Attributes:
         number: description of the target output.
@@ -184,7 +188,10 @@ class AttributionResult(Result):
 
     def __post_init__(self) -> None:
         if self.scores.shape != (len(self.units),):
-            raise ShapeError(f"{len(self.units)} units do not fit scores of shape {self.scores.shape}.")
+            raise ShapeError(
+                f"scores must have shape ({len(self.units)},), one score per token or word, not "
+                f"{self.scores.shape}."
+            )
 
     @property
     def shares(self) -> Array:
@@ -220,7 +227,7 @@ class AttributionResult(Result):
         )
 
 
-forward_ad: Any = _forward_ad  # the functions of this module are untyped
+forward_ad: Any = _forward_ad  # Any, because PyTorch's forward_ad functions have no type annotations
 
 METHOD = "integrated-jacobians"
 
@@ -292,7 +299,7 @@ class SimilarityAttribution(SentencePairQuestion):
         norms = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
         norm = norms if pooling.similarity == "cosine" else 1.0
         if not norm:
-            raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+            raise UnavailableError("The sentence vector of a text is zero, so the cosine is undefined.")
         first, second = paths
         contributions = first.tokens @ second.tokens.T / norm
         return SimilarityAttributionResult(

@@ -49,7 +49,9 @@ INTERVAL = (2.5, 97.5)
 
 @question("attribution faithfulness", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
-    """How well each method predicts the effect of removing words on the target value (DeYoung et al. 2020).
+    """Faithfulness of attribution methods: how well they predict the effect of removing words.
+
+    The measures are those of DeYoung et al. 2020.
 
     Attributes:
         words: score whole words instead of tokens.
@@ -65,16 +67,16 @@ class AttributionFaithfulness(TargetQuestion):
     words: bool = param(Flag(), default=False, about="Score whole words instead of tokens.")
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
-    orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
-    seed: int = param(
-        Number(0), default=0, about="Random seed of the baseline orders of words.  [default: 0]"
+    orders: int = param(
+        Number(1, 1000), default=20, about="Number of random word orders of the baseline.  [default: 20]"
     )
+    seed: int = param(Number(0), default=0, about="Seed of the baseline's random word orders.  [default: 0]")
     rows: str = param(
         Choice(("methods", "words")),
         default="methods",
         key="faithfulness_rows",
         display_only=True,
-        about="With --check: the rows of the table.",
+        about="With --check: whether the table has a row for each method or for each word.",
     )
 
     def of(
@@ -137,7 +139,7 @@ class AttributionFaithfulness(TargetQuestion):
 def _effects(
     target: AttributionTarget, value: float, orders: Mapping[str, Array], progress: Progress
 ) -> Mapping[str, tuple[float, float]]:
-    """Return the comprehensiveness and sufficiency of each order of the words.
+    """Return the comprehensiveness and the sufficiency for each order in which words are removed.
 
     A set of words that occurs in several orders is removed only once.
     """
@@ -277,7 +279,11 @@ class FaithfulnessSummary(SentencePairQuestion):
 
     inputs = SentenceList()
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The task of the output head.")
+    task: str | None = param(
+        Optional(Choice(TASKS)),
+        default=None,
+        about="The task to predict, if the model has several task heads.",
+    )
     target: str | None = param(
         Optional(FieldType()),
         default=None,
@@ -286,10 +292,10 @@ class FaithfulnessSummary(SentencePairQuestion):
     words: bool = param(Flag(), default=False, about="Score whole words instead of tokens.")
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
-    orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
-    seed: int = param(
-        Number(0), default=0, about="Random seed of the baseline orders of words.  [default: 0]"
+    orders: int = param(
+        Number(1, 1000), default=20, about="Number of random word orders of the baseline.  [default: 20]"
     )
+    seed: int = param(Number(0), default=0, about="Seed of the baseline's random word orders.  [default: 0]")
 
     def of(
         self,

@@ -39,7 +39,7 @@ REPLACEMENT_HELP = "Replacement for a head's output: 0, or its mean over the tok
 
 @question("head ablation", command="ablate")
 class HeadAblation(Question):
-    """How the last layer changes when some heads are ablated together (Michel et al. 2019).
+    """Change of the last layer when some attention heads are ablated together (Michel et al. 2019).
 
     Attributes:
         heads: layer and head index of each head, from 0; negative values count from the end.
@@ -96,7 +96,7 @@ class HeadAblation(Question):
 
 @question("head ablation sweep", command="ablate-each")
 class HeadAblationSweep(Question):
-    """How the last layer changes when each head is ablated alone.
+    """Change of the last layer when each attention head is ablated alone.
 
     Attributes:
         replacement: as in `HeadAblation`.
@@ -127,7 +127,7 @@ class HeadAblationSweep(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAblationResult(Result):
-    """How the last layer changed when some heads were ablated.
+    """Changes of the last layer after some attention heads were ablated.
 
     A change is 1 − cosine of a token's last-layer vectors with and without the heads: 0 if they have the same
     direction, and 1 if they are orthogonal.
@@ -240,7 +240,7 @@ class SimilarityChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAblationSweepResult(Result):
-    """How the last layer changed when each head was ablated alone.
+    """Changes of the last layer after each attention head was ablated alone.
 
     Attributes:
         mean_token_change: mean over the tokens of 1 − cosine of their last-layer vectors with and without the
@@ -255,8 +255,8 @@ class HeadAblationSweepResult(Result):
     def __post_init__(self) -> None:
         if self.mean_token_change.ndim != 2 or self.mean_token_change.shape != self.cls_change.shape:
             raise ShapeError(
-                f"mean_token_change and cls_change have shapes {self.mean_token_change.shape} and "
-                f"{self.cls_change.shape}; both must be [layer, head]."
+                "mean_token_change and cls_change must have shape [layer, head], not "
+                f"{self.mean_token_change.shape} and {self.cls_change.shape}."
             )
 
     def frame(self) -> pd.DataFrame:

@@ -34,7 +34,7 @@ TABLES = ("heads", "layers", "importance")
 
 @question("head attribution", command="head-attribution")
 class HeadAttribution(TargetQuestion):
-    """How one output value of the model changes without each head, or without all heads of each layer.
+    """Change of one output value when each attention head, or all heads of a layer, are ablated.
 
     The result also contains the gradient-based importance of each head (Michel et al. 2019).
 
@@ -110,7 +110,7 @@ def _importance(number: TargetOutput) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAttributionResult(Result):
-    """How the target value changes when heads are ablated.
+    """Changes of the target value when attention heads are ablated.
 
     Attributes:
         number: description of the target output.
@@ -130,8 +130,8 @@ class HeadAttributionResult(Result):
     def __post_init__(self) -> None:
         if self.changes.shape != self.importance.shape or self.layers.shape != self.changes.shape[:1]:
             raise ShapeError(
-                f"changes {self.changes.shape}, importance {self.importance.shape} and layers "
-                f"{self.layers.shape} must be [layer, head] and [layer]."
+                "changes and importance must have shape [layer, head], and layers must have shape "
+                f"[layer], not {self.changes.shape}, {self.importance.shape} and {self.layers.shape}."
             )
 
     @property
@@ -168,9 +168,9 @@ SEPARATOR = "\t"
 class HeadPruning(Question):
     """Accuracy on labeled texts as more and more attention heads are ablated (Michel et al. 2019).
 
-    The least important heads are ablated first, in one of three orders: by the mean "effect" of each head on
-    the logit of the true class, by its mean gradient-based "importance" for that logit, or, for comparison,
-    in "random" order.
+    The least important heads are ablated first. There are three orders: by the mean "effect" of each head on
+    the logit of the true class, by the mean gradient-based "importance" for this logit, and "random" for
+    comparison.
 
     Attributes:
         parts: number of steps of about equal size, from no ablated head to all heads ablated.
@@ -179,8 +179,10 @@ class HeadPruning(Question):
 
     inputs = SentenceList()
 
-    parts: int = param(Number(1, 100), default=10, about="Number of steps.  [default: 10]")
-    seed: int = param(Number(0), default=0, about="Seed of the random order.  [default: 0]")
+    parts: int = param(
+        Number(1, 100), default=10, about="Number of steps from no ablated head to all heads.  [default: 10]"
+    )
+    seed: int = param(Number(0), default=0, about="Seed of the random order of the heads.  [default: 0]")
 
     def of(
         self,
@@ -287,7 +289,7 @@ class HeadPruningResult(Result):
         if self.accuracies.shape != (len(ORDERS), len(self.removed)):
             raise ShapeError(
                 f"accuracies must have shape [{len(ORDERS)}, {len(self.removed)}], not "
-                "{self.accuracies.shape}."
+                f"{self.accuracies.shape}."
             )
 
     @property

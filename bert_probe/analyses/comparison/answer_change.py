@@ -51,10 +51,10 @@ KEY_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 @question("answer change", command="diff answers")
 class AnswerChange(Question):
-    """The predictions of two models with output heads for the same task.
+    """The predictions of two models with task heads for the same task.
 
     Attributes:
-        task: a task for which both models have an output head. If None, the first common task.
+        task: a task for which both models have a task head. If None, the first common task.
         top: number of words per mask, or of answer spans, from each model. In text classification, all
             classes are compared; in token classification, each token's most probable label.
         mask: position or name of a word to mask, in addition to the masks in the text.
@@ -65,9 +65,9 @@ class AnswerChange(Question):
     task: str | None = param(
         Optional(Choice(TASKS)),
         default=None,
-        about="A task for which both models have a trained output head.",
+        about="A task for which both models have a trained task head.",
     )
-    top: int = param(Number(1), default=5, about="Number of words or answers from each model.  [default: 5]")
+    top: int = param(Number(1), default=5, about="Number of top predictions from each model.  [default: 5]")
     mask: int | str | None = param(
         Optional(WordSelector()), default=None, about="Mask this word of the text."
     )
@@ -89,7 +89,8 @@ class AnswerChange(Question):
         if task == SENTENCE_SIMILARITY and resolve_pooling(a.checkpoint, "model") != resolve_pooling(
             b.checkpoint, "model"
         ):
-            trace_b = b  # Models with equal weights may have different pooling.
+            # Predict separately for B, because models with equal weights may have different pooling.
+            trace_b = b
         resolved = replace(self, task=task).resolved(a)
         prediction_a = _PREDICT[task](resolved, trace_a)
         prediction_b = prediction_a if trace_b is trace_a else _PREDICT[task](resolved, trace_b)
@@ -147,7 +148,7 @@ class AnswerChangeResult(Result):
         if not self.a.shape == self.b.shape == (len(self.keys),):
             raise ShapeError(
                 f"a and b must have shape [{len(self.keys)} predictions], not {self.a.shape} and "
-                "{self.b.shape}."
+                f"{self.b.shape}."
             )
 
     @property
@@ -200,7 +201,7 @@ class AnswerChangeResult(Result):
 
 
 def common_tasks(a: Checkpoint, b: Checkpoint) -> tuple[str, ...]:
-    """Return the tasks for which both models have output heads, in the order of `TASKS`.
+    """Return the tasks for which both models have task heads, in the order of `TASKS`.
 
     Raises:
         UnavailableError: there is no common task.

@@ -34,7 +34,7 @@ REST = "rest"
 
 @question("minimal pair", command="compare")
 class MinimalPair(Question):
-    """How attention and vectors differ between two texts, at the tokens that both texts share.
+    """Differences in attention and vectors between two texts, at the tokens that both texts share.
 
     If both texts have the same model input, all differences are exactly 0. The measures are symmetric.
 
@@ -111,7 +111,9 @@ class MinimalPairRow(Question):
         about="A token of TEXT_A.  [default: the token whose vector changed most]",
     )
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
-    head: Head = param(HEAD, default="mean", about="Head, counted from 1, or mean for the layer's mean.")
+    head: Head = param(
+        HEAD, default="mean", about="Head, counted from 1, or mean for the mean over the layer's heads."
+    )
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> MinimalPairRowResult:
@@ -197,7 +199,7 @@ class MinimalPairResult(Result):
         Indices are counted from 0. In a tie, the first head is returned.
 
         Raises:
-            SelectionError: the place does not exist.
+            SelectionError: there is no aligned unit with this index.
         """
         shift = self.shift[:, :, resolve_index(place, self.shift.shape[2], "place")]
         layer, head = np.unravel_index(int(shift.argmax()), shift.shape)
@@ -210,7 +212,7 @@ class MinimalPairResult(Result):
         key to another. If several layers or heads share the maximum, the sentence lists or counts them all.
 
         Raises:
-            SelectionError: the place does not exist.
+            SelectionError: there is no aligned unit with this index.
         """
         return describe(self, place)
 
@@ -385,8 +387,8 @@ def _same_input(a: Trace, b: Trace) -> bool:
 def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, Array]:
     """Return the mean total variation, the mean Jensen-Shannon distance, and the shift of each row."""
     difference, total = b - a, b + a
-    # The Jensen-Shannon divergence is Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4, where
-    # t = (q − p) / (q + p). All terms of this sum are nonnegative, so rounding preserves small differences.
+    # The Jensen-Shannon divergence is a sum of nonnegative terms, so rounding preserves small differences:
+    # Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4 with t = (q − p) / (q + p).
     relative = difference / total.clamp_min(torch.finfo(total.dtype).tiny)
     terms = torch.special.xlog1py(1 + relative, relative) + torch.special.xlog1py(1 - relative, -relative)
     divergence = (terms * total).sum(dim=1).double().clamp_min(0) / (4 * np.log(2))
@@ -434,7 +436,7 @@ def _describe_shift(pair: MinimalPairResult, place: int) -> str:
     a, b = pair.strongest_a[place], pair.strongest_b[place]
     keys = int((b - a).argmin()), int((b - a).argmax())
     source, target = (f"{_key_name(pair, key)} ({a[key]:.2f} → {b[key]:.2f})" for key in keys)
-    # The smaller of the decrease and the increase; the target may also gain attention from other keys.
+    # Report the smaller of the decrease and the increase, because the target may also gain from other keys.
     amount_text = _format_amount(amount) if amount < 0.005 else f"at least {_format_amount(amount)}"
     return f"head {_head_name(layer, head)} shifts {amount_text} of its attention from {source} to {target}"
 
@@ -450,7 +452,9 @@ def _describe_heads(pair: MinimalPairResult) -> str:
     heads = [_head_name(*index) for index in np.argwhere(pair.total_variation == largest)]
     changed = f"Head {heads[0]}" if len(heads) == 1 else f"{len(heads)} heads"
     variation = _format_amount(largest)
-    return f"{changed} changed most over all aligned {_unit_type(pair)}s: total variation {variation}"
+    return (
+        f"{changed} changed most, averaged over all aligned {_unit_type(pair)}s: total variation {variation}"
+    )
 
 
 def _head_name(layer: int, head: int) -> str:

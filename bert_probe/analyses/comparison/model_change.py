@@ -66,9 +66,8 @@ def _check_text(a: Trace, b: Trace) -> None:
     encoding_a, encoding_b = a.encoding, b.encoding
     if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):
         raise SelectionError(
-            "The two models read different texts. Trace the same text with both, or use MinimalPair to "
-            "compare "
-            "two texts in one model."
+            "The two models read different texts. Trace the same text with both models, or use "
+            "MinimalPair to compare two texts in one model."
         )
 
 
@@ -99,7 +98,7 @@ def check_tokenizers(a: Checkpoint, b: Checkpoint) -> None:
         if tokens_a.get(token_id) != tokens_b.get(token_id)
     )
     sizes = (
-        f"{len(vocabulary_a):,} tokens in A and {len(vocabulary_b):,} in B; "
+        f"A has {len(vocabulary_a):,} tokens and B has {len(vocabulary_b):,}; "
         if len(vocabulary_a) != len(vocabulary_b)
         else ""
     )
@@ -126,8 +125,9 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
         and len(encoding_a) + encoding_a.dropped == len(encoding_b) + encoding_b.dropped
     ):
         raise SelectionError(
-            f"A reads {len(encoding_a):,} tokens of {text_name} and B {len(encoding_b):,}, because one of "
-            "the models truncates the input. Shorten the text so that both models read the complete text."
+            f"A reads {len(encoding_a):,} tokens of {text_name}, and B reads {len(encoding_b):,}, "
+            "because one of the models truncates the input. Shorten the text so that both models read "
+            "the complete text."
         )
     pairs = zip([*encoding_a.tokens, None], [*encoding_b.tokens, None], strict=False)
     position, (token_a, token_b) = next(
@@ -208,7 +208,7 @@ class VectorChange(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VectorChangeResult(Result):
-    """How much vectors changed direction from A to B.
+    """Changes of direction of token vectors from model A to model B.
 
     Attributes:
         units: the tokens or words of the text.
@@ -309,7 +309,7 @@ class HeadChange(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadChangeResult(Result):
-    """How much each head changed from A to B.
+    """Changes of attention heads from model A to model B.
 
     Attributes:
         total_variation: change of each head, float64 of shape [layer, head], 0 to 1: ½ Σ |p − q| between a
@@ -421,7 +421,7 @@ class TensorChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParameterChangeResult(Result):
-    """How much each parameter changed from A to B.
+    """Changes of parameters from model A to model B.
 
     Attributes:
         inventory: the parameters of A.
@@ -478,7 +478,7 @@ class ParameterChangeResult(Result):
         total = f"All parameters together changed by {_percent(self.relative())} of their norm"
         if largest is None:
             return f"{total}."
-        return f"{total}; {largest.parameter.name} changed most, by {_percent(largest.relative)}."
+        return f"{total}; {largest.parameter.name} changed most, by {_percent(largest.relative)} of its norm."
 
     def frame(self) -> pd.DataFrame:
         """Return a table with one row per parameter.
@@ -501,7 +501,7 @@ class ParameterChangeResult(Result):
 
 
 def _compare(row: Parameter, tensor_a: torch.Tensor | None, tensor_b: torch.Tensor | None) -> TensorChange:
-    assert tensor_a is not None  # All rows are parameters of A.
+    assert tensor_a is not None  # not None, because all rows are parameters of model A
     if tensor_b is None:
         return TensorChange(row, ONLY_A)
     if tensor_a.shape != tensor_b.shape:

@@ -45,33 +45,41 @@ _TABLES = ("summary", "texts", "moved", "confusion", "reliability", "vectors", "
 
 @question("label evaluation", command="evaluate-labels")
 class LabelEvaluation(Question):
-    """How well frozen sentence vectors separate the classes of labeled texts.
+    """Quality of frozen sentence vectors for classifying and clustering labeled texts.
 
-    Logistic regression with stratified cross-validation (accuracy, macro F1, expected calibration error) and
-    k-means with as many clusters as classes (V-measure), by scikit-learn, with 95% bootstrap intervals over
-    the texts. With a second model, the result also has the differences, for the same folds and resamples.
+    scikit-learn's logistic regression with stratified cross-validation gives accuracy, macro F1 and expected
+    calibration error; k-means with as many clusters as classes gives the V-measure. The 95% bootstrap
+    intervals resample the texts. With a second model, the result also has the differences, for the same folds
+    and resamples.
 
     Attributes:
         pooling: pooling of token vectors; by default, that of the checkpoint if it has one, otherwise the
             mean.
         prompt: name of the checkpoint's prompt before each text, or "none"; see `resolve_pooling`.
         dimensions: number of dimensions to which the vectors are truncated.
-        folds: number of folds; at most the number of texts of the smallest class are used.
+        folds: number of folds. It is reduced to the number of texts in the smallest class if that is smaller.
         regularization: inverse strength C of the L2 penalty of the logistic regression.
-        curve: whether to evaluate the classification with fewer dimensions, int8 and binary vectors, too.
-        show: the table to return: the "summary" with intervals; the "texts", the least probable labels first;
-            with a second model, the texts that "moved" most, or how much the neighbors of the "vectors"
-            agree; the "confusion" matrix; the "reliability" curve; or the "curve".
+        curve: whether to evaluate the classification also with fewer dimensions, int8 vectors and binary
+            vectors.
+        show: the table to return. "summary" has the measures with intervals; "texts" has the texts, the least
+            probable labels first; "confusion" is the confusion matrix; "reliability" the reliability curve;
+            "curve" the accuracy of each vector format. With a second model, "moved" has the texts whose
+            probability changed most, "vectors" the agreement on nearest neighbors, and "neighbors" the
+            neighbors that changed.
     """
 
-    inputs = EvaluationFiles({"texts": FileInput(formats=(TABLE,), help="A table with text and label.")})
+    inputs = EvaluationFiles(
+        {"texts": FileInput(formats=(TABLE,), help="A table with the columns text and label.")}
+    )
 
     pooling: str | None = param(Optional(POOLING), default=None, about=POOLED)
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
     folds: int = param(Number(2, 20), default=5, about="Number of folds of the cross-validation.")
     regularization: float = param(
-        Number(1e-6, 1e6, integer=False), default=1.0, about="C of the L2-regularized logistic regression."
+        Number(1e-6, 1e6, integer=False),
+        default=1.0,
+        about="Inverse strength C of the L2 penalty of the logistic regression.",
     )
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
     show: str = param(
@@ -79,8 +87,10 @@ class LabelEvaluation(Question):
         default="summary",
         display_only=True,
         key="label_table",
-        about="Table: summary, texts, moved, confusion, reliability, agreement of vectors, neighbors, "
-        "or the curve.",
+        about=(
+            "Table: summary, texts, texts whose prediction changed, confusion matrix, reliability, agreement "
+            "of vectors, neighbors, or curve."
+        ),
     )
 
     def of(
@@ -143,7 +153,7 @@ class LabelEvaluation(Question):
             lambda weights: np.stack([_measures(weights, labels, model) for model in models], axis=1),
             len(labels),
             last,
-            size=len(texts.labels) ** 2,  # of a contingency table
+            size=len(texts.labels) ** 2,  # number of cells of a contingency table
         )
         return LabelEvaluationResult(
             self, record, texts, labels, folds, tuple(models), samples, curve, comparison
@@ -153,12 +163,12 @@ class LabelEvaluation(Question):
         """Raise UnavailableError for more than `MAX_PROBABILITIES` texts times classes."""
         texts = inputs[1]
         if not isinstance(texts, LabeledTexts):
-            return  # `of` explains the error
+            return  # `of` raises the error for invalid labels
         limit = MAX_PROBABILITIES // max(1, len(texts.labels))
         if len(texts.rows) > limit:
             raise UnavailableError(
-                f"{len(texts.rows):,} texts are too many here for {len(texts.labels):,} classes. Give at "
-                f"most {limit:,} texts, or use the command line."
+                f"The app evaluates at most {limit:,} texts with {len(texts.labels):,} classes, not "
+                f"{len(texts.rows):,}. Use fewer texts, or the command line."
             )
 
     def _probabilities(self, vectors: Array, labels: Array, folds: int, progress: Progress) -> Array:
@@ -170,7 +180,7 @@ class LabelEvaluation(Question):
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import StratifiedKFold
 
-        # Not cross_val_predict, which cannot be cancelled. Each class is in the training part of each fold.
+        # cross_val_predict cannot be cancelled, so it is not used. Each fold's training part has every class.
         splits = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(vectors, labels))
         parts = []
         for fold, (training, held_out) in enumerate(splits):
@@ -210,7 +220,7 @@ class ClassifiedTexts:
         recipe: the pooling configuration.
         vectors: the vectors, [text, dimension].
         probabilities: held-out probabilities of the classes, [text, class].
-        clusters: index of the cluster of each text, [text].
+        clusters: cluster index of each text, [text].
     """
 
     recipe: PoolingConfig
@@ -220,20 +230,20 @@ class ClassifiedTexts:
 
     @cached_property
     def predicted(self) -> Array:
-        """Index of the most probable class of each text, [text]."""
+        """Index of the most probable class for each text, [text]."""
         predicted: Array = self.probabilities.argmax(axis=1)
         return predicted
 
 
 def _check_classes(texts: LabeledTexts) -> Array:
-    """Return the index of the class of each text, [text]."""
+    """Return the class index of each text, [text]."""
     if not isinstance(texts, LabeledTexts):
         raise TextError("Pass labeled texts from read_labeled_texts.")
     if not texts.rows:
         raise EmptyTextError("There are no texts. Pass labeled texts.")
     if texts.kind != CLASSES:
         raise TextError(
-            f"The labels are of the kind {texts.kind}, but classification needs one class per text. Read the "
+            f"The labels are of the type {texts.kind}, but classification needs one class per text. Read the "
             "file with kind='classes', or use another column label."
         )
     if any(row.pair is not None for row in texts.rows):
@@ -254,7 +264,7 @@ def _check_classes(texts: LabeledTexts) -> Array:
 
 
 def _clusters(vectors: Array, count: int, progress: Progress) -> Array:
-    """Return the index of the cluster of each text, [text], of the best of `STARTS` starts of k-means.
+    """Run k-means `STARTS` times; return the cluster index of each text, [text], in the best run.
 
     Args:
         progress: called with the number of starts done and the total.
@@ -262,7 +272,7 @@ def _clusters(vectors: Array, count: int, progress: Progress) -> Array:
     from sklearn.cluster import KMeans
 
     different = len(np.unique(vectors, axis=0))
-    random = np.random.RandomState(0)  # which the starts share, as within a single KMeans
+    random = np.random.RandomState(0)  # one random state for all starts, as within a single KMeans
     best: Any = None
     for start in range(STARTS):
         progress(start, STARTS)
@@ -274,7 +284,7 @@ def _clusters(vectors: Array, count: int, progress: Progress) -> Array:
 
 
 def _measures(weights: Array, labels: Array, model: ClassifiedTexts) -> Array:
-    """Return the `MEASURES` of resamples, [resample, measure], from their weights, [resample, text]."""
+    """Return the `MEASURES` of each resample, [resample, measure], given the weights, [resample, text]."""
     classes = model.probabilities.shape[1]
     counts = _contingency(weights, labels, model.predicted, classes, classes)
     total = weights.sum(axis=1)
@@ -288,7 +298,7 @@ def _measures(weights: Array, labels: Array, model: ClassifiedTexts) -> Array:
 
 
 def _contingency(weights: Array, first: Array, second: Array, rows: int, columns: int) -> Array:
-    """Return the contingency tables of two label assignments in resamples, [resample, row, column]."""
+    """Return the contingency table of two label assignments for each resample, [resample, row, column]."""
     shape = len(first), rows * columns
     ones = sparse.csr_array((np.ones(len(first)), (np.arange(len(first)), first * columns + second)), shape)
     return np.asarray(weights @ ones).reshape(len(weights), rows, columns)
@@ -305,20 +315,20 @@ def _v_measure(counts: Array) -> Array:
     classes, clusters = entropy(counts.sum(axis=2)), entropy(counts.sum(axis=1))
     information = classes + clusters - entropy(counts.reshape(len(counts), -1))
     total = classes + clusters
-    # Both entropies are 0 only if there is a single class and a single cluster, which agree.
+    # Both entropies are 0 only for a single class and a single cluster, for which the V-measure is 1.
     values: Array = np.divide(2 * information, total, out=np.ones(len(total)), where=total > 1e-12)
     return values
 
 
 def _bins(model: ClassifiedTexts) -> Array:
-    """Return the index of the bin of the confidence of each text, [text]."""
+    """Return, for each text, the index of the bin that contains its confidence, [text]."""
     confidence = model.probabilities.max(axis=1)
     bins: Array = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
     return bins
 
 
 def _calibration_errors(weights: Array, model: ClassifiedTexts, labels: Array) -> Array:
-    """Return the expected calibration error of resamples, [resample]."""
+    """Return the expected calibration error of each resample, [resample]."""
     gaps = (model.predicted == labels) - model.probabilities.max(axis=1)
     shape = len(labels), BINS
     bins = sparse.csr_array((gaps, (np.arange(len(labels)), _bins(model))), shape)
@@ -343,7 +353,7 @@ class LabelEvaluationResult(Result):
 
     Attributes:
         texts: the labeled texts.
-        labels: index of the class of each text, [text].
+        labels: class index of each text, [text].
         folds: number of folds that were used.
         models: the predictions of the model, and of the other model if there is one.
         samples: the `MEASURES` of bootstrap resamples, [resample, model, measure].
@@ -363,7 +373,10 @@ class LabelEvaluationResult(Result):
     def __post_init__(self) -> None:
         for model in self.models:
             if model.probabilities.shape != (len(self.labels), len(self.texts.labels)):
-                raise ShapeError(f"{len(self.labels)} texts do not match {model.probabilities.shape}.")
+                raise ShapeError(
+                    f"probabilities must have shape ({len(self.labels)}, {len(self.texts.labels)}), not "
+                    f"{model.probabilities.shape}."
+                )
 
     @property
     def has_other(self) -> bool:
@@ -431,7 +444,9 @@ class LabelEvaluationResult(Result):
         if show in ("vectors", "neighbors"):
             self._require_other()
             if self.comparison is None:
-                raise UnavailableError("There are fewer than three different texts, so no neighbors.")
+                raise UnavailableError(
+                    "There are fewer than three different texts, so neighbors cannot be compared."
+                )
             return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show == "reliability":
             return self._reliability()

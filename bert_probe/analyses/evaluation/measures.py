@@ -47,13 +47,13 @@ def resample_weights(count: int, resamples: int = RESAMPLES) -> Iterator[Array]:
 def bootstrap(
     measure: Callable[[Array], Array], count: int, progress: Progress = no_progress, size: int = 1
 ) -> Array:
-    """Return a measure of each resample, of shape [resample, …].
+    """Compute a measure on each resample; return the values, of shape [resample, …].
 
     Args:
         measure: function from the weights of resamples, [resample, example], to measures, [resample, …].
         count: number of examples.
         progress: called with the number of resamples done and the total.
-        size: number of intermediate numbers that `measure` needs for a resample.
+        size: number of intermediate values that `measure` needs per resample.
     """
     block, parts, done = max(1, _BLOCK_NUMBERS // size), [], 0
     for weights in resample_weights(count):
@@ -120,7 +120,7 @@ def weighted_pearson(weights: Array, x: Array, y: Array) -> Array:
     correlations = np.divide(
         products, norms, out=np.full(len(weights), np.nan), where=is_varied & (norms > 0)
     )
-    bounded: Array = np.clip(correlations, -1, 1)  # rounding may exceed the bounds
+    bounded: Array = np.clip(correlations, -1, 1)  # clip, because rounding may exceed the bounds
     return bounded
 
 
@@ -177,7 +177,7 @@ def evaluate_rankings(
     import ir_measures
 
     names = {name: ir_measures.parse_measure(measure) for name, measure in MEASURES.items()}
-    values = np.zeros((len(rankings), len(names)))  # all measures of an empty ranking are 0
+    values = np.zeros((len(rankings), len(names)))  # all measures are 0 for an empty ranking
     columns = {measure: column for column, measure in enumerate(names.values())}
     for start in range(0, len(rankings), BLOCK):
         progress(start, len(rankings))

@@ -57,31 +57,34 @@ _MAX_FAILURES = 10_000
 
 @question("retrieval evaluation", command="evaluate-retrieval")
 class RetrievalEvaluation(PromptedSearch):
-    """How well a search ranks the relevant documents of queries.
+    """Quality of the rankings of a search, for queries with judged documents.
 
-    nDCG@10, recall@10, recall@100, MRR@10 and MAP of the first 1,000 documents, by ir-measures, with 95%
-    bootstrap intervals over the queries, for any scorers of Search. Each further scorer, and the scorers of
-    a second model, are compared with the first one on the same queries.
+    The measures are nDCG@10, recall@10, recall@100, MRR@10 and MAP of the first 1,000 documents, computed by
+    ir-measures for any scorers of Search. The 95% bootstrap intervals resample the queries. Each further
+    scorer, and the scorers of a second model, are compared with the first one on the same queries.
 
     Attributes:
         scorers: names in `SCORERS`. The other scorers are compared with the first one.
         candidates: see `Search`.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
-        curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 and binary vectors.
-        show: the table to return: the "summary" with intervals; the measures of each of the "queries"; the
-            "failures", relevant documents that the first scorer ranks low; with a second model, how much the
-            neighbors of the documents' "vectors" agree; or the "curve".
+        curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 vectors and binary vectors.
+        show: the table to return. "summary" has the measures with intervals; "queries" the measures of each
+            query; "failures" the relevant documents that the first scorer ranks low; "curve" the measures of
+            each vector format. With a second model, "vectors" has the agreement on the documents'
+                nearest neighbors, and "neighbors" the neighbors that changed.
     """
 
     inputs = JudgedQueries()
 
     scorers: Sequence[str] = param(
-        Choices(SCORERS), default=(BI_ENCODER,), about="Scorers; the others are compared with the first."
+        Choices(SCORERS),
+        default=(BI_ENCODER,),
+        about="Scorers; each further scorer is compared with the first.",
     )
     candidates: int = param(
         Number(1),
         default=100,
-        about="Number of top documents of another scorer that the cross-encoder scores.",
+        about="Number of top-ranked documents of another scorer that the cross-encoder rescores.",
     )
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
     show: str = param(
@@ -89,7 +92,7 @@ class RetrievalEvaluation(PromptedSearch):
         default="summary",
         display_only=True,
         key="retrieval_table",
-        about="Table: summary, queries, failures, agreement of vectors, neighbors, or the curve.",
+        about="Table: summary, queries, failures, agreement of vectors, neighbors, or curve.",
     )
 
     def of(
@@ -106,8 +109,9 @@ class RetrievalEvaluation(PromptedSearch):
 
         Args:
             checkpoint: the model.
-            documents, queries: what `read_documents` returns.
-            judgments: what `read_judgments` returns. Queries without a relevant document are left out.
+            documents, queries: documents and queries, as returned by `read_documents`.
+            judgments: relevance judgments from `read_judgments`. Queries without a relevant document are left
+                out.
             truncate: truncate texts that are too long instead of raising an error.
             other: a model to compare with.
             progress: called with the amount of work done and the total; during the curve and the comparison
@@ -173,8 +177,8 @@ class RetrievalEvaluation(PromptedSearch):
         limit = min(MAX_QUERIES, max(1, MAX_SCORES // max(1, documents)))
         if queries > limit:
             raise UnavailableError(
-                f"{queries:,} queries are too many here for {documents:,} documents. Give at most {limit:,} "
-                "queries, or use the command line."
+                f"The app evaluates at most {limit:,} queries on {documents:,} documents, not "
+                f"{queries:,}. Use fewer queries, or the command line."
             )
 
     def _check_fields(self) -> None:
@@ -230,8 +234,8 @@ class _JudgedData:
         unknown = sum(document not in ids for query in judged for document in grades[query.id])
         if unknown == sum(len(grades[query.id]) for query in judged):
             raise UnavailableError(
-                "No ID of a judged document occurs in the documents, so nothing relevant can be found. Check "
-                "the IDs of the documents and of the judgments."
+                "No ID of a judged document occurs in the documents, so no relevant document can be "
+                "found. Check the IDs of the documents and of the judgments."
             )
         return cls(
             documents,
@@ -273,7 +277,7 @@ class _EvaluatedRankings:
         positions = np.zeros(len(self._data.documents), np.int64)
         positions[order] = np.arange(1, len(order) + 1)
         self._ranks.append(positions[self._data.relevant[len(self._ranks)]])
-        self._first.append(order[:10].copy())  # a view would keep the whole ranking in memory
+        self._first.append(order[:10].copy())  # copy, because a view would keep the whole ranking in memory
         self._pending.append(order[:DEPTH].copy())
         if len(self._pending) == BLOCK:
             self._evaluate()
@@ -329,7 +333,7 @@ class System:
 
 
 def _query_vectors(search: Search, checkpoint: Checkpoint, data: _JudgedData, truncate: bool) -> Array:
-    """Return the vectors of the queries, [query, dimension], of one run."""
+    """Return the query vectors from a run, [query, dimension]."""
     recipe = search.query_pooling(checkpoint)
     ids = [query.id for query in data.queries]
     encoded = encode_texts(
@@ -372,7 +376,7 @@ def _rank(
     for number, (query, own) in enumerate(zip(data.queries, blocks, strict=True)):
         progress(number, len(data.queries))
         values, _ = replace(search, query=str(query)).scores(checkpoint, indexed, truncate, no_progress, own)
-        if BM25_SCORER in values:  # a search engine does not return documents without a word of the query
+        if BM25_SCORER in values:  # like search engines, leave out documents without a word of the query
             matches = values[BM25_SCORER]
             values[BM25_SCORER] = np.where(matches > 0, matches, np.nan)
         for name, rankings in evaluated.items():
@@ -411,7 +415,7 @@ def _curve(
 
 
 def _compare_documents(indexes: Sequence[IndexedDocuments], progress: Progress) -> VectorComparison | None:
-    """Compare the vectors of the documents by two models; None without vectors."""
+    """Compare two models' vectors of the documents; return None without vectors."""
     first, second = indexes
     if first.encoded is None or second.encoded is None or first.recipe is None or second.recipe is None:
         return None
@@ -444,7 +448,8 @@ class RetrievalEvaluationResult(Result):
         for system in self.systems:
             if system.values.shape != (len(self.data.queries), len(MEASURES)):
                 raise ShapeError(
-                    f"{len(self.data.queries)} queries do not match {system.values.shape} values."
+                    f"values must have shape ({len(self.data.queries)}, {len(MEASURES)}), one row per query, "
+                    f"not {system.values.shape}."
                 )
 
     @property
@@ -462,8 +467,8 @@ class RetrievalEvaluationResult(Result):
         """Sentences about queries and judgments that cannot be evaluated."""
         data = self.data
         parts = (
-            (data.unjudged, "queries have no relevant document and are left out"),
-            (data.unknown_queries, "judged queries are not in the file of queries and are left out"),
+            (data.unjudged, "queries have no relevant document and are excluded"),
+            (data.unknown_queries, "judged queries are not in the file of queries and are excluded"),
             (
                 data.unknown_documents,
                 "judgments name documents that are not in the file of documents; relevant ones count as "

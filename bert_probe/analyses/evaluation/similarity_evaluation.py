@@ -38,7 +38,8 @@ MAX_GROUPS = 200
 ALL = "all"
 """Name of the rows of all pairs in the summary, unless a group has this name."""
 CURVE_HELP = (
-    "Also evaluate fewer dimensions, and int8 and binary vectors (without judgments: see dimensions)."
+    "Also evaluate vectors with fewer dimensions, and int8 and binary vectors. Without judged data, use the "
+    "command dimensions."
 )
 NO_CURVE = "The curve was not computed. Evaluate with curve=True (--curve)."
 NO_OTHER = "There is no second model to compare with. Pass other (--other MODEL)."
@@ -48,11 +49,11 @@ _TABLES = ("summary", "pairs", "moved", "vectors", "neighbors", "curve")
 
 @question("similarity evaluation", command="evaluate-sts")
 class SimilarityEvaluation(Question):
-    """How well the similarity of sentence vectors agrees with judged scores of text pairs (STS).
+    """Agreement of sentence-vector similarity with judged scores of text pairs (STS).
 
-    Spearman's and Pearson's correlation, with 95% bootstrap intervals over the pairs, of the scores with the
-    cosine and with the similarity function of the model, as `EmbeddingSimilarityEvaluator` of
-    sentence-transformers computes them. With a second model, the result also has the differences, for the
+    The judged scores are correlated (Spearman, Pearson) with the cosine and with the model's own similarity
+    function, as in `EmbeddingSimilarityEvaluator` of sentence-transformers. The 95% bootstrap intervals
+    resample the pairs. With a second model, the result also has the differences, for the
     same resamples.
 
     Attributes:
@@ -61,20 +62,28 @@ class SimilarityEvaluation(Question):
         prompt, pair_prompt: name of the checkpoint's prompt before the first and the second text of a pair,
             or "none"; see `resolve_pooling` for the default.
         dimensions: number of dimensions to which the vectors are truncated.
-        curve: whether to evaluate fewer dimensions, and int8 and binary vectors, too.
-        show: the table to return: the "summary" with intervals, also for each group if the table has a
-            column group; the "pairs" by descending error; with a second model, the pairs that "moved" most,
-            how much the neighbors of the "vectors" agree, or the "neighbors" that changed; or the "curve".
+        curve: whether to evaluate also fewer dimensions, int8 vectors and binary vectors.
+        show: the table to return. "summary" has the correlations with intervals, also for each group if the
+            table has a column group; "pairs" has the pairs by descending error; "curve" has the correlation
+            of each vector format. With a second model, "moved" has the pairs whose error changed most,
+            "vectors" the agreement on nearest neighbors, and "neighbors" the neighbors that changed.
     """
 
     inputs = EvaluationFiles(
-        {"pairs": FileInput(formats=(TABLE,), help="A table with text_a, text_b, score; optionally group.")}
+        {
+            "pairs": FileInput(
+                formats=(TABLE,),
+                help="A table with the columns text_a, text_b and score, and optionally group.",
+            )
+        }
     )
 
     pooling: str | None = param(Optional(POOLING), default=None, about=POOLED)
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
     pair_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the second text of each pair."
+        Optional(Name()),
+        default=None,
+        about="Name of the checkpoint's prompt that is prepended to the second text of each pair.",
     )
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
@@ -83,7 +92,8 @@ class SimilarityEvaluation(Question):
         default="summary",
         display_only=True,
         key="sts_table",
-        about="Table: summary, pairs by error, pairs that moved, agreement of vectors, neighbors, or curve.",
+        about="Table: summary, pairs by error, pairs whose error changed, agreement of vectors, "
+        "neighbors, or curve.",
     )
 
     def of(
@@ -149,7 +159,8 @@ class SimilarityEvaluation(Question):
         count = len(pairs.rows)
         names = [f"Line {row.line:,}" for row in pairs.rows]
         sides = [[row.text for row in pairs.rows], [row.pair or "" for row in pairs.rows]]
-        if recipes[0] == recipes[1]:  # A single run encodes a text on both sides only once.
+        # With the same pooling, encode both sides in one run, so that a repeated text is encoded only once.
+        if recipes[0] == recipes[1]:
             encoded = encode_texts(
                 checkpoint,
                 recipes[0],
@@ -203,11 +214,11 @@ class SimilarityEvaluation(Question):
 
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
-    """The similarity scores of the pairs by one model.
+    """One model's similarity scores of the text pairs.
 
     Attributes:
         recipe, pair_recipe: the pooling configurations of the first and of the second texts.
-        first, second: their vectors, [pair, dimension].
+        first, second: vectors of the first and of the second texts, [pair, dimension].
         values: the cosine and the model's own similarity of each pair, float64 [2, pair].
         dropped: number of truncated tokens.
     """
@@ -227,7 +238,7 @@ class ScoredPairs:
 
     @property
     def percentiles(self) -> Array:
-        """Percentile rank of the model's own score of each pair among all pairs, [pair], 0 to 1."""
+        """Percentile rank of each pair by the model's own similarity score, [pair], 0 to 1."""
         return _percentiles(self.values[1])
 
 
@@ -273,8 +284,8 @@ def _groups(pairs: LabeledTexts) -> dict[str, Array]:
     names = sorted(name for name in rows if name)
     if len(names) > MAX_GROUPS:
         raise UnavailableError(
-            f"The column group names {len(names):,} groups, but at most {MAX_GROUPS} are evaluated. Give "
-            "fewer groups, or leave out the column."
+            f"The column group names {len(names):,} groups, but at most {MAX_GROUPS} are evaluated. Use "
+            "fewer groups, or omit the column."
         )
     return {name: np.array(rows[name]) for name in names}
 
@@ -286,7 +297,7 @@ def _pair_values(first: Array, second: Array, similarity: str) -> Array:
 
 
 def _summarize(labels: Array, values: list[Array], progress: Progress) -> CorrelationSummary:
-    """Return the correlations of labels, [pair], with the scores of each model, each [score, pair]."""
+    """Return the correlations of the labels, [pair], with the scores of each model, [score, pair]."""
     scores = np.concatenate(values)
     shape = (len(values), 2 * len(values[0]))
     if len(labels) < MIN_PAIRS or np.ptp(labels) == 0:
@@ -349,7 +360,10 @@ class SimilarityEvaluationResult(Result):
     def __post_init__(self) -> None:
         for model in self.models:
             if model.values.shape != (2, len(self.pairs.rows)):
-                raise ShapeError(f"{len(self.pairs.rows)} pairs do not match {model.values.shape} scores.")
+                raise ShapeError(
+                    f"values must have shape (2, {len(self.pairs.rows)}), one column per pair, not "
+                    f"{model.values.shape}."
+                )
 
     @property
     def has_other(self) -> bool:
@@ -358,13 +372,13 @@ class SimilarityEvaluationResult(Result):
 
     @cached_property
     def errors(self) -> tuple[Array, ...]:
-        """For each model, the percentile of each pair by its score minus that by the label, −1 to 1."""
+        """For each model and pair, percentile rank by score minus percentile rank by label, −1 to 1."""
         truth = _percentiles(self.labels)
         return tuple(model.percentiles - truth for model in self.models)
 
     @property
     def wins(self) -> tuple[int, int, int]:
-        """Numbers of pairs whose error is smaller, equal, and larger with the other model.
+        """Numbers of pairs for which the other model's error is smaller, equal, and larger.
 
         Raises:
             UnavailableError: there is only one model.
@@ -397,11 +411,11 @@ class SimilarityEvaluationResult(Result):
             low, high = self.total.intervals[1, _MAIN]
             return f"; the other model's is {values[1]:.4f} ({low:.4f} to {high:.4f})"
         low, high = self.total.change_intervals[1, _MAIN]
-        return f"; the other model's is {values[1] - values[0]:+.4f} different ({low:+.4f} to {high:+.4f})"
+        return f"; the other model's differs by {values[1] - values[0]:+.4f} ({low:+.4f} to {high:+.4f})"
 
     @property
     def total_name(self) -> str:
-        """Name of the rows of all pairs in the summary, which differs from the names of the groups."""
+        """Group name of the summary rows for all pairs, which differs from the names of the groups."""
         name = ALL
         while name in self.groups:
             name += " pairs"
@@ -461,7 +475,9 @@ class SimilarityEvaluationResult(Result):
         if show in ("vectors", "neighbors"):
             self._require_other()
             if self.comparison is None:
-                raise UnavailableError("The pairs have fewer than three different texts, so no neighbors.")
+                raise UnavailableError(
+                    "The pairs have fewer than three different texts, so neighbors cannot be compared."
+                )
             return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show in ("pairs", "moved"):
             return self._pairs(show)

@@ -1,4 +1,4 @@
-"""Highlights: what is most unusual about a text, ranked against the reference sentences."""
+"""Highlights: the most unusual values measured on a text, ranked against the reference sentences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
-# Each pair has a minimum percentile and a maximum number of highlights.
+# Each pair is a minimum percentile and a maximum number of highlights.
 # If fewer than FEW_HIGHLIGHTS reach HIGH_PERCENTILE, the pair that selects more highlights is used.
 HIGH_PERCENTILE, MAX_HIGHLIGHTS = 75.0, 8
 MIDDLE_PERCENTILE, FEW_HIGHLIGHTS = 50.0, 5
@@ -39,7 +39,7 @@ MAX_PER_TYPE = 2
 
 @question("highlights", command="overview")
 class Highlights(Question):
-    """What is most unusual about a text, ranked by percentile among the reference sentences.
+    """The most unusual values measured on a text, ranked by percentile among the reference sentences.
 
     Each highlight is a measured value. Its percentile is the percentage of the reference sentences that have
     a smaller value in the same model. Up to `MAX_HIGHLIGHTS` highlights whose percentile is at least
@@ -329,7 +329,7 @@ def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
     return result
 
 
-_BATCH_SIZE = 8  # Number of sentences whose traces are in memory at the same time.
+_BATCH_SIZE = 8  # number of sentences whose traces are in memory at the same time
 
 ReferenceForm = Literal["text", "pair", "two texts"]
 """How a reference sentence is read: alone, in a pair with the next one, or compared with the next one."""

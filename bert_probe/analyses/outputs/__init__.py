@@ -1,1 +1,1 @@
-"""Analyses of the predictions of output heads."""
+"""Analyses of the predictions of task heads."""

@@ -1,4 +1,4 @@
-"""Evaluation of an output head on labeled texts or tagged sentences."""
+"""Evaluation of a task head on labeled texts or tagged sentences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, InvalidFileError, SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.preflight import reserved_memory
+from bert_probe.model.progress import Progress, final_progress, no_progress, run_cancellable
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.formats import ValidationErrors
 from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledText, LabeledTexts
@@ -46,7 +47,7 @@ MAIN_MEASURES: Mapping[str, str] = {
 """Label type → the measure that is compared with the baselines."""
 
 TABLES: Mapping[str, str] = {
-    "measures": "The measures of the head and of the baselines.",
+    "measures": "Measures of the task head and of the baselines.",
     "classes": "Precision, recall, F1 and support of each class and entity type.",
     "confusion": "The confusion matrix: rows are true classes, columns are predicted classes.",
     "texts": "Each text with its true and predicted label, and the probability of the prediction.",
@@ -59,7 +60,7 @@ THRESHOLD = 0.5
 
 @question("evaluation", command="evaluate")
 class Evaluate(Question):
-    """How well the output head of a checkpoint predicts the labels of texts or words.
+    """Quality of a task head's predictions of the labels of texts or words.
 
     Attributes:
         show: the table to return; see `TABLES`.
@@ -77,7 +78,7 @@ class Evaluate(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> EvaluateResult:
-        """Compare the output head's predictions with the labels.
+        """Compare the task head's predictions with the labels.
 
         Args:
             rows: labeled texts from `read_labeled_texts` for a text-classification head, or sentences from
@@ -88,9 +89,9 @@ class Evaluate(Question):
 
         Raises:
             EmptyTextError: there are no rows.
-            TextError: the output head does not predict one of the labels, or a text cannot be encoded; the
+            TextError: the task head does not predict one of the labels, or a text cannot be encoded; the
                 message names the lines.
-            UnavailableError: the checkpoint has no output head for this label type, or its predictions are
+            UnavailableError: the checkpoint has no task head for this label type, or its predictions are
                 not finite.
         """
         checkpoint = checkpoint.snapshot()
@@ -123,7 +124,11 @@ class Evaluate(Question):
             read_only(true),
             read_only(predicted),
             read_only(certainty),
-            {} if training is None else _score_baselines(rows, training, predictions, predicted),
+            {}
+            if training is None
+            else _score_baselines(
+                rows, training, predictions, predicted, final_progress(progress, len(predicted))
+            ),
         )
 
 
@@ -135,7 +140,7 @@ def _label_type(rows: Rows) -> str:
 
 
 def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> None:
-    """Raise an error that names the lines with labels that the output head does not predict."""
+    """Raise an error that names the lines with labels that the task head does not predict."""
     errors, head_labels = ValidationErrors("The data"), set(labels)
     for line, row_labels in _labels_by_line(rows):
         for label in dict.fromkeys(row_labels):
@@ -144,7 +149,7 @@ def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> 
     try:
         errors.check()
     except InvalidFileError as error:
-        message = f"{error} Its labels are {format_labels(labels)}."
+        message = f"{error} The labels of the model are {format_labels(labels)}."
         raise InvalidFileError(message, error.faults, error.count) from None
 
 
@@ -204,14 +209,15 @@ def _unit_texts(
 
 
 def _score_baselines(
-    rows: Rows, training: Rows, predictions: HeadPredictions, predicted: Array
+    rows: Rows, training: Rows, predictions: HeadPredictions, predicted: Array, progress: Progress
 ) -> dict[str, float]:
-    """Return the main measure of each baseline on the texts or words that the output head has predicted."""
+    """Return the main measure of each baseline on the texts or words that the task head has predicted."""
     if not isinstance(rows, LabeledTexts):
         assert not isinstance(training, LabeledTexts)
-        units = {
-            int(text): predictions.words[predictions.texts == text] for text in np.unique(predictions.texts)
-        }
+        order = np.argsort(predictions.texts, kind="stable")
+        texts, starts = np.unique(predictions.texts[order], return_index=True)
+        parts = np.split(predictions.words[order], starts[1:])
+        units = dict(zip(texts.tolist(), parts, strict=True)) if len(texts) else {}
         words = [[rows[text].words[word] for word in indices] for text, indices in units.items()]
         tags = [[rows[text].tags[word] for word in indices] for text, indices in units.items()]
         tags_by_baseline = predict_tags(training, words)
@@ -221,7 +227,7 @@ def _score_baselines(
         }
     assert isinstance(training, LabeledTexts)
     labels = [row.label for row in rows.rows]
-    labels_by_baseline = predict_labels(training, rows.rows)
+    labels_by_baseline = predict_labels(training, rows.rows, progress)
     if rows.kind == NUMBER:
         return {
             name: head_predictions.score_numbers(np.array(labels, dtype=float), np.array(values))["mse"]
@@ -235,13 +241,13 @@ def _score_baselines(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluateResult(Result):
-    """The predictions of an output head and the true labels, of texts or, if the labels are tags, of words.
+    """The predictions of a task head and the true labels, of texts or, if the labels are tags, of words.
 
     A unit is a text or a word. Arrays have shape [unit] unless another shape is stated.
 
     Attributes:
         kind: the label type: "classes", "several", "number" or "tags".
-        labels: labels of the output head, in its order.
+        labels: labels of the task head, in its order.
         texts, pairs: text and second text of each unit.
         lines: line of the file where the text of each unit starts.
         rows: index of the text or sentence of each unit.
@@ -270,8 +276,8 @@ class EvaluateResult(Result):
         shape = (units, len(self.labels)) if self.kind == MULTI_LABEL else (units,)
         if not self.true.shape == self.predicted.shape == shape or self.certainty.shape != (units,):
             raise ShapeError(
-                f"true, predicted and certainty have shapes {self.true.shape}, {self.predicted.shape} and "
-                f"{self.certainty.shape}; {shape} and {(units,)} are needed."
+                f"true and predicted must have shape {shape}, and certainty {(units,)}, not "
+                f"{self.true.shape}, {self.predicted.shape} and {self.certainty.shape}."
             )
 
     @property
@@ -367,7 +373,7 @@ class EvaluateResult(Result):
         """
         if self.kind == NUMBER:
             raise SelectionError(
-                "A regression head has no classes. Choose the table 'measures' or 'texts' instead."
+                "A regression head has no classes. Choose the table “measures” or “texts” instead."
             )
         classes = head_predictions.class_report(self.true, self.predicted, self.labels)
         tags = self._tags(self.true) if self.kind == TAGS else []
@@ -393,7 +399,7 @@ class EvaluateResult(Result):
         return pd.DataFrame({"measure": pd.Series([*values], dtype=object), "value": [*values.values()]})
 
     def _tags(self, values: Array) -> list[list[str]]:
-        """Convert tag indices to tag names, as one list per sentence."""
+        """Convert tag indices to tag names; return one list per sentence."""
         bounds = np.flatnonzero(np.diff(self.rows)) + 1
         return [[self.labels[index] for index in sentence] for sentence in np.split(values, bounds)]
 
@@ -401,7 +407,7 @@ class EvaluateResult(Result):
         if self.kind not in (CLASSES, TAGS):
             raise SelectionError(
                 "A confusion matrix needs exactly one class per text, but the labels are of type "
-                f"{self.kind}. Choose the table 'measures' or 'texts' instead."
+                f"{self.kind}. Choose the table “measures” or “texts” instead."
             )
 
 
@@ -423,8 +429,21 @@ bigrams, with scikit-learn's defaults.
 """
 
 
-def predict_labels(training: LabeledTexts, rows: Sequence[LabeledText]) -> dict[str, list[Any]]:
-    """Return the predictions of each baseline for labeled texts."""
+_LBFGS_COPIES = 24
+"""Number of arrays of the size of the coefficients that the optimizer of a logistic regression holds."""
+
+
+def predict_labels(
+    training: LabeledTexts, rows: Sequence[LabeledText], progress: Progress = no_progress
+) -> dict[str, list[Any]]:
+    """Return the predictions of each baseline for labeled texts.
+
+    Args:
+        progress: called while the bag of words is fitted, which it can cancel.
+
+    Raises:
+        OutOfMemoryError: the bag of words does not fit into memory.
+    """
     labels = [row.label for row in training.rows]
     if training.kind == NUMBER:
         constant, answer = MEAN, float(np.mean(np.array(labels, dtype=np.float64)))
@@ -432,7 +451,7 @@ def predict_labels(training: LabeledTexts, rows: Sequence[LabeledText]) -> dict[
         constant, answer = MOST_FREQUENT, _most_frequent(labels)
     predictions = {constant: [answer] * len(rows)}
     if len(set(labels)) > 1:
-        predictions[BAG_OF_WORDS] = _bag_of_words(training, rows)
+        predictions[BAG_OF_WORDS] = run_cancellable(lambda: _bag_of_words(training, rows), progress)
     return predictions
 
 
@@ -457,28 +476,29 @@ def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[A
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier
-    from sklearn.pipeline import make_pipeline
 
     # Keep one-letter words and punctuation, because punctuation such as "?" is informative.
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
-    training_texts, texts = [_text(row) for row in training.rows], [_text(row) for row in rows]
+    weights = vectorizer.fit_transform([_text(row) for row in training.rows])
+    evaluated = vectorizer.transform([_text(row) for row in rows])
     if training.kind == NUMBER:
-        ridge = make_pipeline(vectorizer, Ridge()).fit(training_texts, [row.label for row in training.rows])
-        return [float(value) for value in ridge.predict(texts)]
+        ridge = Ridge().fit(weights, [row.label for row in training.rows])
+        return [float(value) for value in ridge.predict(evaluated)]
     regression = LogisticRegression(max_iter=1000)
     if training.kind == CLASSES:
-        fitted = make_pipeline(vectorizer, regression).fit(
-            training_texts, [row.label for row in training.rows]
-        )
-        return [str(label) for label in fitted.predict(texts)]
+        names = sorted({str(row.label) for row in training.rows})
+        # scikit-learn would convert the names to an array that is as wide as the longest.
+        indices = {name: index for index, name in enumerate(names)}
+        size = _LBFGS_COPIES * 8 * len(names) * weights.shape[1]
+        with reserved_memory(size, "The bag of words", "Use fewer training rows."):
+            fitted = regression.fit(weights, [indices[str(row.label)] for row in training.rows])
+        return [names[index] for index in fitted.predict(evaluated)]
     target = np.array([[label in _labels(row) for label in training.labels] for row in training.rows])
-    varies = target.any(axis=0) & ~target.all(axis=0)  # logistic regression needs both classes
+    varies = target.any(axis=0) & ~target.all(axis=0)  # Logistic regression needs examples of both classes.
     answers = np.tile(target.all(axis=0), (len(rows), 1))
     if varies.any():
-        fitted = make_pipeline(vectorizer, OneVsRestClassifier(regression)).fit(
-            training_texts, target[:, varies].astype(int)
-        )
-        answers[:, varies] = fitted.predict(texts).reshape(len(rows), -1).astype(bool)
+        fitted = OneVsRestClassifier(regression).fit(weights, target[:, varies].astype(int))
+        answers[:, varies] = fitted.predict(evaluated).reshape(len(rows), -1).astype(bool)
     return [
         tuple(label for label, applies in zip(training.labels, answer, strict=True) if applies)
         for answer in answers

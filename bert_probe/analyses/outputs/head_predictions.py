@@ -1,4 +1,4 @@
-"""The predictions of an output head for many texts, in batches, and measures of their quality.
+"""The predictions of a task head for many texts, in batches, and measures of their quality.
 
 Precision, recall and F1 come from scikit-learn, entities from seqeval; both are imported lazily because each
 import takes a second. A measure with a zero denominator is 0, as in these libraries.
@@ -38,7 +38,7 @@ _LABEL_TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class HeadPredictions:
-    """The logits of an output head for texts or for words.
+    """The logits of a task head for texts or for words.
 
     Attributes:
         logits: the logits, [unit, label]; a unit is a text or a word.
@@ -72,10 +72,10 @@ def label_type(checkpoint: Checkpoint) -> str:
 
 
 def head_for(checkpoint: Checkpoint, kind: str) -> OutputHead:
-    """Return the output head that predicts labels of the given type.
+    """Return the task head that predicts labels of the given type.
 
     Raises:
-        UnavailableError: the checkpoint has no output head for this label type.
+        UnavailableError: the checkpoint has no task head for this label type.
     """
     task = TOKEN_CLASSIFICATION if kind == TAGS else TEXT_CLASSIFICATION
     output = output_head(checkpoint, task)
@@ -94,7 +94,7 @@ def predict_texts(
     truncate: bool,
     progress: Progress,
 ) -> HeadPredictions:
-    """Return an output head's predictions for texts or text pairs.
+    """Return a task head's predictions for texts or text pairs.
 
     Raises:
         TextError: a text cannot be encoded; the message names its line.
@@ -304,7 +304,7 @@ def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     from seqeval.metrics import classification_report
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # A type that is never predicted has precision 0.
+        warnings.simplefilter("ignore")  # no warning that the precision of a type without predictions is 0
         report = classification_report([*map(list, true)], [*map(list, predicted)], output_dict=True)
     rows_by_label = {name: row for name, row in report.items() if name not in ("macro avg", "weighted avg")}
     rows_by_label["all"] = rows_by_label.pop("micro avg")

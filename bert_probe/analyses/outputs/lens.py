@@ -1,4 +1,4 @@
-"""The logit lens: what the model's output head predicts from the vectors of each layer."""
+"""The logit lens: the predictions that the model's task head makes from the vectors of each layer."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
 """Tasks whose heads can be applied to any layer, in order of preference."""
 
 CAVEAT = (
-    "The output head was trained on the last layer only. Its predictions for earlier layers show how close "
-    "the vectors of these layers are to a prediction, not a decision of the model."
+    "The task head was trained on the last layer only. Its predictions for earlier layers show how close the "
+    "vectors of these layers are to a prediction, not a decision of the model."
 )
 
 
 @question("lens")
 class Lens(Question):
-    """The logit lens: what the model's own output head predicts from the vectors of each layer.
+    """The logit lens: the predictions that the model's own task head makes from the vectors of each layer.
 
     nostalgebraist 2020. For the last layer this is exactly the model's prediction. If the model applies a
     norm after its last layer, that norm is applied to every layer.
 
     Attributes:
-        task: task of the output head. If None, the first of `TASKS` that the checkpoint has.
+        task: task of the task head. If None, the first of `TASKS` that the checkpoint has.
         top: maximum number of words or labels.
         targets: restrict predictions at masks to these words; see `FillMask`.
         mask: position or name of a word to mask, in addition to the masks in the text.
@@ -54,7 +54,11 @@ class Lens(Question):
 
     inputs = OneTrace()
 
-    task: str | None = param(Optional(Choice(TASKS)), default=None, about="The task of the output head.")
+    task: str | None = param(
+        Optional(Choice(TASKS)),
+        default=None,
+        about="The task to predict, if the model has several task heads.",
+    )
     top: int = param(Number(1), default=5, about="Maximum number of predictions.")
     targets: tuple[str, ...] = param(
         WordList(), default=(), about="Restrict predictions at masks to these words."
@@ -77,10 +81,10 @@ class Lens(Question):
     )
 
     def of(self, trace: Trace) -> LensResult:
-        """Apply the output head to every layer, at the masks of a text, or at all tokens if it has no mask.
+        """Apply the task head to every layer, at the masks of a text, or at all tokens if it has no mask.
 
         Raises:
-            UnavailableError: the checkpoint has no output head for the task, its architecture does not
+            UnavailableError: the checkpoint has no task head for the task, its architecture does not
                 expose its layers, or the trace has no model.
             SelectionError: the word to mask is not in the text; targets, a mask or a tuned lens are given for
                 a classification head; or a tuned lens is given for a text without masks.
@@ -89,7 +93,7 @@ class Lens(Question):
         output = _output(trace.checkpoint, self.task)
         if output.task != FILL_MASK and (self.targets or self.mask is not None or self.tuned is not None):
             raise SelectionError(
-                f"Target words, masks and tuned lenses need a {FILL_MASK} head, but this output head is for "
+                f"Target words, masks and tuned lenses need a {FILL_MASK} head, but this task head is for "
                 f"{output.task}."
             )
         lens = None if self.tuned is None else load_lens(self.tuned, trace.checkpoint)
@@ -153,14 +157,14 @@ class LensResult(Result):
     Arrays have shape [layer + 1, position, answer], where layer 0 is the embeddings.
 
     Attributes:
-        task: task of the output head.
+        task: task of the task head.
         read: the trace of the masked text.
-        places: the tokens at which the output head predicts. Empty for text classification, where the
+        places: the tokens at which the task head predicts. Empty for text classification, where the
             arrays have a single position.
         names: the words or labels of ``ids``.
         ids: vocabulary ids of words, or label indices.
         ranks: ranks among all words or labels, from 1.
-        logits: outputs of the output head.
+        logits: outputs of the task head.
         probabilities: softmax or sigmoid of the logits, as in the model's prediction, float64; NaN for
             regression.
         entropy: entropy of the probabilities over all words or labels, in bits, [layer + 1, position]; NaN if
@@ -185,8 +189,8 @@ class LensResult(Result):
         shapes = {array.shape for array in (self.ids, self.ranks, self.logits, self.probabilities)}
         if len(shapes) > 1 or self.ids.shape[:2] != shape or self.entropy.shape != shape:
             raise ShapeError(
-                f"The arrays have shapes {shapes} and {self.entropy.shape}; [{shape[0]} layers + embeddings, "
-                f"{shape[1]} places, answer] is needed."
+                f"All arrays must begin with shape [{shape[0]} layers including the embeddings, {shape[1]} "
+                f"positions], not {shapes} and {self.entropy.shape}."
             )
 
     @property
@@ -243,7 +247,7 @@ def _output(checkpoint: Checkpoint, task: str | None) -> OutputHead:
 
 
 def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
-    """Return the tokens at which the output head predicts.
+    """Return the tokens at which the task head predicts.
 
     For masked-word prediction these are the masks, or all tokens if the text has no mask; for token
     classification, all tokens; for text classification, none.

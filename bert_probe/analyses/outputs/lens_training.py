@@ -38,11 +38,11 @@ OnStep = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class MaskTargets:
-    """Hidden states and model inputs at masks.
+    """Hidden states and model inputs at the masked positions.
 
     Attributes:
         states: hidden states, [layer + 1, mask, hidden].
-        inputs: name of each model input → its values at the masks, of shape [mask].
+        inputs: values of each model input at the masks, of shape [mask], by name.
         lines: line index of each mask, [mask].
     """
 
@@ -169,8 +169,8 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
             on_step()
     if not np.isfinite(states).all():
         raise UnavailableError(
-            f"The hidden states of {description.name} are not finite for these lines, so a lens cannot be "
-            "trained. Use float32."
+            f"The hidden states of {description.name} are not finite for these lines, so a tuned lens "
+            "cannot be trained. Use float32."
         )
     pairs = [*zip(lines.texts, lines.places, strict=True)]
     names = lines.texts[0].inputs
@@ -280,7 +280,7 @@ def train_maps(
             logits = head(affine.on(rows), row_inputs)
             # Compute the gradient in closed form, because autograd would allocate more large arrays.
             gradient = (logits.detach().softmax(dim=-1) - answer) / len(rows)
-            # Only the gradients of the map are needed, not those of the model's weights.
+            # Only the gradients of the map are needed, not the gradients of the model's weights.
             affine.weight.grad, affine.bias.grad = torch.autograd.grad(
                 logits, (affine.weight, affine.bias), gradient
             )

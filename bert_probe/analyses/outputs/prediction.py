@@ -1,4 +1,4 @@
-"""Predictions of output heads: base classes, text classification, next sentence, and token labels."""
+"""Predictions of task heads: base classes, text classification, next sentence, and token labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CERTAINTY = (
 
 
 class Prediction(Question):
-    """Base class of questions about the predictions of an output head.
+    """Base class of questions about the predictions of a task head.
 
     All predictions share one command, whose option ``--task`` selects the question.
     """
@@ -148,8 +148,8 @@ class ClassifyTextResult(PredictionResult):
     def __post_init__(self) -> None:
         if not self.logits.shape == self.probabilities.shape == (len(self.labels),):
             raise ShapeError(
-                f"logits have shape {self.logits.shape} and probabilities {self.probabilities.shape}; "
-                f"[{len(self.labels)} labels] is needed."
+                f"logits and probabilities must have shape [{len(self.labels)} labels], not "
+                f"{self.logits.shape} and {self.probabilities.shape}."
             )
 
     def frame(self) -> pd.DataFrame:
@@ -301,7 +301,7 @@ class LabeledSpan:
 
 @dataclass(frozen=True, eq=False)
 class _LabeledToken:
-    """Character offsets of a token, the probabilities of its labels, and whether it continues a word."""
+    """A token's character offsets and label probabilities, and whether the token continues a word."""
 
     start: int
     end: int
@@ -410,8 +410,8 @@ class LabelTokensResult(PredictionResult):
     def __post_init__(self) -> None:
         if self.probabilities.shape != (len(self.trace.tokens), len(self.labels)):
             raise ShapeError(
-                f"probabilities have shape {self.probabilities.shape}; "
-                f"[{len(self.trace.tokens)} tokens, {len(self.labels)} labels] is needed."
+                f"probabilities must have shape [{len(self.trace.tokens)} tokens, {len(self.labels)} "
+                f"labels], not {self.probabilities.shape}."
             )
 
     @property

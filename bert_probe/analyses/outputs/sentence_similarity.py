@@ -39,7 +39,7 @@ SHOWN = (
 )
 
 
-PAIR_PROMPT_HELP = "Prompt of the checkpoint before the second text."
+PAIR_PROMPT_HELP = "Name of the checkpoint's prompt that is prepended to the second text."
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,8 +157,8 @@ class SentenceSimilarityResult(PredictionResult):
         recipe, pair_recipe: pooling of the tokens of a and of b into a sentence vector; they differ only in
             the prompt.
         score: similarity score of the sentence vectors; NaN if it is the cosine and a vector is zero.
-        calibration: the score among random pairs of reference sentences; None unless `calibrate_result` has
-            added it.
+        calibration: the comparison of the score with random pairs of reference sentences; None unless
+            `calibrate_result` has added this comparison.
     """
 
     question: SentenceSimilarity
@@ -171,7 +171,7 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def not_a_sum(self) -> str:
-        """A sentence that states why the score is not a sum over token pairs; "" if it is."""
+        """A sentence that states why the score is not a sum over token pairs; "" if no reason applies."""
         return why_not_a_sum(self.recipe)
 
     @property
@@ -184,7 +184,7 @@ class SentenceSimilarityResult(PredictionResult):
             UnavailableError: the score is not a sum over token pairs, or a vector is zero.
         """
         if self.not_a_sum:
-            raise UnavailableError(f"{self.not_a_sum} Choose the score instead.")
+            raise UnavailableError(f"{self.not_a_sum} Choose the table of the score instead.")
         a, b = (token_parts(trace.vectors(-1), recipe) for trace, recipe in self._sides)
         return pair_contributions(a, b, self.recipe.similarity)
 
@@ -199,9 +199,9 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def scores_by_dimension(self) -> pd.DataFrame:
-        """The score of the vectors truncated to fewer dimensions: columns dimensions and the score's name.
+        """The score by number of dimensions. The columns are "dimensions" and the name of the score.
 
-        The rows are powers of 2 from 8, and the number of dimensions of the vectors that are compared.
+        The rows are the powers of 2 from 8, followed by the full number of dimensions.
         """
         full = [replace(recipe, dimensions=None) for _, recipe in self._sides]
         a, b = (text_vector(side[0], recipe) for side, recipe in zip(self._sides, full, strict=True))
@@ -237,8 +237,8 @@ class SentenceSimilarityResult(PredictionResult):
     def frame(self) -> pd.DataFrame:
         """Return the table that the question selects.
 
-        It has one row with the score; or the contributions, with a row per token of a and a column per token
-        of b; or one row with the score for each number of dimensions.
+        "score" selects one row with the score; "contributions" a row per token of a and a column per token
+        of b; "dimensions" one row with the score for each number of dimensions.
         """
         if self.question.show == "dimensions":
             return self.scores_by_dimension

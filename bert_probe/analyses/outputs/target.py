@@ -49,7 +49,7 @@ class TargetOutput:
 
     Attributes:
         trace: trace of the text as the model reads it; it may have a mask that the original text lacks.
-        task: task of the output head.
+        task: task of the task head.
         name: description of the output, such as "logit of positive".
         target: the class, label, word or rank, as in the question; "" if the head has only one output.
         places: token positions from which the value is read; empty if it is read from the whole text.
@@ -175,12 +175,12 @@ def select_output(
     Args:
         other: the second text, for sentence similarity.
         task: one of the checkpoint's tasks; the first by default.
-        target: a class, label or word, or the rank of an answer span; the most probable by default.
+        target: a class, a label, a word, or the rank of an answer span; by default, the most probable.
         token_position: position of the word to mask, or of the token whose label is explained.
         similarity: the prompts and the number of dimensions, for sentence similarity.
 
     Raises:
-        UnavailableError: the checkpoint has no output head for the task.
+        UnavailableError: the checkpoint has no task head for the task.
         SelectionError: the target does not exist, or the task takes no target.
         TextError: the second text is missing or not allowed.
     """
@@ -188,9 +188,8 @@ def select_output(
     task = task or next(iter(checkpoint.tasks), None)
     if task is None:
         raise UnavailableError(
-            f"{checkpoint.description.name} is an encoder without a trained output head, so there is no "
-            f"prediction to "
-            "explain. Choose a model that was fine-tuned for a task."
+            f"{checkpoint.description.name} is an encoder without a trained task head, so there is no "
+            "prediction to explain. Choose a model that was fine-tuned for a task."
         )
     if task == SENTENCE_SIMILARITY:
         return _similarity_output(trace, other, target, token_position, similarity or SentenceSimilarity())
@@ -384,7 +383,7 @@ def _label_index(labels: Sequence[str], target: str | None, logits: Array) -> in
 
 def _check_no_position(token_position: int | None, task: str) -> None:
     if token_position is not None:
-        raise SelectionError(f"{task} is predicted for the whole text. Omit the token.")
+        raise SelectionError(f"The task {task} is predicted for the whole text. Omit the token.")
 
 
 def format_labels(labels: Sequence[str]) -> str:

@@ -117,7 +117,7 @@ class TuneLens(Question):
         texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
         if len(texts) < 2:
             raise TextError(
-                "Training a lens needs at least two different lines: one for training and one for "
+                "Training a tuned lens needs at least two different lines: one for training and one for "
                 "evaluation. "
                 "Use more lines."
             )
@@ -177,7 +177,7 @@ class TuneLensResult(Result):
             hidden] and [layer, hidden].
         logit_lens, tuned: mean divergence from the model's prediction at held-out masks, in bits, for the
             logit lens and for this lens, float64 [layer].
-        learned, kept: number of masked words used for training and for evaluation.
+        learned, kept: number of masked words used for training, and number used for evaluation.
     """
 
     question: TuneLens
@@ -193,8 +193,8 @@ class TuneLensResult(Result):
         fits = self.weights.shape == (layers, size, size)
         if not fits or not self.logit_lens.shape == self.tuned.shape == (layers,):
             raise ShapeError(
-                f"weights {self.weights.shape}, biases {self.biases.shape}, logit_lens "
-                f"{self.logit_lens.shape} and tuned {self.tuned.shape} do not fit together."
+                f"The shapes of weights, {self.weights.shape}, biases, {self.biases.shape}, logit_lens, "
+                f"{self.logit_lens.shape}, and tuned, {self.tuned.shape}, do not match."
             )
 
     @property
@@ -208,12 +208,13 @@ class TuneLensResult(Result):
         words = f"{self.kept:,} held-out masked words"
         if not self.worse:
             return (
-                f"On {words}, the lens is closer to the model's prediction than the logit lens at all layers."
+                f"On {words}, the tuned lens is closer to the model's prediction than the logit lens at "
+                "all layers."
             )
         layers = ", ".join(map(str, self.worse))
         layer_names = f"layer {layers}" if len(self.worse) == 1 else f"layers {layers}"
         return (
-            f"On {words}, the lens is not closer to the model's prediction than the logit lens at "
+            f"On {words}, the tuned lens is not closer to the model's prediction than the logit lens at "
             f"{layer_names}."
         )
 
@@ -259,7 +260,7 @@ class TuneLensResult(Result):
         paths = files.with_metadata_file(path)
         record = self.provenance
         arrays = {"weights": self.weights, "biases": self.biases}
-        # backslashreplace: an undecodable folder name contains lone surrogates, which UTF-8 cannot encode.
+        # Undecodable folder names contain lone surrogates, which UTF-8 cannot encode.
         readable = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
         contents = to_bytes(arrays, {METADATA_KEY: json.dumps(record)}), readable
         writing.write(dict(zip(paths, contents, strict=True)), overwrite)
@@ -269,7 +270,7 @@ class TuneLensResult(Result):
 _PREFIX = "tuned-lens-"
 _SENTENCE_KEYS = ("sentences", "sentences_sha256", "tokens_dropped")
 _DTYPES = ("F32", "F64")
-_TRAIN_AGAIN = "Train a lens with bert-probe tune-lens FILE."
+_TRAIN_AGAIN = "Train a tuned lens with bert-probe tune-lens FILE."
 
 
 def load_lens(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
@@ -327,7 +328,7 @@ def _array_names(path: Path, lens: Any, checkpoint: Checkpoint) -> tuple[str, ..
     shapes = {name: array.get_shape() for name, array in slices.items()}
     if shapes != needed or not {array.get_dtype() for array in slices.values()} <= {*_DTYPES}:
         raise WeightsError(
-            f"{path.name} has arrays of shapes {shapes}, but {needed} in float32 or float64 are needed. "
+            f"The arrays of {path.name} must have shapes {needed} in float32 or float64, not {shapes}. "
             f"{_TRAIN_AGAIN}"
         )
     return tuple(needed)
@@ -376,7 +377,7 @@ def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
     """
     folder = lens_folder(checkpoint)
     path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
-    with suppress(OSError):  # Writing the file will raise the error.
+    with suppress(OSError):  # ignored, because writing the file raises the error
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
     return path
@@ -397,7 +398,7 @@ def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
     for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)
-        except WeightsError:  # The lens was trained for earlier weights in this folder.
+        except WeightsError:  # Skip this lens, which was trained for earlier weights in the folder.
             continue
     return None
 

@@ -1,1 +1,1 @@
-"""Probes: what layers and heads encode about labels, relations and trees."""
+"""Probes of the labels, syntactic relations and trees that layers and attention heads encode."""

@@ -1,4 +1,4 @@
-"""Linear probes: which labels of words or sentences can be predicted from each layer's vectors.
+"""Linear probes, which predict labels of words or sentences from each layer's vectors.
 
 A probe is a multinomial logistic regression. The loss is that of scikit-learn's LogisticRegression,
 Σ −log p(class) + ½ · penalty · |weights|², but the intercept is penalized too, so that classes without
@@ -50,7 +50,7 @@ OnStep = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class ProbeSpace:
-    """A coordinate system in which probes of the same vectors converge quickly for any labels.
+    """A coordinate system in which probes on the same vectors converge quickly for any labels.
 
     Standardized vectors are rotated to their principal axes, and each axis is scaled so that the curvature of
     the loss is about 1. The penalty remains that of the standardized vectors.
@@ -94,7 +94,7 @@ def standardization(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return each dimension's mean and standard deviation, which is infinite for constant dimensions."""
     mean = vectors.mean(dim=0)
     spread = (vectors - mean).std(dim=0, correction=0)
-    # Do not scale up the rounding errors of constant dimensions.
+    # Dividing by infinity keeps rounding errors in constant dimensions from being scaled up.
     return mean, torch.where(spread > MIN_RELATIVE_SPREAD * spread.max(), spread, torch.inf)
 
 
@@ -184,18 +184,21 @@ def fit_online(
 RESAMPLES = 1000
 MAX_LABELS = 500
 """Maximum number of different labels; a column with more labels probably contains text."""
-LABEL_HELP = "Name of the comment with each sentence's label, such as genre.  [default: tags of words]"
+LABEL_HELP = (
+    "Treebank comment that contains the label of each sentence, such as genre.  [default: the tags of the "
+    "words]"
+)
 POOLING_HELP = "How tokens are pooled into a sentence vector.  [default: mean]"
 
 
 @question("probe")
 class Probe(Question):
-    """How well a linear map predicts labels from a layer's frozen vectors; layer 0 is the embeddings.
+    """Accuracy of a linear map that predicts labels from a layer's frozen vectors; layer 0 is the embeddings.
 
-    A probe shows what a layer encodes, not what the model uses. For comparison, the result has the accuracy
-    of predicting the most frequent tag of each word form, the accuracy on a control task in which each form
-    has a random tag (Hewitt and Liang 2019), and the length of an online code for the labels (Voita and Titov
-    2020).
+    A probe shows what a layer encodes, not what the model uses. The result also has a baseline, which
+    predicts the most frequent tag of each word form, and the accuracy on a control task, in which each form
+    has a random tag (Hewitt and Liang 2019). The length of an online code for the labels is the MDL measure
+    of Voita and Titov 2020.
 
     Labels belong to the words of tagged sentences, or to the texts of a table. A text counts as its own word
     form, so that no control label of a held-out text can be predicted; see docs/methods.md.
@@ -304,7 +307,9 @@ class Probe(Question):
                 "each text has one label. Omit the label."
             )
         if self.pooling and self.label is None and not texts:
-            raise SelectionError("The vector of a word is always the mean of its tokens. Omit the pooling.")
+            raise SelectionError(
+                "The vector of a word is always the mean of its token vectors. Omit the pooling."
+            )
         if self.pooling == "cls":
             resolve_pooling(checkpoint, self.pooling)
 
@@ -364,7 +369,7 @@ def _rows(split: vectors.EncodedTexts, label: str | None, is_table: bool, poolin
 
 
 def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
-    """Return the value of a comment for each sentence. The error names the lines of sentences without it."""
+    """Return the value of a comment for each sentence. Errors name the lines without this comment."""
     errors = ValidationErrors("The file")
     for sentence in split.sentences:
         if label not in sentence.metadata:
@@ -428,7 +433,7 @@ def _control(
 class _LayerFit:
     """The results of a layer's probe."""
 
-    right: Array  # whether each held-out prediction is correct, bool [vector]
+    right: Array  # whether each held-out prediction is correct, bool of shape [vector]
     control: float  # accuracy of the control task
     bits: float  # length of the online code
 
@@ -501,7 +506,7 @@ class ProbeResult(Result):
     def __post_init__(self) -> None:
         arrays = (self.accuracies, self.low, self.high, self.controls, self.code_lengths)
         if {array.shape for array in arrays} != {(len(self.layers),)}:
-            raise ShapeError(f"All arrays must have shape ({len(self.layers)},), one value per layer.")
+            raise ShapeError(f"All arrays must have shape ({len(self.layers)},), with one value per layer.")
 
     @property
     def of_sentences(self) -> bool:

@@ -1,4 +1,4 @@
-"""Syntactic relations in attention: which heads attend from a word to its syntactic head or vice versa."""
+"""Syntactic relations in attention: heads that attend from a word to its syntactic head, or vice versa."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNIVERSAL_HELP = "Ignore the subtypes of relations: nsubj:pass counts as nsubj."
 
 @question("relations")
 class Relations(Question):
-    """How well attention heads find syntactic relations in a treebank; Clark et al. 2019, section 4.2.
+    """Accuracy of attention heads as predictors of syntactic relations; Clark et al. 2019, section 4.2.
 
     An attention head predicts, for each word, the other word that receives most of its attention. For each
     relation, the head and direction with the highest accuracy in one file are evaluated on another file. The
@@ -49,7 +49,7 @@ class Relations(Question):
         default="best",
         display_only=True,
         key="relations_part",
-        about="The best head of each relation, or all heads.",
+        about="Table: the best head for each relation, or all heads.",
     )
 
     def of(
@@ -274,7 +274,7 @@ class BestHead:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RelationsResult(Result):
-    """How well every head finds each relation.
+    """Accuracy of every attention head for each relation.
 
     Attributes:
         relations: relations that occur in both files, most frequent first.
@@ -298,7 +298,9 @@ class RelationsResult(Result):
     def __post_init__(self) -> None:
         count = len(self.relations)
         if self.accuracies.shape != self.chosen.shape or self.accuracies.ndim != 4:
-            raise ShapeError("Accuracies must be [relation, direction, layer, head] in both files.")
+            raise ShapeError(
+                "The accuracies of both files must have shape [relation, direction, layer, head]."
+            )
         if {len(self.accuracies), len(self.counts), len(self.offsets), len(self.offset_accuracies)} != {
             count
         }:

@@ -39,7 +39,7 @@ MAX_WORDS = 255
 
 @question("structural probe", command="trees")
 class StructuralProbe(Question):
-    """Whether a linear map B of a layer's frozen vectors encodes syntactic trees.
+    """A structural probe: a linear map B under which a layer's frozen vectors encode syntactic trees.
 
     B is trained so that ‖B (h_i − h_j)‖² approximates the number of steps between two words in the tree of
     their sentence; Hewitt and Manning 2019, sections 2 and 3. A probe shows what a layer encodes, not what
@@ -58,7 +58,7 @@ class StructuralProbe(Question):
         }
     )
 
-    rank: int = param(Number(1), default=64, about="Rank of the map.  [default: 64]")
+    rank: int = param(Number(1), default=64, about="Rank of the linear map.  [default: 64]")
     layers: Sequence[int] | None = param(
         Indices(Index("layer", first=0)), default=None, about="Layers, from 0 for the embeddings."
     )
@@ -106,7 +106,8 @@ class StructuralProbe(Question):
         validation_count = max(1, round(VALIDATION_SHARE * len(training.trees)))
         if validation_count == len(training.trees):
             raise TextError(
-                "Training needs at least two trees, one of them for early stopping. Use more sentences."
+                "Training needs at least two trees, because one tree is used for early stopping. Use "
+                "more sentences."
             )
         batches = (
             batch_trees(training.trees[validation_count:]),
@@ -155,7 +156,7 @@ class _Trees:
 
     @property
     def edges(self) -> int:
-        """Number of edges between words other than punctuation."""
+        """Number of edges between words that are not punctuation."""
         return sum(len(tree.edges) for tree in self.trees)
 
     @property
@@ -219,7 +220,7 @@ def _trees_of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> I
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StructuralProbeResult(Result):
-    """How well each layer encodes trees; all arrays are float64 and have shape [probed layer].
+    """Scores of the structural probe of each layer; all arrays are float64 and have shape [probed layer].
 
     Attributes:
         layers: probed layers; 0 is the embeddings.
@@ -278,14 +279,15 @@ class StructuralProbeResult(Result):
         inputs = InputRecord.of(trace)
         if inputs.model.get("weights_sha256") != self.inputs.model.get("weights_sha256"):
             raise SelectionError(
-                "The trace was computed with another model than the probe. Trace the sentence with the "
+                "The trace was not computed with the model of the probe. Trace the sentence with the "
                 "probe's model."
             )
         lens = word_lens(trace)
         indices = [index for index, unit in enumerate(lens.units) if not unit.special and unit.segment == 0]
         if len(indices) > MAX_WORDS:
             raise TextError(
-                f"{len(indices):,} words, but at most {MAX_WORDS} are allowed. Use a single sentence."
+                f"The text has {len(indices):,} words, but at most {MAX_WORDS} are allowed. Use a single "
+                "sentence."
             )
         means = lens.average(trace.vectors(selected))[indices].astype(np.float64)
         distances = squared_distances(means @ self.maps[self.layers.index(selected)].T.astype(np.float64))
@@ -438,7 +440,7 @@ def train_map(
         on_epoch: called after each epoch.
     """
     space, hidden = _StandardizedSpace(vectors), vectors.shape[1]
-    # This standard deviation gives two words with standardized vectors an expected squared distance of 4.
+    # With this standard deviation, the expected squared distance of two standardized vectors is 4.
     width = np.sqrt(2 / (rank * hidden))
     initial = torch.from_numpy(rng.normal(scale=width, size=(rank, hidden))).to(vectors.dtype)
     weights = initial.requires_grad_()
@@ -512,7 +514,7 @@ def distances(heads: Sequence[int]) -> Array:
         if head != ROOT:
             dependents[head].append(word)
     reached = [word for word, head in enumerate(heads) if head == ROOT]
-    for word in reached:  # `reached` grows during the loop
+    for word in reached:  # the loop also visits words that it appends to `reached`
         for dependent in dependents[word]:
             steps[dependent, reached] = steps[reached, dependent] = steps[word, reached] + 1
             reached.append(dependent)

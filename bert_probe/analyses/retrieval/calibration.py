@@ -1,16 +1,22 @@
-"""Calibration of similarity scores: how high a score is among those of random pairs of texts."""
+"""Calibration of similarity scores: the rank of a score among the scores of random text pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
-from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig
+from bert_probe.analyses.outputs.sentence_similarity import PAIR_PROMPT_HELP, SentenceSimilarityResult
+from bert_probe.analyses.vectors.pooling import (
+    DIMENSIONS_HELP,
+    NO_PROMPT,
+    PROMPT_HELP,
+    PoolingConfig,
+    resolve_pooling,
+)
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences, SentencesResult
 from bert_probe.analyses.vectors.similarity import scores, scores_of_rows
 from bert_probe.core.field_types import Name, Number, Optional
@@ -20,7 +26,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sample_data import everyday_topics
 
@@ -35,6 +41,8 @@ _BLOCK_NUMBERS = 4_000_000
 """Maximum number of values of the vectors that are compared at once."""
 _BINS = 40
 """Number of bars of the histogram in the metadata of a calibrated result."""
+_CHECKED_TEXTS = 8
+"""Number of texts of which at least one must be no sequence of residues for English reference sentences."""
 _HIGH_PERCENTILES = (50, 95, 99)
 """Percentiles of random pairs in the metadata of a calibrated result."""
 ScoreResult = SentenceSimilarityResult | SentencesResult
@@ -43,13 +51,15 @@ ScoreResult = SentenceSimilarityResult | SentencesResult
 
 @question("similarity calibration", command="calibrate")
 class SimilarityCalibration(Question):
-    """How high a similarity score is: percentiles of random pairs of texts and of nearest neighbors.
+    """Score percentiles of random text pairs and of nearest neighbors, with which a score can be compared.
 
     Most embedding models give unrelated texts a score well above 0, which differs between models. A score is
-    high or low only in comparison with the scores of other pairs of the same kind of texts.
+    high or low only in comparison with the scores of other pairs of similar texts.
 
     Attributes:
         pooling, prompt, dimensions: see `Sentences`.
+        pair_prompt: prompt of the second text of each pair, as for queries and documents; by default, the
+            same prompt.
     """
 
     inputs = SentenceList()
@@ -57,6 +67,7 @@ class SimilarityCalibration(Question):
     pooling: str = param(POOLING, default="mean", about=POOLED)
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
+    pair_prompt: str | None = param(Optional(Name()), default=None, about=PAIR_PROMPT_HELP)
 
     def of(
         self,
@@ -72,16 +83,40 @@ class SimilarityCalibration(Question):
         Raises:
             UnavailableError: there are fewer than two sentences whose vectors are not zero.
         """
-        vectors = Sentences(self.pooling, prompt=self.prompt, dimensions=self.dimensions)
-        encoded = vectors.of(checkpoint, sentences, truncate, progress)
-        similarity = encoded.recipe.similarity
+        checkpoint = checkpoint.snapshot()
+        question = Sentences(self.pooling, prompt=self.prompt, dimensions=self.dimensions)
+        if self.poolings(checkpoint)[0] == self.poolings(checkpoint)[1]:
+            encoded = question.of(checkpoint, sentences, truncate, progress)
+            return self._result(encoded, encoded, progress)
+        encoded = question.of(checkpoint, sentences, truncate, step_progress(progress, 0, 2))
+        second = replace(question, prompt=self.pair_prompt).of(
+            checkpoint, sentences, truncate, step_progress(progress, 1, 2)
+        )
+        return self._result(encoded, second, progress)
+
+    def poolings(self, checkpoint: Checkpoint) -> tuple[PoolingConfig, PoolingConfig]:
+        """Return the pooling of the first and of the second text of each pair; see `resolve_pooling`."""
+        first = resolve_pooling(checkpoint, self.pooling, self.prompt, self.dimensions)
+        if self.pair_prompt is None:
+            return first, first
+        return first, resolve_pooling(checkpoint, self.pooling, self.pair_prompt, self.dimensions)
+
+    def _result(
+        self, first: SentencesResult, second: SentencesResult, progress: Progress
+    ) -> SimilarityCalibrationResult:
+        """Return the scores of two encodings of the same sentences, which may be the same encoding."""
+        similarity, count = first.recipe.similarity, len(first.sentences)
+        final = final_progress(progress, count if first is second else 2 * count)
+        if first is second:
+            random = random_pair_scores(first.vectors, similarity, final)
+            nearest = nearest_neighbors(first.vectors, similarity, final)[1]
+        else:
+            first_rows, second_rows = pair_indices(count, is_ordered=True)
+            vectors = np.concatenate([first.vectors, second.vectors])
+            random = _sorted(pair_scores(vectors, similarity, first_rows, count + second_rows, final))
+            nearest = nearest_neighbors(first.vectors, similarity, final, second.vectors)[1]
         return SimilarityCalibrationResult(
-            self,
-            encoded.inputs,
-            len(encoded.sentences),
-            random_pair_scores(encoded.vectors, similarity),
-            _neighbor_scores(encoded.vectors, similarity),
-            encoded.recipe,
+            self, first.inputs, count, random, _sorted(nearest), first.recipe, second.recipe
         )
 
 
@@ -91,10 +126,10 @@ class SimilarityCalibrationResult(Result):
 
     Attributes:
         count: number of sentences.
-        random: sorted scores of random pairs of different sentences: of all pairs, or of `MAX_PAIRS`.
-        nearest: sorted scores of sentences with their nearest neighbors: of all sentences, or of
-            `MAX_NEIGHBORS`.
-        recipe: the pooling configuration.
+        random: sorted scores of all pairs of different sentences, or of `MAX_PAIRS` random pairs.
+        nearest: sorted scores of all sentences, or of `MAX_NEIGHBORS` random sentences, with their nearest
+            neighbors.
+        recipe, pair_recipe: the pooling of the first and of the second text of each pair.
     """
 
     question: SimilarityCalibration
@@ -103,16 +138,17 @@ class SimilarityCalibrationResult(Result):
     random: Array
     nearest: Array
     recipe: PoolingConfig
+    pair_recipe: PoolingConfig
 
     def percentile(self, score: float) -> float:
         """Return the percentage of random pairs with a lower score, 0 to 100."""
         return percentile_of(score, self.random)
 
     def about(self, score: float | None = None) -> dict[str, Any]:
-        """Return the distribution of random pairs, and the percentile of a score in it, as JSON values.
+        """Return the score distribution of random pairs, and the percentile of a score, as JSON values.
 
         Args:
-            score: a defined score; None for the distribution alone.
+            score: a score that is not NaN; None for the distribution alone.
         """
         ends = [self.random[0], self.random[-1], *([] if score is None else [score])]
         low, high = histogram_range(ends)
@@ -121,6 +157,7 @@ class SimilarityCalibrationResult(Result):
             "sentences": self.count,
             "random_pairs": len(self.random),
             "score_name": self.recipe.score_name,
+            **self._prompts,
             **({} if score is None else {"score": score, "percentile": self.percentile(score)}),
             "percentiles": {
                 str(percent): float(np.percentile(self.random, percent)) for percent in _HIGH_PERCENTILES
@@ -133,10 +170,19 @@ class SimilarityCalibrationResult(Result):
         }
 
     @property
+    def _prompts(self) -> dict[str, Any]:
+        """The prompts of the two texts of each pair; {} if both have the same pooling."""
+        if self.recipe == self.pair_recipe:
+            return {}
+        return {"prompts": [self.recipe.prefix, self.pair_recipe.prefix]}
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """The pooling, the numbers of sentences and pairs, and their mean scores."""
+        pair = {} if self.recipe == self.pair_recipe else {"pair_recipe": self.pair_recipe.about}
         return {
             "recipe": self.recipe.about,
+            **pair,
             "sentences": self.count,
             "random_pairs": len(self.random),
             "neighbors": len(self.nearest),
@@ -162,14 +208,45 @@ def reference_sentences() -> tuple[str, ...]:
     return tuple(row.text for row in everyday_topics().rows)
 
 
-def calibration_of(result: ScoreResult) -> SimilarityCalibration | None:
-    """Return the calibration for the scores of a result; None if its two texts have different prompts."""
+def calibration_of(result: ScoreResult, checkpoint: Checkpoint) -> SimilarityCalibration:
+    """Return the question whose answer for `reference_sentences` calibrates the scores of a result.
+
+    Args:
+        checkpoint: the model of the result.
+
+    Raises:
+        UnavailableError: the reference sentences are not comparable, because the texts of the result are
+            sequences of residues, or because no prompt selects how one of its texts is encoded.
+    """
     question = result.question
+    if _has_sequences(result, checkpoint):
+        raise UnavailableError(
+            "The reference sentences are English, so scores of sequences are not compared with them. "
+            "bert-probe calibrate compares the scores of your own sequences."
+        )
     if isinstance(result, SentencesResult):
         return SimilarityCalibration(result.question.pooling, question.prompt, question.dimensions)
-    if result.pair_recipe != result.recipe:
-        return None
-    return SimilarityCalibration("model", question.prompt, question.dimensions)
+    calibration = SimilarityCalibration("model", question.prompt, question.dimensions)
+    if result.pair_recipe == result.recipe:
+        return calibration
+    model = checkpoint.sentence_model
+    default = NO_PROMPT if model is None or model.default_prompt is None else model.default_prompt
+    prompts = question.prompt or default, result.question.pair_prompt or default
+    calibration = replace(calibration, prompt=prompts[0], pair_prompt=prompts[1])
+    if calibration.poolings(checkpoint) != (result.recipe, result.pair_recipe):
+        raise UnavailableError(
+            "One of the two texts is encoded without a prompt or task that can be selected by name, so their "
+            "score is not compared with reference sentences. Choose a prompt for each text."
+        )
+    return calibration
+
+
+def _has_sequences(result: ScoreResult, checkpoint: Checkpoint) -> bool:
+    """Return whether the texts of a result are sequences with one token per residue."""
+    if isinstance(result, SentencesResult):
+        encodings = (checkpoint.encode(text, truncate=True) for text in result.sentences[:_CHECKED_TEXTS])
+        return all(any(token.residue is not None for token in encoding.tokens) for encoding in encodings)
+    return any(token.residue is not None for trace in (result.a, result.b) for token in trace.tokens)
 
 
 def calibrate_result(
@@ -180,18 +257,22 @@ def calibrate_result(
 ) -> ScoreResult:
     """Return a result whose metadata compare its scores with random pairs of `reference_sentences`.
 
-    A result is returned unchanged if its score is undefined or its two texts have different prompts.
+    A result is returned unchanged if its score is undefined or the sentences are not comparable; see
+    `calibration_of`.
 
     Args:
         checkpoint: the model of the result.
-        calibrations: calibrations of other results, to which that of this result is added.
+        calibrations: the calibrations computed so far; this function adds the calibration for this result.
 
     Raises:
         UnavailableError: see `SimilarityCalibration.of`.
     """
-    question = calibration_of(result)
     score = result.score if isinstance(result, SentenceSimilarityResult) else None
-    if question is None or (score is not None and np.isnan(score)):
+    if score is not None and np.isnan(score):
+        return result
+    try:
+        question = calibration_of(result, checkpoint)
+    except UnavailableError:
         return result
     calibrations = {} if calibrations is None else calibrations
     description = checkpoint.description
@@ -201,12 +282,13 @@ def calibrate_result(
     return replace(result, calibration=calibrations[key].about(score))
 
 
-def random_pair_scores(vectors: Array, similarity: str) -> Array:
+def random_pair_scores(vectors: Array, similarity: str, progress: Progress = no_progress) -> Array:
     """Return the sorted scores of random pairs of different rows, float64; undefined scores are left out.
 
     Args:
         vectors: vectors of shape [text, size].
         similarity: a name in `SIMILARITIES`.
+        progress: called with the number of pairs and the total.
 
     Returns:
         Scores of all pairs, or of `MAX_PAIRS` pairs.
@@ -214,31 +296,50 @@ def random_pair_scores(vectors: Array, similarity: str) -> Array:
     Raises:
         UnavailableError: there is no pair with a defined score.
     """
-    return _sorted(pair_scores(vectors, similarity, *pair_indices(len(vectors))))
+    return _sorted(pair_scores(vectors, similarity, *pair_indices(len(vectors)), progress))
 
 
-def pair_indices(count: int) -> tuple[Array, Array]:
-    """Return the row indices of all pairs of different rows, or of `MAX_PAIRS` random pairs."""
-    if count * (count - 1) // 2 <= MAX_PAIRS:
-        first, second = np.triu_indices(count, k=1)
+def pair_indices(count: int, is_ordered: bool = False) -> tuple[Array, Array]:
+    """Return the row indices of all pairs of different rows, or of `MAX_PAIRS` random pairs.
+
+    Args:
+        is_ordered: whether (1, 2) and (2, 1) are two pairs.
+    """
+    if count * (count - 1) // (1 if is_ordered else 2) <= MAX_PAIRS:
+        first, second = np.nonzero(~np.eye(count, dtype=bool)) if is_ordered else np.triu_indices(count, k=1)
         return first, second
     random = np.random.default_rng(_SEED)
     first, second = random.integers(count, size=MAX_PAIRS), random.integers(count - 1, size=MAX_PAIRS)
     return first, second + (second >= first)
 
 
-def pair_scores(vectors: Array, similarity: str, first: Array, second: Array) -> Array:
+class Rows(Protocol):
+    """An array, or a file whose rows are read when they are indexed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and columns."""
+
+    def __getitem__(self, rows: Array, /) -> Array:
+        """Return some rows."""
+
+
+def pair_scores(
+    vectors: Rows, similarity: str, first: Array, second: Array, progress: Progress = no_progress
+) -> Array:
     """Return the score of each pair of rows, float64; NaN if it is undefined.
 
     Args:
         first, second: indices of the rows of each pair.
+        progress: called with the number of pairs and the total.
     """
-    block = _block(vectors)
-    parts = [
-        scores_of_rows(vectors[first[i : i + block]], vectors[second[i : i + block]], similarity)
-        for i in range(0, len(first), block)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0)
+    size = _block(vectors)
+    values = np.empty(len(first))
+    for start in range(0, len(first), size):
+        progress(start, len(first))
+        pairs = slice(start, start + size)
+        values[pairs] = scores_of_rows(vectors[first[pairs]], vectors[second[pairs]], similarity)
+    return values
 
 
 def histogram_range(values: Sequence[float] | Array) -> tuple[float, float]:
@@ -261,17 +362,20 @@ def percentile_of(score: float, sorted_scores: Array) -> float:
     return float(100 * np.searchsorted(sorted_scores, score, side="left") / len(sorted_scores))
 
 
-def _neighbor_scores(vectors: Array, similarity: str) -> Array:
-    """Return the sorted scores of rows with their nearest neighbors."""
-    return _sorted(nearest_neighbors(vectors, similarity)[1])
-
-
-def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
+def nearest_neighbors(
+    vectors: Array, similarity: str, progress: Progress = no_progress, candidates: Array | None = None
+) -> tuple[Array, Array]:
     """Return the index of the nearest neighbor of each row, and its score.
 
     If there are more than `MAX_NEIGHBORS` rows, a sample is drawn with a fixed seed. If several rows have the
     highest score, the first is returned. The score of a row without any defined score is NaN.
+
+    Args:
+        progress: called with the number of rows whose neighbor is known, and the total.
+        candidates: the vectors among which neighbors are found, by default ``vectors``; the row with the same
+            index is never a neighbor.
     """
+    candidates = vectors if candidates is None else candidates
     count = len(vectors)
     rows = np.arange(count)
     if count > MAX_NEIGHBORS:
@@ -279,8 +383,9 @@ def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
     block = max(1, min(_block(vectors), _BLOCK_NUMBERS // count))
     neighbors, best = [], []
     for i in range(0, len(rows), block):
+        progress(i, len(rows))
         part = rows[i : i + block]
-        values = scores(vectors[part], vectors, similarity).astype(np.float64)
+        values = scores(vectors[part], candidates, similarity).astype(np.float64)
         values[np.arange(len(part)), part] = np.nan
         nearest = np.where(np.isnan(values), -np.inf, values).argmax(axis=1)
         neighbors.append(nearest)
@@ -288,7 +393,7 @@ def nearest_neighbors(vectors: Array, similarity: str) -> tuple[Array, Array]:
     return np.concatenate(neighbors), np.concatenate(best)
 
 
-def _block(vectors: Array) -> int:
+def _block(vectors: Rows) -> int:
     return max(1, _BLOCK_NUMBERS // max(1, int(vectors.shape[1])))
 
 

@@ -19,7 +19,7 @@ from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     pool_unpadded,
 )
-from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_texts
+from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, TextVectors, encode_texts
 from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Text
@@ -37,11 +37,14 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document, DocumentList, as_documents
 
 METHODS: Mapping[str, str] = {
-    "whole": "Score of the vector of the document, truncated to what the model reads.",
-    "chunk": "Largest score of the vectors of its chunks, each read separately.",
-    "chunk_mean": "Mean score of the vectors of its chunks.",
-    "late": "Largest score of its chunks by late chunking: the tokens of a chunk, read within the document.",
-    "late_mean": "Mean score of its chunks by late chunking.",
+    "whole": "Score of the whole document, truncated to the model's maximum length.",
+    "chunk": "Maximum score of the document's chunks, each of which is encoded separately.",
+    "chunk_mean": "Mean score of the document's chunks, each of which is encoded separately.",
+    "late": (
+        "Maximum score of the document's chunks with late chunking: the document is encoded as a whole, then "
+        "each chunk is pooled."
+    ),
+    "late_mean": "Mean score of the document's chunks with late chunking.",
 }
 """Name of a score of a document → its description."""
 MAX_CHUNKS = 100_000
@@ -51,8 +54,8 @@ _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
 Span = tuple[int, int]
 """First character and character after the last one, as in a slice."""
 
-# A period after a single letter belongs to initials or to an abbreviation such as "e.g.". Lookbehinds and
-# possessive quantifiers keep the time linear for long runs of spaces and marks.
+# A period after a single letter belongs to initials or to an abbreviation such as "e.g.".
+# Lookbehinds and possessive quantifiers keep the time linear for long runs of spaces and marks.
 _BOUNDARY = re.compile(
     r"(?<!\b[^\W\d_])[.][\"'”’»)\]]*+\s++|(?<![!?…])[!?…]++[\"'”’»)\]]*+\s++"
     r"|[。！？]++[」』”’）]*+\s*+|(?<!\s)[^\S\r\n]*+[\r\n]\s*+"
@@ -65,7 +68,7 @@ class ChunkedSearch(PromptedSearch):
     """Rankings of documents by the vectors of their chunks and by the vectors of whole documents.
 
     Chunks are consecutive sentences. Late chunking (Günther et al. 2024) pools the tokens of a chunk from a
-    forward pass over the whole document, so that its vector contains the context of the chunk.
+    forward pass over the whole document, so that the chunk's vector depends on its context.
 
     Attributes:
         query: the query.
@@ -78,13 +81,13 @@ class ChunkedSearch(PromptedSearch):
     inputs = Documents()
 
     query: str = param(Text(), positional=True, about="The query.")
-    size: int = param(Number(1, MAX_TOKENS), default=64, about="Maximum number of tokens of a chunk.")
+    size: int = param(Number(1, MAX_TOKENS), default=64, about="Maximum number of tokens per chunk.")
     by: str = param(
         Choice(METHODS),
         default="chunk",
         display_only=True,
         key="chunks_by",
-        about="Score that orders the documents.",
+        about="Score by which the documents are ranked.",
     )
     count: int = param(
         Number(1),
@@ -125,59 +128,27 @@ class ChunkedSearch(PromptedSearch):
             self.size, added_tokens(checkpoint, recipe, texts[0]), read_limit(checkpoint, recipe)
         )
         query = encode_texts(checkpoint, query_recipe, [self.query], truncate, lambda _: "The query")
-        plain = replace(recipe, prefix="", excluded=0)
-        spans = self._spans(checkpoint, plain, texts, progress)
-        parts = [
-            plain.text(text)[start:end]
-            for text, chunks in zip(texts, spans, strict=True)
-            for start, end in chunks
-        ]
-        total = len(parts) + 2 * len(texts)
+        spans = self._spans(checkpoint, replace(recipe, prefix="", excluded=0), texts, progress)
         with memory_errors(
             "The vectors of these documents need more memory than is available. Use fewer documents."
         ):
-            document_vectors = encode_texts(
-                checkpoint,
-                recipe,
-                texts,
-                truncate,
-                "Document {:,}".format,
-                lambda done, _: progress(done, total),
-            )
-            chunks = encode_texts(
-                checkpoint,
-                recipe,
-                parts,
-                False,
-                "Chunk {:,}".format,
-                lambda done, _: progress(len(texts) + done, total),
-            )
-            late = _late_vectors(
-                checkpoint,
-                recipe,
-                texts,
-                spans,
-                chunks.vectors,
-                lambda done, _: progress(len(texts) + len(parts) + done, total),
-            )
+            whole, chunks, late = _encode(checkpoint, recipe, texts, spans, truncate, progress)
 
-            def scored(vectors: Array) -> Array:
-                values: Array = scores(query.vectors, vectors, query_recipe.similarity)[0]
-                return values
+            def score(vectors: Array) -> Array:
+                return read_only(scores(query.vectors, vectors, query_recipe.similarity)[0])
 
-            chunk_scores = scored(chunks.vectors)
-            late_scores = None if late is None else scored(late)
-            whole_scores = scored(document_vectors.vectors)
+            whole_scores, chunk_scores = score(whole.vectors), score(chunks)
+            late_scores = None if late is None else score(late)
         return ChunkedSearchResult(
             self,
-            InputRecord.of_documents(checkpoint, texts, sum(document_vectors.dropped)),
+            InputRecord.of_documents(checkpoint, texts, sum(whole.dropped)),
             texts,
             spans,
-            read_only(whole_scores),
-            read_only(chunk_scores),
-            None if late_scores is None else read_only(late_scores),
+            whole_scores,
+            chunk_scores,
+            late_scores,
             recipe,
-            document_vectors.dropped,
+            whole.dropped,
         )
 
     def _spans(
@@ -198,9 +169,37 @@ class ChunkedSearch(PromptedSearch):
             if count > MAX_CHUNKS:
                 raise SelectionError(
                     f"The first {number:,} of {len(texts):,} documents have {count:,} chunks, but at most "
-                    f"{MAX_CHUNKS:,} are compared. Use a larger size, or fewer documents."
+                    f"{MAX_CHUNKS:,} are compared. Use larger chunks, or fewer documents."
                 )
         return tuple(spans)
+
+
+def _encode(
+    checkpoint: Checkpoint,
+    recipe: PoolingConfig,
+    texts: DocumentList,
+    spans: Sequence[Sequence[Span]],
+    truncate: bool,
+    progress: Progress,
+) -> tuple[TextVectors, Array, Array | None]:
+    """Return the vectors of the documents, of the chunks, and of late chunking, or None without it."""
+    plain = replace(recipe, prefix="", excluded=0)
+    parts = [
+        plain.text(text)[start:end]
+        for text, chunks in zip(texts, spans, strict=True)
+        for start, end in chunks
+    ]
+    total = len(parts) + 2 * len(texts)
+
+    def part_progress(first: int) -> Progress:
+        return lambda done, _: progress(first + done, total)
+
+    whole = encode_texts(checkpoint, recipe, texts, truncate, "Document {:,}".format, part_progress(0))
+    vectors = encode_texts(
+        checkpoint, recipe, parts, False, "Chunk {:,}".format, part_progress(len(texts))
+    ).vectors
+    late = _late_vectors(checkpoint, recipe, texts, spans, vectors, part_progress(len(texts) + len(parts)))
+    return whole, vectors, late
 
 
 def _late_vectors(
@@ -243,7 +242,7 @@ def _late_vectors(
 
 
 def _token_ranges(encoding: Encoding, recipe: PoolingConfig, spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Return the first token of each chunk and the token after its last; equal if the chunk is not read."""
+    """Return each chunk's range of tokens, end excluded; empty if the model does not read the chunk."""
     prompt = len(replace(recipe, prefix="").text(recipe.prefix))
     tokens = [token for token in encoding.tokens if token.start is not None]
     starts = [(token.start or 0) - prompt for token in tokens]
@@ -281,7 +280,9 @@ class ChunkedSearchResult(Result):
     def __post_init__(self) -> None:
         count = sum(map(len, self.spans))
         if self.chunks.shape != (count,) or len(self.whole) != len(self.documents):
-            raise ShapeError(f"{count} chunks do not match scores of shape {self.chunks.shape}.")
+            raise ShapeError(
+                f"chunks must have shape ({count},), one score per chunk, not {self.chunks.shape}."
+            )
 
     @cached_property
     def scores(self) -> Mapping[str, Array]:
@@ -335,7 +336,8 @@ class ChunkedSearchResult(Result):
     def metadata(self) -> Mapping[str, Any]:
         """The pooling, the number of chunks, the agreement, and a reason if late chunking is unavailable."""
         reason = {
-            "late_chunking": f"unavailable, because the pooling is not a mean of tokens ({self.recipe})"
+            "late_chunking": "unavailable, because the pooling is not a mean of token vectors "
+            f"({self.recipe})"
         }
         return {
             "recipe": self.recipe.about,
@@ -420,7 +422,7 @@ def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
     """
     sentences = sentence_spans(text)
     chunks: list[Span] = []
-    count = 0  # tokens of the last chunk
+    count = 0  # number of tokens in the last chunk
     positions = [
         (token.start, token.end, token.word)
         for token in tokens
@@ -466,7 +468,7 @@ def read_limit(checkpoint: Checkpoint, recipe: PoolingConfig) -> int:
 
 
 def added_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> int:
-    """Return the number of tokens that are not part of a text: special tokens and those of the prompt."""
+    """Return the number of tokens that are not part of a text: special tokens and prompt tokens."""
     encoding = checkpoint.encoder.encode(recipe.text(text), truncate=True, max_tokens=MAX_TOKENS)
     return sum(token.end is None or token.end <= len(recipe.prefix) for token in encoding.tokens)
 

@@ -76,7 +76,7 @@ class MultiVectorConfig:
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether `mask` needs the positions of the tokens, to leave out those of the prompt."""
+        """Whether `mask` needs the token positions, in order to leave out the prompt."""
         return bool(self.prefix) and not self.is_trained
 
     @property
@@ -88,14 +88,16 @@ class MultiVectorConfig:
         """Return a readable description, such as “Dense to 128, normalized, expanded to 32 tokens”."""
         selection, expansion = self.selection, self.selection.expansion
         parts = [str(module) for module in self.token_modules] or ["last hidden states"]
-        parts += [f"“{self.prefix}” before each text"] if self.prefix else []
+        parts += [f"“{self.prefix}” prepended to each text"] if self.prefix else []
         parts += ["lowercased"] if self.lower_case else []
         if expansion is not None:
             attended = ", which are attended to" if expansion.is_attended else ""
             parts += [f"expanded to {expansion.length:,} tokens{attended}"]
         parts += [f"truncated to {selection.max_tokens:,} tokens"] if selection.max_tokens else []
-        parts += [f"without {len(selection.skipped):,} tokens of the vocabulary"] if selection.skipped else []
-        parts += [f"with only {len(selection.only):,} tokens of the vocabulary"] if selection.only else []
+        parts += (
+            [f"{len(selection.skipped):,} tokens of the vocabulary are skipped"] if selection.skipped else []
+        )
+        parts += [f"only {len(selection.only):,} tokens of the vocabulary are used"] if selection.only else []
         return ", ".join(parts)
 
     @property
@@ -181,7 +183,7 @@ class TextTokens:
     """One text with the vectors of its tokens.
 
     Attributes:
-        encoding: the text as the model reads it, with its prompt and the tokens that are appended to queries.
+        encoding: the text as the model reads it, with the prompt and the expansion tokens of queries.
         positions: positions of the tokens that have a vector.
         vectors: the vectors, of shape [position, size].
     """
@@ -277,7 +279,7 @@ def encode_documents(
     span_of = {key: (end - count, end) for key, end, count in zip(rows, ends, counts, strict=True)}
     dtype = np.dtype(np.float64 if checkpoint.description.dtype == "float64" else np.float32)
     size = sum(counts) * config.size * dtype.itemsize
-    with reserved_memory(size, f"Keeping the vectors of {sum(counts):,} tokens", "Use fewer documents."):
+    with reserved_memory(size, f"Storing the vectors of {sum(counts):,} tokens", "Use fewer documents."):
         vectors = np.empty((sum(counts), config.size), dtype)
         done, distinct = 0, list(rows)
         progress(0, len(distinct))

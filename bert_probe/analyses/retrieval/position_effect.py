@@ -38,7 +38,7 @@ _SEED = 0
 
 @question("position effect", command="position-effect")
 class PositionEffect(PromptedSearch):
-    """How much the score of a document depends on the position of sentences that are removed or inserted.
+    """Change of a document's score by the position of the sentences that are removed or inserted.
 
     Without a passage, one group of consecutive sentences is removed at a time. A passage is
     inserted between sentences. Embedding models often give the beginning of a text more weight
@@ -63,14 +63,16 @@ class PositionEffect(PromptedSearch):
         Optional(Text()), default=None, about="Insert this passage instead of removing sentences."
     )
     positions: int = param(
-        Number(2, 20), default=10, about="Maximum number of parts that are removed, or places of insertion."
+        Number(2, 20),
+        default=10,
+        about="Maximum number of positions at which a part is removed or the passage is inserted.",
     )
     show: str = param(
         Choice(("curve", "documents")),
         default="curve",
         display_only=True,
         key="position_show",
-        about="Table: the mean change by position, or every changed document.",
+        about="Table: the mean change by position, or each changed document.",
     )
 
     def of(
@@ -238,7 +240,10 @@ class PositionEffectResult(Result):
 
     def __post_init__(self) -> None:
         if {self.scores.shape, self.changes.shape} != {(len(self.variants),)}:
-            raise ShapeError(f"{len(self.variants)} texts do not match scores of shape {self.scores.shape}.")
+            raise ShapeError(
+                f"scores and changes must have shape ({len(self.variants)},), not {self.scores.shape} and "
+                f"{self.changes.shape}."
+            )
 
     @property
     def used(self) -> int:
@@ -287,7 +292,11 @@ class PositionEffectResult(Result):
         subject = "the original document" if self.question.query is None else "the query"
         filled = self.curve.dropna()
         first, last = filled["change"].iloc[0], filled["change"].iloc[-1]
-        ratio = f", {abs(first / last):.2f} times as much" if last and len(filled) > 1 else ""
+        ratio = (
+            f", which is {abs(first / last):.2f} times the change at the end"
+            if last and len(filled) > 1
+            else ""
+        )
         return (
             f"{action} at the start changes {score} with {subject} by {first:+.4f} on average, at the end by "
             f"{last:+.4f}{ratio} ({self.used:,} documents)."

@@ -1,10 +1,10 @@
-"""The words that decide which of two documents ranks above the other."""
+"""The words whose removal or addition swaps the ranks of two documents."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -105,76 +105,61 @@ class RankSwap(PromptedSearch):
             dimensions=self.dimensions,
         )
         pair = self._pair(search, checkpoint, documents, texts, truncate, progress)
-        a, b = (texts[index] for index in pair)
-        scorer: SwapScorer
-        if self.scorer == BM25_SCORER:
-            scorer = WordScorer(texts, *pair, self.query)
-        else:
-            scorer = MODEL_SCORERS[self.scorer](search, checkpoint, a, b, truncate)
-        # BM25 depends on all documents, the other scores on the two documents alone.
-        places, collection = (pair, texts) if self.scorer == BM25_SCORER else ((0, 1), DocumentList((a, b)))
-
-        def verify(text: str, query: str) -> Array:
-            changed = [
-                Document(text, a.id) if place == places[0] and text != a else document
-                for place, document in enumerate(collection)
-            ]
-            result = replace(search, query=query).of(checkpoint, changed, truncate)
-            values: Array = result.scores[self.scorer][list(places)].astype(np.float64)
-            return values
-
-        count = min(MAX_CANDIDATES, len(_spans(a))), min(MAX_CANDIDATES, len(_lacking(b, self.query)))
-        total, done = self.max_words * sum(count), 0
-
-        def tested(score: ScoreTexts, tried: Sequence[str]) -> Array:
-            nonlocal done
-            values = score(tried, lambda number: progress(min(done + number, total), total))
-            done += len(tried)
-            return values
-
-        def remove() -> SwapSteps:
-            spans = _spans(a)
-            allowed = _largest(spans, partial(scorer.contributions, 0), lambda: progress(done, total))
-            words = [a[slice(*span)] for span in spans]
-
-            def texts_of(removed: Sequence[int]) -> str:
-                return without_words(a, [spans[index] for index in removed]) if removed else str(a)
-
-            return _greedy(
-                words,
-                allowed,
-                min(self.max_words, len(words) - 1),  # at least one word must remain
-                texts_of,
-                partial(tested, scorer.of_documents),
-                lambda text: verify(text, self.query),
-            )
-
-        def add() -> SwapSteps:
-            lacking = _lacking(b, self.query)
-            spans = [span for span, _ in lacking]
-            allowed = _largest(spans, partial(scorer.contributions, 1), lambda: progress(done, total))
-            words = [word for _, word in lacking]
-            return _greedy(
-                words,
-                allowed,
-                min(self.max_words, len(words)),
-                lambda added: " ".join([self.query, *(words[index] for index in added)]),
-                partial(tested, scorer.of_queries),
-                lambda query: verify(a, query),
-            )
-
-        removal = remove()
-        done = self.max_words * count[0]
-        addition = add()  # This is always the second half of the progress.
-        progress(total, total)
+        word_search = _WordSearch(
+            self.query,
+            texts[pair[0]],
+            texts[pair[1]],
+            self._scorer(search, checkpoint, texts, pair, truncate),
+            partial(self._scores_of_change, search, checkpoint, texts, pair, truncate),
+            self.max_words,
+            progress,
+        )
+        steps = word_search.run()
+        scorer = word_search.scorer
         return RankSwapResult(
             self,
             InputRecord.of_documents(checkpoint, texts, scorer.dropped),
             texts,
             pair,
-            {"remove": removal, "add": addition},
+            steps,
             scorer.recipe,
         )
+
+    def _scorer(
+        self,
+        search: Search,
+        checkpoint: Checkpoint,
+        texts: DocumentList,
+        pair: tuple[int, int],
+        truncate: bool,
+    ) -> SwapScorer:
+        """Return the scorer of changed texts."""
+        if self.scorer == BM25_SCORER:
+            return WordScorer(texts, *pair, self.query)
+        a, b = (texts[index] for index in pair)
+        return MODEL_SCORERS[self.scorer](search, checkpoint, a, b, truncate)
+
+    def _scores_of_change(
+        self,
+        search: Search,
+        checkpoint: Checkpoint,
+        texts: DocumentList,
+        pair: tuple[int, int],
+        truncate: bool,
+        text: str,
+        query: str,
+    ) -> Array:
+        """Return the scores of both documents, computed by `Search`, with another first text and query."""
+        a, b = (texts[index] for index in pair)
+        # BM25 depends on all documents, the other scores on the two documents alone.
+        places, collection = (pair, texts) if self.scorer == BM25_SCORER else ((0, 1), DocumentList((a, b)))
+        changed = [
+            Document(text, a.id) if place == places[0] and text != a else document
+            for place, document in enumerate(collection)
+        ]
+        result = replace(search, query=query).of(checkpoint, changed, truncate)
+        values: Array = result.scores[self.scorer][list(places)].astype(np.float64)
+        return values
 
     def _pair(
         self,
@@ -212,6 +197,83 @@ class RankSwap(PromptedSearch):
         selected += [index for index in order if index not in selected][: 2 - len(selected)]
         first, second = sorted(selected, key=lambda index: int(ranks[index]))
         return first, second
+
+
+@dataclass
+class _WordSearch:
+    """The search for words whose removal or addition swaps two documents.
+
+    Attributes:
+        query: the query.
+        a: the document with the higher score.
+        b: the other document.
+        scorer: computes the scores of changed texts.
+        verify: function from the text of the first document and the query to the exact scores of both.
+        max_words: largest number of words.
+        progress: called with the number of tested texts and the largest possible number.
+    """
+
+    query: str
+    a: Document
+    b: Document
+    scorer: SwapScorer
+    verify: Callable[[str, str], Array]
+    max_words: int
+    progress: Progress
+    _total: int = field(default=0, init=False)  # largest possible number of tested texts
+    _done: int = field(default=0, init=False)  # number of tested texts
+
+    def run(self) -> dict[str, SwapSteps]:
+        """Return the steps of removing words from the document, and of adding words to the query."""
+        removable, addable = len(_spans(self.a)), len(_lacking(self.b, self.query))
+        first = self.max_words * min(MAX_CANDIDATES, removable)
+        self._total, self._done = first + self.max_words * min(MAX_CANDIDATES, addable), 0
+        removal = self._remove()
+        self._done = first  # Adding words is always the second part of the progress.
+        addition = self._add()
+        self.progress(self._total, self._total)
+        return {"remove": removal, "add": addition}
+
+    def _remove(self) -> SwapSteps:
+        spans = _spans(self.a)
+        allowed = _largest(spans, partial(self.scorer.contributions, 0), self._report)
+        words = [self.a[slice(*span)] for span in spans]
+
+        def texts_of(removed: Sequence[int]) -> str:
+            return without_words(self.a, [spans[index] for index in removed]) if removed else str(self.a)
+
+        return _greedy(
+            words,
+            allowed,
+            min(self.max_words, len(words) - 1),  # at least one word must remain
+            texts_of,
+            partial(self._test, self.scorer.of_documents),
+            lambda text: self.verify(text, self.query),
+        )
+
+    def _add(self) -> SwapSteps:
+        lacking = _lacking(self.b, self.query)
+        spans = [span for span, _ in lacking]
+        allowed = _largest(spans, partial(self.scorer.contributions, 1), self._report)
+        words = [word for _, word in lacking]
+        return _greedy(
+            words,
+            allowed,
+            min(self.max_words, len(words)),
+            lambda added: " ".join([self.query, *(words[index] for index in added)]),
+            partial(self._test, self.scorer.of_queries),
+            lambda query: self.verify(self.a, query),
+        )
+
+    def _test(self, score: ScoreTexts, tried: Sequence[str]) -> Array:
+        """Return the scores of the texts, and report progress."""
+        done = self._done
+        values = score(tried, lambda number: self.progress(min(done + number, self._total), self._total))
+        self._done += len(tried)
+        return values
+
+    def _report(self) -> None:
+        self.progress(self._done, self._total)
 
 
 def _spans(text: str) -> list[tuple[int, int]]:
@@ -274,12 +336,12 @@ def _greedy(
     score: Callable[[Sequence[str]], Array],
     verify: Callable[[str], Array],
 ) -> SwapSteps:
-    """Choose words one at a time until the verified score of B exceeds that of A.
+    """Choose words one at a time until B's verified score exceeds A's.
 
     Args:
         words: all words.
         allowed: indices of the words that may be chosen.
-        limit: largest number of words.
+        limit: maximum number of words.
         text_of: returns the text for the indices of chosen words.
         score: returns the scores of A and B for texts, [text, 2].
         verify: returns the scores of A and B for one text, [2], as `Search` computes them.
@@ -338,9 +400,7 @@ class SwapSteps:
 
     @property
     def is_smallest(self) -> bool:
-        """Whether this is known to be the smallest set: a single word, or two words if every word was tested
-        alone.
-        """
+        """Whether the set is known to be the smallest: one word, or two if every word was tested alone."""
         return self.is_swapped and (len(self.words) == 1 or (len(self.words) == 2 and self.is_complete))
 
     @property
@@ -350,7 +410,7 @@ class SwapSteps:
 
     @property
     def margins(self) -> Array:
-        """The score of A minus that of B, of shape [step + 1]."""
+        """A's score minus B's score, of shape [step + 1]."""
         margins: Array = self.scores[:, 0] - self.scores[:, 1]
         return margins
 
@@ -413,8 +473,8 @@ class RankSwapResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return one row for each step of both changes.
 
-        Columns: change (remove or add), step (0 before the first), word, score_a, score_b, margin (the score
-        of A minus that of B), text (the document A or the query after the step).
+        Columns: change (remove or add), step (0 before the first), word, score_a, score_b, margin (score_a −
+        score_b), text (the document A or the query after the step).
         """
         tables = []
         for name, steps in self.changes.items():

@@ -36,8 +36,8 @@ K1, B = 1.2, 0.75
 """BM25's saturation of the term frequency, and its normalization by the length of the document."""
 _WORD = re.compile(r"\w+")
 NOT_A_SUM = (
-    "A cross-encoder reads query and document together, so its score is not a sum over their tokens. Compute "
-    "attributions of the pair instead, on the page Answer or with bert-probe why."
+    "A cross-encoder encodes query and document together, so its score is not a sum over their tokens. "
+    "Compute attributions of the pair instead, on the page Answer or with bert-probe why."
 )
 QUERY_PROMPTS = ("query",)
 
@@ -58,13 +58,13 @@ class PromptedSearch(Question):
     prompt: str | None = param(
         Optional(Name()),
         default=None,
-        about="Prompt of the checkpoint before the query; none for no prompt.",
+        about="Name of the checkpoint's prompt that is prepended to the query; none for no prompt.",
         kw_only=True,
     )
     document_prompt: str | None = param(
         Optional(Name()),
         default=None,
-        about="Prompt of the checkpoint before each document.",
+        about="Name of the checkpoint's prompt that is prepended to each document.",
         kw_only=True,
     )
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP, kw_only=True)
@@ -81,7 +81,7 @@ class PromptedSearch(Question):
 def search_pooling(
     checkpoint: Checkpoint, prompt: str | None, defaults: Iterable[str], dimensions: int | None
 ) -> PoolingConfig:
-    """Return the pooling of queries or documents: that of the checkpoint if it has one, otherwise the mean.
+    """Return the pooling of queries or documents: the checkpoint's own pooling, or else the mean.
 
     Args:
         prompt: name of a prompt; None for the first of ``defaults`` that the checkpoint has as a prompt,
@@ -155,7 +155,7 @@ def words_of(text: str) -> list[str]:
 
 
 def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
-    """Return the output head that scores a pair of texts.
+    """Return the task head that scores a pair of texts.
 
     Raises:
         UnavailableError: the checkpoint has no head with one label, or a setting is not supported.
@@ -175,7 +175,7 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
         prompts, default = read_prompts(read_settings(folder / MODEL_FILE, dict))
         if default is not None and dict(prompts)[default]:
             raise UnavailableError(
-                f"{name} puts the prompt {default[:100]!r} before each pair, which is not supported. Use "
+                f"{name} prepends the prompt {default[:100]!r} to each pair, which is not supported. Use "
                 "other scorers."
             )
     return head

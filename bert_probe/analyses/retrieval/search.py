@@ -48,23 +48,26 @@ BI_ENCODER, LATE_INTERACTION, CROSS_ENCODER, BM25_SCORER = (
 )
 SCORERS: Mapping[str, str] = {
     BI_ENCODER: "Similarity of the vectors of query and document.",
-    LATE_INTERACTION: "MaxSim: how well each token of the query is matched by a token of the document.",
-    CROSS_ENCODER: "Score of query and document read together, for the best documents of another scorer.",
-    BM25_SCORER: "Words that query and document share, weighted by frequency; needs no model.",
+    LATE_INTERACTION: "MaxSim: how well each query token is matched by a document token.",
+    CROSS_ENCODER: "Score of query and document encoded together, for the top documents of another scorer.",
+    BM25_SCORER: "Words that query and document share, weighted by inverse document frequency; no model is "
+    "needed.",
 }
 """Name of a scorer → what it computes."""
 OVERLAP = 10
 """Number of documents at the top of two rankings whose overlap is reported."""
-_OTHER_OPTIONS = "The documents were indexed with other options. Index them with this question."
+_OTHER_OPTIONS = (
+    "The documents were indexed with other options. Index the documents with the options of this question."
+)
 
 
 @question("search")
 class Search(PromptedSearch):
     """The documents that are most similar to a query.
 
-    The vectors are those of sentence-transformers' `encode_query` and `encode_document` for a checkpoint with
-    a pooling of its own, and otherwise the mean of the last hidden states. The vectors of tokens are those of
-    a late-interaction model, and otherwise the last hidden states (see `document_config`).
+    For a checkpoint with its own pooling, the vectors equal those of sentence-transformers' `encode_query`
+    and `encode_document`; otherwise, they are the mean of the last hidden states. Token vectors come from a
+    late-interaction model, or else are the last hidden states (see `document_config`).
 
     Attributes:
         query: the query.
@@ -79,12 +82,12 @@ class Search(PromptedSearch):
 
     query: str = param(Text(), positional=True, about="The query.")
     scorers: Sequence[str] = param(
-        Choices(SCORERS), default=(BI_ENCODER,), about="Scorers, the first of which orders the documents."
+        Choices(SCORERS), default=(BI_ENCODER,), about="Scorers; the first scorer ranks the documents."
     )
     candidates: int = param(
         Number(1),
         default=100,
-        about="Number of top documents of another scorer that the cross-encoder scores.",
+        about="Number of top-ranked documents of another scorer that the cross-encoder rescores.",
     )
     count: int = param(
         Number(1),
@@ -105,7 +108,7 @@ class Search(PromptedSearch):
 
         Args:
             checkpoint: the model.
-            documents: the documents, or what `index` returned for them with this model and the same prompt,
+            documents: the documents, or the result of `index` for them with this model and the same prompt,
                 dimensions and truncation of documents.
             truncate: truncate texts that are too long instead of raising an error. A checkpoint with a
                 maximum length of its own always truncates.
@@ -150,11 +153,11 @@ class Search(PromptedSearch):
         The other arguments and errors are those of `of`.
 
         Args:
-            documents: what `index` returned.
+            documents: the result of `index`.
             bi_encoder_scores: scores of the bi-encoder, [document], if they are known.
 
         Returns:
-            Scorer → scores of the documents, [document]; NaN for documents that are not scored.
+            The scores of the documents, [document], by scorer; NaN for documents that are not scored.
         """
         values: dict[str, Array] = {}
         dropped = documents.dropped
@@ -206,7 +209,7 @@ class Search(PromptedSearch):
         """Return the score of each document, NaN if it is not scored, and its number of truncated tokens.
 
         Args:
-            values: scorer → score of each document, of the other scorers.
+            values: scores of the documents by the other scorers, by name of the scorer.
         """
         rows = np.arange(len(documents.documents))
         if len(rows) > self.candidates:
@@ -243,7 +246,8 @@ class Search(PromptedSearch):
         if BM25_SCORER in self.scorers or needs_candidates:
             require("bm25s")
         if CROSS_ENCODER in self.scorers:
-            cross_encoder_head(checkpoint)  # This raises any error before the documents are encoded.
+            # raise an error for an unsupported model before the documents are encoded
+            cross_encoder_head(checkpoint)
         name = "Document {:,}".format
         encoded = recipe = tokens = token_config = None
         if BI_ENCODER in self.scorers:
@@ -269,9 +273,9 @@ class IndexedDocuments:
 
     Attributes:
         documents: the documents.
-        encoded: their vectors; None if no scorer needs them.
+        encoded: vectors of the documents; None if no scorer needs them.
         recipe: the pooling configuration of the vectors.
-        tokens: the vectors of their tokens; None if no scorer needs them.
+        tokens: vectors of the documents' tokens; None if no scorer needs them.
         token_config: the configuration that maps documents to one vector per token.
     """
 
@@ -327,7 +331,8 @@ class SearchResult(Result):
         document_recipe: the pooling configuration of the documents.
         token_config: the configuration that maps the query to one vector per token; None without late
             interaction.
-        document_token_config: the same for the documents.
+        document_token_config: the configuration that maps documents to one vector per token; None without
+            late interaction.
         dropped: number of tokens truncated from each document.
     """
 
@@ -344,16 +349,17 @@ class SearchResult(Result):
     def __post_init__(self) -> None:
         count = len(self.documents)
         if tuple(self.scores) != self.question.scorers or len(self.dropped) != count:
-            raise ShapeError(f"{count} documents do not match {len(self.dropped)} numbers of tokens.")
+            raise ShapeError(
+                f"scores must have the scorers of the question, and dropped must have {count} entries, "
+                f"one per document, not {len(self.dropped)}."
+            )
         for name, values in self.scores.items():
             if values.shape != (count,):
-                raise ShapeError(f"{count} documents do not match {name} scores of shape {values.shape}.")
+                raise ShapeError(f"The {name} scores must have shape ({count},), not {values.shape}.")
 
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
-        """Scorer → rank of each document from 1, of shape [document]. Equal scores keep the order of the
-        documents; undefined scores come last.
-        """
+        """Rank of each document, from 1, [document], by scorer. Ties keep their order; NaN ranks last."""
         return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property
@@ -426,7 +432,7 @@ class SearchResult(Result):
         if not missing:
             return ""
         return (
-            f"The cross-encoder has scored only the {len(self.documents) - missing:,} best documents of "
+            f"The cross-encoder has scored only the top {len(self.documents) - missing:,} documents of "
             f"{self.question.candidates_by}; {missing:,} documents have no score."
         )
 
@@ -447,7 +453,7 @@ class SearchResult(Result):
         return defined
 
     def percentile(self, document: int) -> float:
-        """Return the percentage of random pairs of documents with a lower score than a document has.
+        """Return the percentage of random pairs of documents whose score is lower than a document's score.
 
         Args:
             document: index of the document, from 0.

@@ -85,7 +85,7 @@ class SearchExplanation(PromptedSearch):
 
         Args:
             checkpoint: the model.
-            documents: all documents of the search, or what `Search.index` returned for them. BM25 needs the
+            documents: all documents of the search, or the result of `Search.index` for them. BM25 needs the
                 word frequencies of all documents; the bi-encoder reads only the explained documents.
             truncate: truncate texts that are too long instead of raising an error.
 
@@ -207,7 +207,7 @@ class TokenContributions:
             UnavailableError: the score is not a sum over token pairs, or a vector is zero.
         """
         if reason := why_not_a_sum(recipe):
-            raise UnavailableError(f"{reason} Its contributions cannot be shown.")
+            raise UnavailableError(f"{reason} The contributions to the score cannot be shown.")
         sides = ((query, recipe), (document, document_recipe))
         first_parts, second_parts = (token_parts(trace.vectors(-1), pooling) for trace, pooling in sides)
         first, second = (text_vector(trace, pooling) for trace, pooling in sides)
@@ -227,7 +227,7 @@ class TokenContributions:
 
     @property
     def of_document(self) -> Array:
-        """The sum of the contributions of each token of the document, of shape [token of the document]."""
+        """For each document token, the sum of its contributions, of shape [document token]."""
         return read_only(self.values.sum(axis=0))
 
     @property
@@ -242,7 +242,7 @@ class TokenContributions:
         return float(self.values.sum() - self.values[np.ix_(*words)].sum())
 
     def by_query(self) -> pd.DataFrame:
-        """Return the sum of the contributions of each token of the query: columns term, contribution."""
+        """Return, for each query token, the sum of its contributions: columns term, contribution."""
         names = frames.plain_strings([token.display for token in self.query.tokens])
         return pd.DataFrame({"term": names, "contribution": self.values.sum(axis=1)})
 
@@ -303,7 +303,7 @@ def _sparse(
     )
     norm = 1.0
     if recipe.similarity == "cosine" and not (norm := float(np.linalg.norm(a) * np.linalg.norm(b))):
-        raise UnavailableError("The text has a zero vector, so its cosine is undefined.")
+        raise UnavailableError("The text has a zero vector, so the cosine is undefined.")
     products = a * b / norm
     order = np.argsort(-np.abs(products), kind="stable")
     shared = order[products[order] != 0].tolist()
@@ -358,7 +358,7 @@ class SearchExplanationResult(Result):
 
     @property
     def difference(self) -> float:
-        """The score of the first document minus that of the second; 0 if only one is explained."""
+        """The score of the first document minus the score of the second; 0 if only one is explained."""
         return self.scores[0] - self.scores[-1]
 
     @property

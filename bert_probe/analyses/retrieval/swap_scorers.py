@@ -1,4 +1,4 @@
-"""Scores of two documents after a change of one of them or of the query, for each scorer of a search."""
+"""Scores of two documents after a change of the query or of one document, for each scorer of a search."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SwapScorer(Protocol):
         ...
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return the contributions of the words of A (0) or B (1); None if the score is not a sum of them."""
+        """Return the contributions of the words of A (0) or B (1); None if the score is not their sum."""
         ...
 
 
@@ -159,7 +159,7 @@ class PairScorer:
     def __init__(
         self, search: Search, checkpoint: Checkpoint, a: Document, b: Document, truncate: bool
     ) -> None:
-        del truncate  # Pairs that are too long are always truncated.
+        del truncate  # unused, because pairs that are too long are always truncated
         self._checkpoint, self._query, self._pair = checkpoint, search.query, (a, b)
         (_, self._b), dropped = pair_scores(checkpoint, search.query, self._pair, ("A", "B"))
         self.dropped = sum(dropped)
@@ -216,7 +216,7 @@ class WordScorer:
         self._query, self._pair = query, (documents[a], documents[b])
         self._a, self._b = bags[a], bags[b]
         self._others = len(bags) - 1
-        self._length = sum(bag.total() for bag in bags) - self._a.total()  # without A
+        self._length = sum(bag.total() for bag in bags) - self._a.total()  # excludes document A
         self._frequencies = Counter(word for index, bag in enumerate(bags) if index != a for word in bag)
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
@@ -237,7 +237,7 @@ class WordScorer:
         return np.array(rows)
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return the contribution of a word: the number of its parts that the query contains."""
+        """Return the contribution of a word: the number of its BM25 terms that the query contains."""
         words, text = set(words_of(self._query)), self._pair[side]
         return lambda span: float(len(words & {*words_of(text[slice(*span)])}))
 

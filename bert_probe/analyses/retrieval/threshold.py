@@ -50,23 +50,29 @@ class ScoreThreshold(Question):
     """
 
     inputs = Files(
-        {"pairs": FileInput(formats=(TABLE,), help="A table with text_a, text_b and label or score.")}
+        {
+            "pairs": FileInput(
+                formats=(TABLE,), help="A table with the columns text_a, text_b, and label or score."
+            )
+        }
     )
 
     precision: float | None = param(
         Optional(Number(0, 1, integer=False)),
         default=None,
-        about="Required precision; by default, the threshold maximizes F1.",
+        about="Required precision; by default, the threshold with the highest F1 is chosen.",
     )
     positive_from: float | None = param(
         Optional(Number(-1e12, integer=False)),
         default=None,
-        about="Minimum label of a matching pair, for labels other than 0 and 1.",
+        about="Lowest label of a pair that matches, for labels other than 0 and 1.",
     )
     pooling: str = param(POOLING, default="mean", about=POOLED)
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
     pair_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before the second text of each pair."
+        Optional(Name()),
+        default=None,
+        about="Name of the checkpoint's prompt that is prepended to the second text of each pair.",
     )
     dimensions: int | None = param(Optional(Number(1)), default=None, about=DIMENSIONS_HELP)
     show: str = param(
@@ -156,8 +162,9 @@ class ScoreThreshold(Question):
         if positive.all() or not positive.any():
             kind = "match" if positive.all() else "do not match"
             raise UnavailableError(
-                f"All {len(labels):,} pairs {kind}: their labels are {labels.min():g} to {labels.max():g}, "
-                f"and a pair matches from {start:g}. Use pairs of both kinds."
+                f"All {len(labels):,} pairs {kind}: their labels are {labels.min():g} to "
+                f"{labels.max():g}, and a pair matches if its label is at least {start:g}. Use both "
+                "pairs that match and pairs that do not."
             )
         return positive
 
@@ -175,7 +182,7 @@ def pair_labels(pairs: LabeledTexts) -> Array:
     if any(row.pair is None for row in pairs.rows):
         raise TextError("The table has single texts. Use text pairs, in columns named text_a and text_b.")
     if pairs.kind == MULTI_LABEL:
-        raise TextError("The pairs have several labels each. Use one number per pair, in a column label.")
+        raise TextError("Each pair has several labels. Use one number per pair, in a column named label.")
     errors, labels = ValidationErrors("The table"), []
     for row in pairs.rows:
         try:
@@ -316,7 +323,7 @@ def _resampled(
     true_positives = np.cumsum(weights * positive, axis=1)[:, ends]
     occurs = (
         np.diff(predicted, axis=1, prepend=0) > 0
-    )  # scores of pairs that were not drawn are not thresholds
+    )  # The scores of pairs that were not drawn are not thresholds of the resample.
     matching = true_positives[:, -1:]
     with np.errstate(invalid="ignore", divide="ignore"):
         precisions, recalls = true_positives / predicted, true_positives / matching
@@ -358,7 +365,9 @@ class ScoreThresholdResult(Result):
 
     def __post_init__(self) -> None:
         if not len(self.pairs.rows) == len(self.scores) == len(self.positive):
-            raise ShapeError(f"{len(self.pairs.rows)} pairs do not match {len(self.scores)} scores.")
+            raise ShapeError(
+                f"scores must have {len(self.pairs.rows)} entries, one per pair, not {len(self.scores)}."
+            )
 
     @property
     def measures(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Truncation audit: which documents a model does not read completely."""
+"""Truncation audit: the documents that a model does not read completely."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SMALLEST_LIMIT = 32
 
 @question("truncation audit", command="audit")
 class TruncationAudit(Question):
-    """How many documents and tokens are lost because a model reads only the beginning of a long text.
+    """Numbers of documents and tokens that are lost because a model reads only the beginning of a long text.
 
     Documents are tokenized with the prompt and the limit of a search; the model does not run.
 
@@ -50,17 +50,19 @@ class TruncationAudit(Question):
         Optional(Number(1, MAX_TOKENS)),
         default=None,
         key="audit_limit",
-        about="Maximum number of tokens; by default, that of the checkpoint.",
+        about="Maximum number of tokens; by default, the checkpoint's maximum.",
     )
     document_prompt: str | None = param(
-        Optional(Name()), default=None, about="Prompt of the checkpoint before each document."
+        Optional(Name()),
+        default=None,
+        about="Name of the checkpoint's prompt that is prepended to each document.",
     )
     show: str = param(
         Choice(("documents", "lost", "limits")),
         default="documents",
         display_only=True,
         key="audit_show",
-        about="Table: lengths of the documents, text that is not read, or losses by limit.",
+        about="Table: document lengths, truncated text, or loss by limit.",
     )
 
     def of(
@@ -170,7 +172,9 @@ class TruncationAuditResult(Result):
 
     def __post_init__(self) -> None:
         if self.lengths.shape != (len(self.documents),):
-            raise ShapeError(f"{len(self.documents)} documents do not match {len(self.lengths)} lengths.")
+            raise ShapeError(
+                f"lengths must have {len(self.documents)} entries, one per document, not {len(self.lengths)}."
+            )
 
     @cached_property
     def dropped(self) -> Array:

@@ -89,9 +89,7 @@ class HiddenStatesResult(Result):
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or len(self.values) != len(self.names):
-            raise ShapeError(
-                f"values has shape {self.values.shape}, but must be [{len(self.names)}, hidden]."
-            )
+            raise ShapeError(f"values must have shape [{len(self.names)}, hidden], not {self.values.shape}.")
 
     def frame(self) -> pd.DataFrame:
         """Return one row per vector, with one column per dimension."""
@@ -104,7 +102,7 @@ _NORMS = ("LayerNorm", "layer_norm", "norm")
 
 @question("input embedding", command="anatomy")
 class Embedding(Question):
-    """Steps of a token's input vector: word + position + segment → sum → LayerNorm.
+    """Steps of a token's input vector: word, position and segment embedding, their sum, and LayerNorm.
 
     Devlin et al. 2019, figure 2.
 
@@ -199,7 +197,7 @@ class EmbeddingResult(Result):
         shapes = {name: part.shape for name, part in (self.steps | {"model": self.model_output}).items()}
         shape = (len(self.trace.tokens), *self.total.shape[1:])
         if set(shapes.values()) != {shape} or len(shape) != 2:
-            raise ShapeError(f"The steps have shapes {shapes}, but all must be [token, dimension].")
+            raise ShapeError(f"All steps must have shape [token, dimension], not {shapes}.")
 
     def resolve(self, question: Embedding) -> Embedding:
         """Return the question with its token as a position in the text."""
@@ -219,7 +217,7 @@ class EmbeddingResult(Result):
     @property
     def chosen(self) -> int:
         """Position of the token that the table shows."""
-        assert isinstance(self.question.token, int)  # `of` has resolved the question.
+        assert isinstance(self.question.token, int)  # an integer, because `of` has resolved the question
         return self.question.token
 
     @property
@@ -236,11 +234,13 @@ class EmbeddingResult(Result):
         sentences = []
         if self.position is None:
             sentences.append(
-                f"{name} adds no position embeddings here: positions enter in the attention layers."
+                f"{name} adds no position embeddings to its input vectors: positions are encoded in the "
+                "attention layers."
             )
         if self.segment is None:
             sentences.append(
-                f"{name} has no segment embeddings: it does not distinguish the sentences of a pair here."
+                f"{name} has no segment embeddings: its input vectors do not distinguish the sentences "
+                "of a pair."
             )
         if self.normalised is None:
             sentences.append(f"{name} has no LayerNorm in its embeddings.")
@@ -348,7 +348,9 @@ class Pooler(Question):
         result = PoolerResult(self.resolved(trace), InputRecord.of(trace), *steps)
         # Compare outputs to detect another activation, because architectures name it differently.
         if not result.difference <= rounding_tolerance(dense.weight, trace.pooler):
-            raise UnavailableError(f"{unsupported}: its output differs by {result.difference:.2g}.")
+            raise UnavailableError(
+                f"{unsupported}: the recomputed output differs by {result.difference:.2g}."
+            )
         return result
 
 
@@ -372,7 +374,7 @@ class PoolerResult(Result):
     def __post_init__(self) -> None:
         shapes = [part.shape for part in (self.cls, self.linear, self.replay, self.model_output)]
         if len(set(shapes)) > 1 or self.cls.ndim != 1:
-            raise ShapeError(f"The pooler's steps have shapes {shapes}, but all must be [hidden].")
+            raise ShapeError(f"All steps of the pooler must have shape [hidden], not {shapes}.")
 
     @property
     def difference(self) -> float:

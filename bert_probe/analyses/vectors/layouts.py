@@ -47,7 +47,7 @@ class PointLayout:
 
     def __post_init__(self) -> None:
         if self.points.ndim != 2 or self.points.shape[1] != 2:
-            raise ShapeError(f"Points have shape {self.points.shape}, but must be [vector, 2].")
+            raise ShapeError(f"points must have shape [vector, 2], not {self.points.shape}.")
 
 
 def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - immediate
@@ -95,7 +95,7 @@ def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     start, _ = _components(rows)
     start *= 1e-4 / start[:, 0].std()  # small initial spread, as recommended for t-SNE
     mapper = TSNE(perplexity=perplexity, init=start.astype(np.float32), random_state=SEED)
-    # Use one thread: several sum in varying order, and t-SNE amplifies the rounding differences.
+    # Use one thread: several threads sum in varying order, and t-SNE amplifies the rounding errors.
     with threadpool_limits(1, user_api="openmp"):
         points = np.asarray(mapper.fit_transform(rows.astype(np.float32)), np.float32)
     return PointLayout(read_only(points), settings={"perplexity": perplexity, "seed": SEED})
@@ -104,9 +104,10 @@ def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
 def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     """Return the UMAP layout (McInnes, Healy and Melville 2018), which preserves neighborhoods.
 
-    It uses cosine distances, 15 neighbors (fewer with fewer vectors), the principal components as a start,
-    and a fixed seed, so that it is reproducible on one machine. The axes and the distances between distant
-    points have little meaning. The first call in a process takes half a minute longer, to compile code.
+    The settings are cosine distances, 15 neighbors (fewer with fewer vectors), the principal components as
+    the start, and a fixed seed, so that the layout is reproducible on one machine. The axes and the distances
+    between distant points have little meaning. The first call in a process takes half a minute longer, to
+    compile code.
 
     Args:
         vectors: the vectors, [vector, hidden].
@@ -203,14 +204,14 @@ def _directions(vectors: Array, minimum: int) -> Array:
 
 def _check(vectors: Array, minimum: int) -> None:
     if vectors.ndim != 2:
-        raise ShapeError(f"Vectors have shape {vectors.shape}, but must be [vector, hidden].")
+        raise ShapeError(f"vectors must have shape [vector, hidden], not {vectors.shape}.")
     if len(vectors) < minimum:
         raise UnavailableError(
-            f"This map needs at least {minimum} sentences (given: {len(vectors)}). Add sentences."
+            f"This map needs at least {minimum} sentences, not {len(vectors)}. Add sentences."
         )
     if not np.isfinite(vectors).all():
         raise UnavailableError(
-            "The vector of a sentence contains NaN or infinity. Open the model in float32."
+            "The vector of a sentence contains NaN or infinite values. Open the model in float32."
         )
 
 
@@ -234,8 +235,8 @@ def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
     """Return the most typical words of each cluster, which occur more often in it than in other texts.
 
     Words are ranked by the z-score of their log-odds ratio between the cluster and all other texts, with the
-    counts in all texts as the prior (Monroe, Colaresi and Quinn 2008). Frequent words of all texts have no
-    high score.
+    counts in all texts as the prior (Monroe, Colaresi and Quinn 2008). Words that are frequent in all texts
+    do not have a high score.
 
     Args:
         texts: the texts, also those in no cluster.
@@ -258,10 +259,10 @@ def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
 
 
 def _log_odds(count: int, size: int, total_count: int, total_size: int) -> float:
-    """Return the z-score of the log-odds ratio of a word between a part of the texts and the others.
+    """Return the z-score of the log-odds ratio of a word between some of the texts and all other texts.
 
     Args:
-        count: occurrences in the part, which has `size` words.
+        count: occurrences in these texts, which have `size` words.
         total_count: occurrences in all texts, which have `total_size` words.
     """
     own, other = count + total_count, 2 * total_count - count

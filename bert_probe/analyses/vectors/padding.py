@@ -63,8 +63,8 @@ class PaddingEffect(Question):
         longest = max(map(len, encodings))
         if longest * len(encodings) > BATCH_TOKENS:
             raise SelectionError(
-                f"{len(encodings):,} texts padded to {longest:,} tokens are {longest * len(encodings):,} "
-                f"tokens, but a batch has at most {BATCH_TOKENS:,}. Use fewer or shorter texts."
+                f"{len(encodings):,} texts padded to {longest:,} tokens have {longest * len(encodings):,} "
+                f"tokens, but a batch can have at most {BATCH_TOKENS:,}. Use fewer or shorter texts."
             )
         checkpoint = traces[0].checkpoint.snapshot()
         padded = batch(checkpoint, encodings)
@@ -112,7 +112,7 @@ class PaddingEffectResult(Result):
     def __post_init__(self) -> None:
         shapes = {self.differences.shape, self.unmasked.shape, self.sizes.shape}
         if len(shapes) > 1 or len(self.differences) != len(self.encodings):
-            raise ShapeError(f"The differences have shapes {shapes}, but all must be [text, layer + 1].")
+            raise ShapeError(f"All differences must have shape [text, layer + 1], not {shapes}.")
 
     @property
     def length(self) -> int:

@@ -26,7 +26,7 @@ POOLINGS: Mapping[str, str] = {
     "mean": "Mean of all token vectors, including [CLS] and [SEP].",
     "cls": "Last-layer vector of the first token, [CLS] or <s>.",
     "pooler": "The pooler's output for [CLS]; BERT's was trained for next-sentence prediction.",
-    "max": "Largest value of all tokens in each dimension, including [CLS] and [SEP].",
+    "max": "Maximum over all token vectors in each dimension, including [CLS] and [SEP].",
     "last": "Last-layer vector of the last token, the only token of a decoder that attends to the whole "
     "text.",
     "model": "The pooling that the checkpoint declares, as in sentence-transformers.",
@@ -37,9 +37,9 @@ _NAMES = {
     "cls": "first token",
     "max": "maximum over all tokens",
     "lasttoken": "last token",
-    "splade_max": "largest weight of each word (SPLADE)",
+    "splade_max": "maximum weight of each word (SPLADE)",
     "splade_sum": "sum of the weights of each word (SPLADE)",
-    "splade_max_log1p": "largest weight of each word (SPLADE, two logarithms)",
+    "splade_max_log1p": "maximum weight of each word (SPLADE, two logarithms)",
     "splade_sum_log1p": "sum of the weights of each word (SPLADE, two logarithms)",
 }
 
@@ -64,7 +64,7 @@ SCORES = {
 
 @dataclass(frozen=True)
 class PoolingConfig:
-    """How the tokens of a text are pooled into one vector, and how two vectors are compared.
+    """The pooling of a text's tokens into one vector, and the similarity function of two vectors.
 
     Attributes:
         modes: keys of `MODES`, or "pooler"; the results are concatenated in this order.
@@ -117,8 +117,8 @@ class PoolingConfig:
         parts += [str(module) for module in self.vector_modules]
         parts += [f"encoded for the task {self.task}"] if self.task else []
         parts += [f"first {self.dimensions:,} dimensions"] if self.dimensions else []
-        parts += [f"“{self.prefix}” before each text"] if self.prefix else []
-        parts += ["without the tokens of this prompt"] if self.excluded else []
+        parts += [f"“{self.prefix}” prepended to each text"] if self.prefix else []
+        parts += ["the tokens of the prompt are not pooled"] if self.excluded else []
         parts += ["lowercased"] if self.lower_case else []
         parts += [f"truncated to {self.max_tokens:,} tokens"] if self.max_tokens else []
         parts += [f"compared by {self.score_name}"] if self.similarity != "cosine" else []
@@ -158,8 +158,8 @@ def resolve_pooling(
             selects the task of the same name, like `encode_query` and `encode_document` in
             sentence-transformers. A task without a matching prompt uses the default prompt, except "query"
             and "document", which then have no prompt.
-        dimensions: number of dimensions to which the vector is truncated. By default, those of the checkpoint
-            with the pooling "model", and all with other poolings.
+        dimensions: number of dimensions to which the vector is truncated. By default, the checkpoint's
+            own number with the pooling "model", and all dimensions with other poolings.
 
     Raises:
         UnavailableError: the checkpoint does not support this pooling.
@@ -183,9 +183,8 @@ def resolve_pooling(
         size = model.size if is_own and model is not None else checkpoint.description.hidden_size
         if not 1 <= dimensions <= size:
             raise SelectionError(
-                f"dimensions is {dimensions:,}, but the vectors have {size:,} dimensions. Give a "
-                "number from 1 to "
-                f"{size:,}."
+                f"dimensions is {dimensions:,}, but the vectors have {size:,} dimensions. Pass a number "
+                f"from 1 to {size:,}."
             )
         config = replace(config, dimensions=dimensions)
     return config
@@ -309,7 +308,7 @@ class _WordLogits(torch.nn.Module):
 
     def __init__(self, head: OutputHead) -> None:
         super().__init__()
-        self.__dict__["head"] = head  # It is not a submodule, because its weights belong to the checkpoint.
+        self.__dict__["head"] = head  # not registered as a submodule, because the checkpoint owns the weights
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the logits of all words, in the dtype of the head."""
@@ -328,7 +327,7 @@ def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
         raise type(checkpoint.sentence_model_error)(*checkpoint.sentence_model_error.args)
     if checkpoint.sentence_model is None:
         raise UnavailableError(
-            f"{checkpoint.description.name} does not declare its pooling in a modules.json of "
+            f"{checkpoint.description.name} does not declare its pooling in the modules.json of "
             "sentence-transformers. Use mean, cls, pooler or max."
         )
     return checkpoint.sentence_model
@@ -375,7 +374,10 @@ def _pooled_mask(mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
     pooled = mask.clone()
     pooled[:, : recipe.excluded] = 0
     if not pooled.any(dim=1).all():
-        raise TextError("The text has no token after the prompt, which is not pooled. Write a longer text.")
+        raise TextError(
+            "The text has no token after the prompt, and the tokens of the prompt are not pooled. Write a "
+            "longer text."
+        )
     return pooled
 
 
@@ -433,7 +435,7 @@ def nonlinear_part(recipe: PoolingConfig) -> str:
 
 
 def why_not_a_sum(recipe: PoolingConfig) -> str:
-    """Return a sentence that states why the score is not a sum over token pairs; "" if it is."""
+    """Return a sentence that states why the score is not a sum over token pairs; "" if no reason applies."""
     if recipe.similarity not in ("cosine", "dot"):
         return f"The {recipe.score_name} is not a sum over token pairs."
     part, name = nonlinear_part(recipe), recipe.score_name
@@ -441,7 +443,7 @@ def why_not_a_sum(recipe: PoolingConfig) -> str:
 
 
 def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
-    """Return the contribution of each pair of parts to the score of the two sums of parts, [part, part].
+    """Split the score of two vectors, which are sums of parts, into contributions of pairs, [part, part].
 
     With the vectors A = Σ_i a_i and B = Σ_j b_j: A · B = Σ_ij a_i · b_j, exactly; for the cosine, each
     summand is divided by |A| |B|.
@@ -457,7 +459,7 @@ def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
         return read_only(a @ b.T)
     norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
     if not norm:
-        raise UnavailableError("The sentence vector of a text is zero, so its cosine is undefined.")
+        raise UnavailableError("The sentence vector of a text is zero, so the cosine is undefined.")
     return read_only(a @ b.T / norm)
 
 

@@ -50,12 +50,12 @@ BATCH_TOKENS = 1024
 """Maximum number of padded tokens in a batch. Larger batches exceed CPU caches and need more padding."""
 
 POOLING = Choice(POOLINGS)
-POOLED = "Pooling of token vectors; model is the pooling that the checkpoint was trained with."
+POOLED = "Pooling of token vectors; model is the pooling with which the checkpoint was trained."
 _ID_DTYPE = np.dtype(">u4")
 """Big-endian, so that the bytes of token IDs sort in the same order as the IDs."""
 _PROGRESS_CHARACTERS = 100_000
 """Number of characters between two reports of progress while texts are tokenized."""
-ORDERED = "Order of the rows: as in the input, or by similarity (hierarchical clustering)."
+ORDERED = "Order of the rows: the input order, or by similarity (hierarchical clustering)."
 
 
 class SentencesTable(Choice):
@@ -181,7 +181,8 @@ class PairwiseScores:
             OutOfMemoryError: the matrix needs more memory than is available.
         """
         count = len(self.vectors)
-        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9  # a float64 matrix and its copy
+        # memory for a float64 matrix and a copy, in GB
+        gigabytes = (8 + self.vectors.itemsize) * count**2 / 1e9
         message = (
             f"The scores of {count:,} sentences need {gigabytes:,.1f} GB, more memory than is available. "
             "Use fewer sentences."
@@ -194,8 +195,8 @@ class PairwiseScores:
         """Indices of the sentences in an order that puts similar ones next to each other.
 
         This is the leaf order of hierarchical clustering by average linkage of 1 − cosine (Sokal and
-        Michener 1958), with optimal leaf ordering (Bar-Joseph et al. 2001). It takes seconds for a thousand
-        sentences; for more than `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
+        Michener 1958), with optimal leaf ordering (Bar-Joseph et al. 2001). The computation takes seconds for
+        a thousand sentences; for more than `MAX_OPTIMAL_ORDER` sentences, the leaf order is not optimized.
 
         Raises:
             UnavailableError: there are fewer than two sentences, or a vector is zero.
@@ -248,7 +249,7 @@ class SentencesResult(Result):
         tokens: number of tokens of each sentence after truncation, including special tokens.
         dropped: number of tokens truncated from each sentence.
         calibration: scores of random pairs of reference sentences; None unless `calibrate_result` has added
-            them.
+            these scores.
     """
 
     question: Sentences
@@ -262,7 +263,9 @@ class SentencesResult(Result):
     def __post_init__(self) -> None:
         count = len(self.sentences)
         if self.vectors.ndim != 2 or {len(self.vectors), len(self.tokens), len(self.dropped)} != {count}:
-            raise ShapeError(f"{count} sentences do not match vectors of shape {self.vectors.shape}.")
+            raise ShapeError(
+                f"vectors must have {count} rows, one per sentence, not shape {self.vectors.shape}."
+            )
 
     @property
     def vectors(self) -> Array:
@@ -360,10 +363,10 @@ def encode_texts(
         TextError, EmptyTextError, TooLongError: a text cannot be encoded.
         OutOfMemoryError: a batch needs more memory than is available.
     """
-    distinct: dict[bytes, ModelInputs] = {}  # Equal texts are encoded only once.
+    distinct: dict[bytes, ModelInputs] = {}  # equal texts are encoded only once
     keys: list[bytes] = []
     dropped: list[int] = []
-    characters = 0  # since the last report of progress
+    characters = 0  # number of texts since the last progress report
     for number, text in enumerate(texts, 1):
         inputs = encode_inputs(
             checkpoint,
@@ -402,7 +405,7 @@ def pool_inputs(
         output, mask = forward(checkpoint, [inputs[i] for i in batch])
         pooled = pool(output, mask, config).cpu().numpy()
         if not done:
-            # The memory for the vectors, a copy in the order of the texts, and a float64 copy for the scores.
+            # Reserve memory for the vectors, a copy in text order, and a float64 copy for the scores.
             size = len(inputs) * pooled.shape[1] * (2 * pooled.itemsize + 8)
             with reserved_memory(size, f"Comparing {len(inputs):,} texts", "Use fewer texts."):
                 vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)
@@ -450,7 +453,7 @@ class SentenceMap(Question):
         Optional(Number(2, 10_000)),
         default=None,
         key="sentences_cluster",
-        about="Smallest number of sentences in a cluster; default: no clusters.",
+        about="Minimum number of sentences in a cluster.  [default: no clusters]",
     )
 
     def of(
@@ -492,9 +495,8 @@ class SentenceMap(Question):
             )
         if (vectors.question.prompt, vectors.question.dimensions) != (self.prompt, self.dimensions):
             raise SelectionError(
-                "These vectors have another prompt or number of dimensions. Use the same prompt and number "
-                "of "
-                "dimensions for the map."
+                "These vectors have a different prompt or number of dimensions. Use the same prompt and "
+                "number of dimensions for the map."
             )
         layout = METHODS[self.method](vectors.vectors, progress)
         plane = SentenceMapResult(
@@ -524,7 +526,8 @@ class SentenceMapResult(Result):
     def __post_init__(self) -> None:
         if len(self.layout.points) != len(self.sentences):
             raise ShapeError(
-                f"{len(self.sentences)} sentences do not match {len(self.layout.points)} points."
+                f"The layout must have {len(self.sentences)} points, one per sentence, not "
+                f"{len(self.layout.points)}."
             )
 
     @property
@@ -545,7 +548,7 @@ class SentenceMapResult(Result):
         unit = unit_rows(vectors.vectors)
         if not np.isfinite(unit).all():
             raise UnavailableError(
-                "The vector of a sentence is all zeros, so it has no direction. Leave the sentence out."
+                "The vector of a sentence is all zeros, so the vector has no direction. Remove the sentence."
             )
         rows, labels = cluster(unit, min_cluster)
         clusters = np.full(len(unit), -2)

@@ -38,10 +38,10 @@ def cosine(a: Array, b: Array) -> Array:
     """
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ShapeError(
-            f"a and b must be matrices with the same number of columns, but have shapes {a.shape} and "
-            f"{b.shape}."
+            f"a and b must be matrices with the same number of columns, not arrays of shapes {a.shape} "
+            f"and {b.shape}."
         )
-    # Double precision, so that a vector's cosine similarity to itself is 1 and not 0.99999994.
+    # Use double precision, so that a vector's cosine similarity to itself is 1 and not 0.99999994.
     product = unit_rows(a) @ unit_rows(b).T
     bounded: Array = np.clip(product, -1.0, 1.0).astype(np.result_type(a, b, np.float32))
     return bounded
@@ -58,7 +58,7 @@ def cosine_of_rows(a: Array, b: Array) -> Array:
     """
     if a.ndim != 2 or a.shape != b.shape:
         raise ShapeError(
-            f"a and b must be matrices of the same shape, but have shapes {a.shape} and {b.shape}."
+            f"a and b must be matrices of the same shape, not arrays of shapes {a.shape} and {b.shape}."
         )
     a, b = unit_rows(a), unit_rows(b)
     product = np.clip((a * b).sum(axis=1), -1.0, 1.0)
@@ -156,8 +156,8 @@ class SimilarityResult(Result):
     def __post_init__(self) -> None:
         if self.cosines.shape != (len(self.rows), len(self.columns)):
             raise ShapeError(
-                f"cosines has shape {self.cosines.shape}, but must be "
-                f"[{len(self.rows)} rows, {len(self.columns)} columns]."
+                f"cosines must have shape [{len(self.rows)} rows, {len(self.columns)} columns], not "
+                f"{self.cosines.shape}."
             )
 
     def curve(self, row: int, column: int) -> Array:
@@ -224,7 +224,7 @@ class SimilarityBaseline(Question):
             _distribution(row, group[0].size) if row else None
             for row, group in zip(rows, groups, strict=True)
         )
-        assert unrelated is not None  # checked above
+        assert unrelated is not None  # not None, as checked above
         # Take the model's state from the traces, because a model in memory may have been trained since.
         inputs = InputRecord(InputRecord.of(*traces).model)
         return SimilarityBaselineResult(self, inputs, unrelated, same_word, len(traces))
@@ -350,7 +350,7 @@ def _distribution(rows: list[list[float]], pairs: int) -> CosineDistribution:
 def score(a: Array, b: Array, similarity: str) -> float:
     """Return the score of two vectors, see `scores`; NaN if it is the cosine and a vector is zero."""
     if similarity == "cosine":
-        return float(cosine_of_rows(a[None], b[None])[0])  # exactly 1 for equal vectors
+        return float(cosine_of_rows(a[None], b[None])[0])  # returns exactly 1 for equal vectors
     return float(scores(a[None], b[None], similarity)[0, 0])
 
 

@@ -82,8 +82,8 @@ class Planes:
         layers = len(self.points)
         if self.points.ndim != 3 or self.points.shape[2] != 2 or self.by_layer.shape != (layers, 2):
             raise ShapeError(
-                f"points has shape {self.points.shape} and by_layer {self.by_layer.shape}, but they must be "
-                "[layer, vector, 2] and [layer, 2]."
+                f"points must have shape [layer, vector, 2] and by_layer [layer, 2], not {self.points.shape} "
+                f"and {self.by_layer.shape}."
             )
 
 
@@ -237,7 +237,7 @@ class TokenMapResult(Result):
     def __post_init__(self) -> None:
         if self.planes.points.shape[1] != len(self.marks):
             shape = self.planes.points.shape
-            raise ShapeError(f"{len(self.marks)} tokens do not match points of shape {shape}.")
+            raise ShapeError(f"The shape of points, {shape}, does not match {len(self.marks)} tokens.")
 
     @property
     def layers(self) -> int:
@@ -389,7 +389,9 @@ def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], No
         else:
             total += scatter
     if not np.isfinite(spread):
-        raise UnavailableError("The vector of a token contains NaN or infinity. Open the model in float32.")
+        raise UnavailableError(
+            "The vector of a token contains NaN or infinite values. Open the model in float32."
+        )
     if not spread > 0:
         raise UnavailableError("All vectors are equal, so there is no map. Use another text.")
     axes = axes or [_axes(total)] * len(states)
@@ -420,7 +422,7 @@ def _axes(scatter: Array) -> Array:
     """Return the two directions with the largest variance, in descending order, of shape [hidden, 2]."""
     hidden = len(scatter)
     if not np.isfinite(scatter).all():
-        return np.zeros((hidden, 2))  # `planes` will raise an error
+        return np.zeros((hidden, 2))  # `planes` raises an error for NaN
     values, vectors = eigh(scatter, subset_by_index=[hidden - 2, hidden - 1])
     axes: Array = vectors[:, ::-1]
     axes = axes * loading_signs(axes)

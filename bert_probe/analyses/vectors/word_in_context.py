@@ -135,12 +135,12 @@ class WordInContextResult(Result):
     def __post_init__(self) -> None:
         if self.baseline.inputs.model != self.inputs.model:
             raise SelectionError(
-                "The baseline was computed with another model than the texts. Compute a baseline with this "
-                "model."
+                "The baseline was not computed with the model of the texts. Compute a baseline with "
+                "this model."
             )
         shape = (self.baseline.layers + 1, len(self.units), len(self.units))
         if self.cosines.shape != shape:
-            raise ShapeError(f"cosines has shape {self.cosines.shape}, but must be {shape}.")
+            raise ShapeError(f"cosines must have shape {shape}, not {self.cosines.shape}.")
 
     @property
     def layers(self) -> int:

@@ -94,13 +94,14 @@ def token_table(encoding: Encoding) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class UnknownTokens:
-    """Most tokens of a text are unknown to the model.
+    """A notice that most tokens of a text are unknown to the model.
 
     Attributes:
         count: number of unknown tokens.
         total: number of tokens, without special tokens.
         name: name of the unknown token, such as [UNK].
-        change: what makes more tokens known, such as "a space between the letters"; "" if no change does.
+        change: change of the text that makes more tokens known, such as "a space between the letters"; "" if
+            there is none.
         text: the text with this change; "" if there is none.
     """
 
@@ -118,7 +119,7 @@ class UnknownTokens:
         )
         if not self.change:
             return f"{problem} Use a model whose vocabulary fits the text."
-        return f"{problem} More tokens are known with {self.change}: {self.text[:40]}"
+        return f"{problem} Fewer tokens are unknown with {self.change}: {self.text[:40]}"
 
 
 def find_unknown_tokens(trace: Trace) -> UnknownTokens | None:
@@ -178,7 +179,7 @@ class SplitWord:
 
 @question("fertility", command="fragmentation")
 class Fertility(Question):
-    """Number of subword tokens of each word of a text.
+    """Number of subword tokens per word of a text.
 
     A word is a run of letters and digits, or a single other character. This definition does not depend on the
     tokenizer, so that tokenizers can be compared.
@@ -214,7 +215,7 @@ class FertilityResult(Result):
 
     @property
     def pieces(self) -> int:
-        """Number of tokens of all words, without special tokens."""
+        """Total number of tokens in words, which excludes special tokens."""
         return sum(len(word.pieces) for word in self.words)
 
     @property
@@ -307,7 +308,7 @@ class FertilityChange(Question):
         """
         encoding_a, encoding_b = a.encoding, b.encoding
         if (encoding_a.text, encoding_a.pair) != (encoding_b.text, encoding_b.pair):
-            raise SelectionError("The two models read different texts. Trace the same text with both.")
+            raise SelectionError("The two models read different texts. Trace the same text with both models.")
         inputs = InputRecord.of(a).with_other_model(InputRecord.of(b))
         return FertilityChangeResult(self, inputs, Fertility().of(a), Fertility().of(b))
 

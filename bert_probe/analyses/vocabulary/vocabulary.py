@@ -1,6 +1,4 @@
-"""The vocabulary of a model: its tokens, their kinds and scripts, the norms of their input vectors, and the
-nearest neighbors of a token by input vectors.
-"""
+"""The vocabulary of a model: kinds, scripts and embedding norms of its tokens, and nearest neighbors."""
 
 from __future__ import annotations
 
@@ -51,12 +49,12 @@ class Vocabulary(Question):
     inputs = OneCheckpoint()
 
     search: str = param(
-        FieldType(), default="", about="Show only tokens that match this text.", display_only=True
+        FieldType(), default="", about="Show only tokens that match this search text.", display_only=True
     )
     match: str = param(
         Choice(pieces.MATCHES),
         default=pieces.CONTAINS,
-        about="How the text of --search is matched.",
+        about="How the text of --search is matched with the tokens.",
         display_only=True,
     )
     case: bool = param(Flag(), default=False, about="Case-sensitive search.", display_only=True)
@@ -114,7 +112,7 @@ class VocabularyResult(Result):
 
     def __post_init__(self) -> None:
         if self.norms.shape != (len(self.pieces),):
-            raise ShapeError(f"norms has shape {self.norms.shape}, but must be [{len(self.pieces)} tokens].")
+            raise ShapeError(f"norms must have shape [{len(self.pieces)} tokens], not {self.norms.shape}.")
 
     @cached_property
     def found(self) -> tuple[int, ...]:
@@ -332,7 +330,7 @@ class VocabularyToken(FieldType):
 
 @question("neighbors")
 class Neighbors(Question):
-    """The tokens of the vocabulary whose input embeddings are most similar to that of a token.
+    """The vocabulary tokens whose input embeddings are most similar to a token's embedding.
 
     Attributes:
         token: a token as in the vocabulary, a word that is a single token, or an id.
@@ -341,7 +339,9 @@ class Neighbors(Question):
 
     inputs = OneCheckpoint()
 
-    token: int | str = param(VocabularyToken(), key="near", about="A token of the vocabulary.")
+    token: int | str = param(
+        VocabularyToken(), key="near", about="Token of the vocabulary whose neighbors are listed."
+    )
     count: int = param(Number(1, MAX_NEIGHBORS), default=20, about="Number of neighbors.  [default: 20]")
 
     def of(self, checkpoint: Checkpoint, vocabulary: VocabularyResult | None = None) -> NeighborsResult:
@@ -449,7 +449,7 @@ class NeighborsResult(Result):
         return float(self.unrelated.mean())
 
     def percentile(self, share: float) -> float:
-        """Return a quantile of the cosines of random pairs, such as the median for a share of 0.5."""
+        """Return a quantile of the cosines of random pairs; a share of 0.5 gives the median."""
         return float(np.quantile(self.unrelated, share))
 
     def below(self, cosines: Array) -> Array:
@@ -512,7 +512,7 @@ def _not_a_token(checkpoint: Checkpoint, name: str) -> str:
     if not name.strip():
         return "The token is empty. Pass a token, for example river."
     if len(name) > 200:
-        return f"{len(name):,} characters, but a token has at most 200. Pass a shorter token."
+        return f"The token has {len(name):,} characters, but at most 200 are allowed. Pass a shorter token."
     tokens = [token for token in checkpoint.encode(name, truncate=True).tokens if not token.special]
     pieces = ", ".join(visible(str(token)) for token in tokens[:12])
     return (

@@ -101,7 +101,10 @@ def check(
     try:
         load_config(source.folder, source.name)
         if config_only:
-            rows = [Capability(_ARCHITECTURE, "yes"), *_unknown("Not checked: only the config was read.")]
+            rows = [
+                Capability(_ARCHITECTURE, "yes"),
+                *_unknown("The feature was not checked: only the config was read."),
+            ]
         else:
             rows = list(_opened(load(model, revision, device, dtype, progress)))
     except (NotFoundError, NetworkError):
@@ -118,7 +121,7 @@ def _refused(error: ProbeError) -> Iterator[Capability]:
         # Errors in the weights can also be found after later stages, but never before earlier ones.
         yield Capability(name, "yes")
     yield Capability(stage, "no", str(error))
-    yield from _unknown("Not checked, because the model cannot be opened.", _STAGES.index(stage) + 1)
+    yield from _unknown("The feature was not checked: the model cannot be opened.", _STAGES.index(stage) + 1)
 
 
 def _stage(error: ProbeError) -> str:
@@ -180,8 +183,8 @@ _CHECKS: dict[str, tuple[Callable[[Checkpoint], bool], str]] = {
     ),
     "output of each head": (
         lambda checkpoint: bool(checkpoint.projections) and None not in checkpoint.projections,
-        "The model has no linear module whose input is the heads' output: head ablation by weights is "
-        "unavailable.",
+        "The model has no linear module that reads the output of the heads, so head ablation by weights "
+        "is unavailable.",
     ),
     "pooler": (
         lambda checkpoint: checkpoint.description.has_pooler,

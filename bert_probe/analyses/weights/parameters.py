@@ -265,12 +265,12 @@ class _ParameterGroups:
         if listed:
             return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]))
         if name.startswith("encoder.conv."):
-            return "layer 1", "convolution"  # DeBERTa has a convolution in its first layer.
+            return "layer 1", "convolution"  # the convolution in DeBERTa's first layer
         if _RELATIVE_POSITIONS.match(name):
             return (EVERY_LAYER,) * 2
         relative = f"{self._start}encoder.rel_embeddings.weight" in self._names
         if name.startswith("encoder.LayerNorm.") and relative:
-            return (EVERY_LAYER,) * 2  # DeBERTa normalizes its relative position embeddings.
+            return (EVERY_LAYER,) * 2  # DeBERTa's norm of the relative position embeddings
         return (_outside_layers(name),) * 2
 
 
@@ -325,13 +325,13 @@ MEMORY = {"float64": 8, "float32": 4, "float16": 2}
 class ModelSizes(Question):
     """Sizes of several models: layers, heads, dimensions, parameters by part, and memory of the weights.
 
-    Only the encoder and its pooler, if it has one, are counted, but not an output head.
+    Only the encoder and its pooler, if it has one, are counted, but not a task head.
     """
 
     inputs = Configs()
 
     def of(self, *models: ModelConfig | Checkpoint) -> ModelSizesResult:
-        """Return the sizes of models, in the order given.
+        """Return the sizes of models, in the order of the arguments.
 
         For a config, the model is created without allocating its weights.
 
@@ -385,7 +385,7 @@ class ModelSize:
         return sum(self.parts.values())
 
     def bytes(self, dtype: str) -> int:
-        """Return the size of the weights in bytes if they have the given dtype, one of `MEMORY`."""
+        """Return the size of the weights in bytes for a dtype, one of `MEMORY`."""
         return self.parameters * MEMORY[dtype]
 
 
@@ -403,8 +403,7 @@ class ModelSizesResult(Result):
     def __post_init__(self) -> None:
         if len(self.sizes) != len(self.inputs.configs):
             raise ShapeError(
-                f"sizes must have one entry for each of the {len(self.inputs.configs)} models, not "
-                f"{len(self.sizes)} entries."
+                f"sizes must have {len(self.inputs.configs)} entries, one per model, not {len(self.sizes)}."
             )
 
     @property

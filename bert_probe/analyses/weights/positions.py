@@ -122,7 +122,7 @@ class PositionsResult(Result):
         show = question.show or self.available[0]
         if show not in self.available:
             raise UnavailableError(
-                f"{self.inputs.model['architecture']} has no table {show}. "
+                f"{self.inputs.model['architecture']} has no position table “{show}”. "
                 f"Choose one of {', '.join(self.available)}."
             )
         return replace(question, show=show)
@@ -184,7 +184,7 @@ class PositionsResult(Result):
             BIAS: self._bias,
             RELATIVE: self._relative,
         }
-        assert self.question.show is not None  # `resolve` has filled in a table.
+        assert self.question.show is not None  # not None, because `resolve` has filled in a table
         return tables[self.question.show]()
 
     def _cosines(self) -> pd.DataFrame:
@@ -219,20 +219,20 @@ class PositionsResult(Result):
         return pd.concat(parts, ignore_index=True)
 
     def _bias(self) -> pd.DataFrame:
-        assert self.bias is not None  # checked by `resolve`
+        assert self.bias is not None  # not None, as checked by `resolve`
         heads = [f"head_{head + 1}" for head in range(len(self.bias.values))]
         values = dict(zip(heads, self.bias.values, strict=True))
         return pd.DataFrame({"distance": self.bias.distances, **values})
 
     def _relative(self) -> pd.DataFrame:
-        assert self.relative is not None  # checked by `resolve`
+        assert self.relative is not None  # not None, as checked by `resolve`
         names = format_distances(self.relative)
         return frames.matrix(self.relative_cosines, names, names, "distance")
 
     @cached_property
     def relative_cosines(self) -> Array:
         """Cosine similarity of each pair of relative position embeddings, of shape [row, row]."""
-        assert self.relative is not None  # checked by `resolve`
+        assert self.relative is not None  # not None, as checked by `resolve`
         return cosine(self.relative.vectors, self.relative.vectors)
 
 
@@ -294,13 +294,13 @@ class PositionTable:
 
     @property
     def sinusoid_difference(self) -> float:
-        """Largest absolute difference from sinusoids of the same shape. Some models use sinusoids."""
+        """Largest absolute difference from sinusoids of the same shape, which some models use."""
         return float(np.abs(self.vectors - sinusoids(*self.vectors.shape)).max())
 
 
 @dataclass(frozen=True, eq=False)
 class Rotary:
-    """Rotary position embeddings: rotations of pairs of dimensions of queries and keys.
+    """Rotary position embeddings, which rotate pairs of dimensions in queries and keys.
 
     Attributes:
         name: name of the layer type; "rotary" if all layers have the same frequencies.
@@ -376,7 +376,7 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
             continue
         frequencies = buffer.detach().double().cpu().numpy().ravel()
         if any(np.array_equal(rotary.frequencies, frequencies) for rotary in result):
-            continue  # Several layers may have equal buffers.
+            continue  # skip equal buffers, which several layers may have
         kind = match["kind"] if match["kind"] in layer_types else None
         own = [layer for layer in layers if kind is None or layer_types[layer] == kind]
         name = "rotary" if kind is None else kind.replace("_", " ")
@@ -396,7 +396,7 @@ def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
         return None
     device = encoder.relative_attention_bias.weight.device
     bias = as_array(encoder.compute_position_bias(torch.zeros(1, max_positions, 1, device=device))[0])
-    # Join the bias of each query for the first key with that of the first query for each key.
+    # Combine the bias of all queries for the first key with that of the first query for all keys.
     values = np.concatenate([bias[:, :0:-1, 0], bias[:, 0, :]], axis=1)
     return DistanceBias(np.arange(1 - max_positions, max_positions), read_only(values))
 
@@ -407,7 +407,7 @@ def relative_table(model: Any, max_positions: int) -> RelativeTable | None:
     if not hasattr(encoder, "rel_embeddings") or not hasattr(encoder, "get_rel_pos"):
         return None
     vectors = as_array(encoder.get_rel_embedding().detach())
-    offsets = encoder.get_rel_pos(torch.zeros(1, max_positions, 1))[0].cpu().numpy()  # query − key positions
+    offsets = encoder.get_rel_pos(torch.zeros(1, max_positions, 1))[0].cpu().numpy()  # query − key distances
     rows = np.clip(offsets + len(vectors) // 2, 0, len(vectors) - 1)
     members: dict[int, list[int]] = {}
     for distance in range(1 - max_positions, max_positions):

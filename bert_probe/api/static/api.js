@@ -1,5 +1,5 @@
-// The page of the HTTP API, rendered from /api/openapi.json, which the app derives from its questions. Text is never
-// inserted as HTML, and nothing is loaded from other servers.
+// The page of the HTTP API, rendered from /api/openapi.json, which the app derives from its questions.
+// Text is never inserted as HTML, and nothing is loaded from other servers.
 
 const SHOWN = 50; // maximum number of rows of an answer that are displayed
 

@@ -1,6 +1,7 @@
-// BertViz counts layers, heads and tokens from 0; this script changes the visible texts, but no values, to count from 1.
-// BertViz redraws after each change, hence the observers. Tokens are nested deeper than axis labels, so a token that is a
-// number is not changed.
+// BertViz counts layers, heads and tokens from 0.
+// This script changes only the visible texts, so that they count from 1.
+// The observers repeat this after each change, because BertViz then redraws.
+// Tokens are nested deeper than axis labels, so a token that is a number is not changed.
 (() => {
   /** @type {WeakSet<Element>} */
   const processed = new WeakSet();

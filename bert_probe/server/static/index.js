@@ -1,10 +1,10 @@
 // Runs in Streamlit's page before its own scripts.
 
-// Otherwise Streamlit would first try paths below the page's own, which leaves an error in the console.
+// Set Streamlit's base URL. Otherwise, Streamlit first requests paths below the page's path, which logs an error.
 Object.assign(window, { __streamlit: { BACKEND_BASE_URL: new URL(".", location.href).href } });
 
-// A page opens at its bare URL and then adds its parameters. The new URL replaces the history entry, so that "Back" leads
-// to the previous page.
+// A page opens at its bare URL and then adds its parameters.
+// The new URL replaces the history entry, so that "Back" leads to the previous page.
 const pushState = history.pushState.bind(history);
 history.pushState = (state, title, url) => {
   const path = url ? new URL(url, location.href).pathname : null;
@@ -12,8 +12,8 @@ history.pushState = (state, title, url) => {
   else pushState(state, title, url);
 };
 
-// Charts drawn by the server have the colors of the theme at that time. When the theme changes, a popstate event without a
-// change of URL makes Streamlit rerun the page.
+// Charts drawn by the server have the colors of the theme at that time.
+// When the theme changes, a popstate event without a change of URL makes Streamlit rerun the page.
 const THEME_CHANGE = "theme";
 /** @param {Element} app */
 const observeTheme = (app) => {
@@ -32,8 +32,8 @@ new MutationObserver((_, observer) => {
   observeTheme(app);
 }).observe(document, { childList: true, subtree: true });
 
-// Marks "Back" and "Forward" in the URL with a timestamp. The server cannot recognize them by an old URL alone, because a
-// click may be sent before the browser has applied the URL of the previous click.
+// Marks "Back" and "Forward" in the URL with a timestamp.
+// An old URL alone is ambiguous: a click may be sent before the browser has applied the URL of the previous click.
 addEventListener("popstate", (event) => {
   if (event.state === THEME_CHANGE) return;
   const url = new URL(location.href);
@@ -41,8 +41,8 @@ addEventListener("popstate", (event) => {
   history.replaceState(history.state, "", url);
 });
 
-// A file that is dropped outside of all file uploaders goes to the uploader of view files; otherwise the browser would open
-// it.
+// Passes a file that is dropped outside of all file uploaders to the uploader of view files.
+// Without this, the browser would open the dropped file.
 /** @param {DragEvent} event @returns {HTMLInputElement | null} */
 const findViewFileInput = (event) => {
   if (!event.dataTransfer?.types.includes("Files")) return null;
@@ -61,8 +61,8 @@ addEventListener("drop", (event) => {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 });
 
-// The form has other fields on another page, so a change of page can move an expander while the mouse button is pressed. The
-// browser then reports no click. A drag, which ends elsewhere on the screen, remains without effect.
+// Opens an expander that a change of page, which also changes the form, moves while the mouse button is pressed.
+// The browser reports no click in this case. A drag, which ends elsewhere on the screen, remains without effect.
 /** @type {{ summary: HTMLElement, x: number, y: number } | null} */
 let pressed = null;
 addEventListener(
@@ -81,7 +81,7 @@ addEventListener(
     pressed = null;
     const hasMoved = target instanceof Node && !summary.contains(target);
     if (!hasMoved || Math.hypot(clientX - x, clientY - y) >= 4) return;
-    // Streamlit may also have replaced the expander.
+    // If Streamlit has replaced the expander in the meantime, find the new expander by its text.
     const summaries = summary.isConnected ? [summary] : document.querySelectorAll("summary");
     const current = [...summaries].find(({ textContent }) => textContent === summary.textContent);
     if (current instanceof HTMLElement) current.click();
@@ -89,9 +89,9 @@ addEventListener(
   true,
 );
 
-// Text in a form reaches the server only when it is submitted. While a field differs from the value that was last run, the
-// page is marked, because its figures do not belong to the typed text. Each element with "data-submitted" contains the
-// values that were last run, by widget key; see `ui/blocks.not_run`.
+// Text in a form reaches the server only when the form is submitted.
+// While a field differs from its submitted value, the page is marked, because its figures do not show the typed text.
+// Each element with "data-submitted" contains the submitted values by widget key; see `ui/blocks.not_run`.
 const NOT_RUN = "Not run yet";
 const NOT_RUN_PAGE = `${NOT_RUN}: this page still shows the results of the last run.`;
 /** Returns the value of a widget in the browser; null if it is not on the page. @param {string} key */
@@ -128,7 +128,8 @@ const markSection = () => {
     else menu.removeAttribute("aria-current");
   }
 };
-// On a narrow screen Streamlit's sidebar covers the page, and stays open after a run. "data-runs" counts the runs of its form.
+// On a narrow screen Streamlit's sidebar covers the page, and stays open after a run.
+// The attribute "data-runs" counts the runs of the form in the sidebar.
 const NARROW = matchMedia("(max-width: 768px)");
 /** @type {number | null} */
 let runs = null;
@@ -138,14 +139,14 @@ const closeAfterRun = () => {
   const isNew = runs !== null && Number(count) > runs;
   runs = Number(count);
   if (!isNew || !NARROW.matches) return;
-  const button = document.querySelector('[data-testid="stSidebarCollapseButton"] button'); // only while it is open
+  const button = document.querySelector('[data-testid="stSidebarCollapseButton"] button'); // null if closed
   if (button instanceof HTMLElement) button.click();
 };
 let isMarking = false;
 const markSoon = () => {
   if (isMarking) return;
   isMarking = true;
-  // Streamlit changes its fields after the event.
+  // Wait for the next frame, because Streamlit updates its fields after the event.
   requestAnimationFrame(() => {
     isMarking = false;
     markTyped();

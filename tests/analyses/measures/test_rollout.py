@@ -26,8 +26,9 @@ def test_rollout_equals_hand_computation() -> None:
 def test_rollout_multiplies_later_layers_from_the_left() -> None:
     first = np.array([[[1.0, 0.0], [1.0, 0.0]]], dtype=np.float32)
     second = np.array([[[0.0, 1.0], [0.0, 1.0]]], dtype=np.float32)
-    # ½(A₂ + I) · ½(A₁ + I) = [[.5, .5], [0, 1]] · [[1, 0], [.5, .5]]; the wrong order would give
-    # [[.5, .5], [.25, .75]]. All of these are sums of powers of two, so they are exact.
+    # The rollout is ½(A₂ + I) · ½(A₁ + I) = [[.5, .5], [0, 1]] · [[1, 0], [.5, .5]].
+    # The wrong order would give [[.5, .5], [.25, .75]].
+    # All of these numbers are sums of powers of two, so they are exact.
     np.testing.assert_array_equal(rollout([first, second]), [[0.75, 0.25], [0.5, 0.5]])
     np.testing.assert_array_equal(rollout([first, second], residual=0), [[1, 0], [1, 0]])
     np.testing.assert_array_equal(rollout([first, second], residual=1), np.eye(2))

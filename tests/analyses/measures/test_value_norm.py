@@ -24,10 +24,10 @@ SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
 
 @pytest.mark.parametrize("name", representative(SHOWN))
 def test_projected_values_sum_to_layer_output(name: str, family_folder: Callable[[str], Path]) -> None:
-    """In float64, the weighted sum of the heads' values is the input of the projection."""
+    """In float64, the heads' weighted sums of values equal the input of the output projection."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     for weight in {projection.weight for projection in checkpoint.projections if projection is not None}:
-        weight.mul_(1 + 1e-9)  # so that float32 cannot represent the weights
+        weight.mul_(1 + 1e-9)  # change the weights so that float32 cannot represent them
     trace = checkpoint.trace(TEXT)
     assert projects(trace)
     assert trace.values is not None

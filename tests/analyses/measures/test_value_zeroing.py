@@ -40,13 +40,13 @@ NORMALISED_AT_THE_END = ("modernbert", "eurobert", "xlm-roberta-xl", "roberta-pr
 
 @pytest.fixture(scope="module")
 def exact() -> Checkpoint:
-    """Return the built-in model in float64, to reduce rounding errors."""
+    """Return the built-in model in float64, in which rounding errors are smaller."""
     return bert_probe.load(dtype="float64")
 
 
 @contextmanager
 def value_zero(layer: torch.nn.Module, token: int) -> Iterator[None]:
-    """Reference implementation: the value projection of a BERT layer returns zeros for one token."""
+    """Make the value projection of a BERT layer return zeros for one token, as a reference implementation."""
 
     def zeroed(_module: torch.nn.Module, _args: object, output: torch.Tensor) -> torch.Tensor:
         changed = output.clone()
@@ -169,7 +169,7 @@ def test_layer_is_computed_once_per_trace(exact: Checkpoint, monkeypatch: pytest
         result[0, 0] = 1
     for refused in (AttentionLong(None, ["mean", 1], "value-zeroing"), Attention(0, 1, "value-zeroing")):
         with pytest.raises(SelectionError, match="not for individual heads"):
-            refused.of(trace)  # The error is raised before any computation.
+            refused.of(trace)  # raised before anything is computed
     assert label.takes_long(exact.trace(TEXT), 2), "another trace may belong to another model"
 
 

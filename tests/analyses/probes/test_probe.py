@@ -176,8 +176,8 @@ def test_baseline_and_interval_by_hand(minilm: Checkpoint) -> None:
     data = words("run/V fast/A|run/N far/A|run/N on/A")
     held_out = words("run/N run/V|run/N unseen/A|unseen/N far/A|far/Z run/N")
     result = Probe(layers=[1]).of(minilm, data, held_out)
-    # The baseline predicts N for "run" and A for "far", and the most frequent tag, A, for unseen words. The
-    # tag Z does not occur in the training data.
+    # The baseline predicts N for "run" and A for "far", and the most frequent tag, A, for unseen words.
+    # The tag Z does not occur in the training data.
     assert result.baseline == 6 / 8 - 1 / 8 + 1 / 8 - 0 / 8 - 1 / 8
     assert result.counts == (6, 8)
     assert result.labels == ("A", "N", "V")
@@ -232,8 +232,8 @@ def test_default_held_out_share_is_one_fifth(minilm: Checkpoint) -> None:
 
 
 def test_informative_layer_has_high_accuracy_and_low_control(minilm: Checkpoint) -> None:
-    # Each word has a fixed tag, but no held-out word occurs in the training data, so its random tag in the
-    # control task cannot be learned.
+    # Each word has a fixed tag, but no held-out word occurs in the training data.
+    # Therefore, its random tag in the control task cannot be learned.
     data = words("|".join(f"the/D {noun}/N sleeps/V" for noun in NOUNS))
     held_out = words("|".join(f"the/D {noun}/N sleeps/V" for noun in ("queen", "ship", "bird")))
     result = Probe(layers=[0]).of(minilm, data, held_out)

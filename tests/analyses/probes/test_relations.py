@@ -39,7 +39,7 @@ PIECES = read(
 def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence, asking: int) -> int:
     """Return the index of the word that receives the most attention from a word.
 
-    Attention is summed over the tokens of the key word and averaged over those of the query word.
+    Attention is summed over the key word's tokens, and averaged over the query word's tokens.
     """
     pieces = [
         [i for i, token in enumerate(tokens) if not token.special and start <= token.start < end]
@@ -92,8 +92,7 @@ def test_heads_are_selected_and_reported_on_different_files(minilm: Checkpoint) 
 def test_offset_baseline_equals_hand_computation(minilm: Checkpoint) -> None:
     result = Relations().of(minilm, SAILING, SLEEPING)
     offsets = {item.relation: (item.offset, item.offset_accuracy) for item in result.best}
-    # The determiner comes directly before its noun, the subject directly before its verb, and the object two
-    # words after the verb.
+    # The determiner directly precedes its noun, and the subject its verb. The object follows two words later.
     assert offsets == {"det": (1, 1.0), "nsubj": (1, 1.0), "obj": (-2, 1.0), "punct": (-3, 1.0)}
 
 
@@ -169,6 +168,6 @@ def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     paths[0].write_text(broken, encoding="utf-8")
     refusal = bert_probe("relations", *map(str, paths), built_in=minilm).refusal
     assert refusal == (
-        "dev.conllu has 2 errors: line 3: head 9, but the sentence has 6 words; line 11: head 9, but the "
-        "sentence has 6 words. Correct the file and open it again."
+        "dev.conllu has 2 errors: line 3: the head is 9, but the sentence has 6 words; line 11: the "
+        "head is 9, but the sentence has 6 words. Correct the file, and open the file again."
     )

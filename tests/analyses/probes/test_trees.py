@@ -142,8 +142,9 @@ def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_scores_equal_hand_computation(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
-    # The baseline connects adjacent words. In "Every engineer reads a map", "engineer"–"reads" is an edge,
-    # but "reads"–"a" is not. In "Night falls slowly", both pairs are edges.
+    # The baseline connects adjacent words.
+    # In "Every engineer reads a map", "engineer"–"reads" is an edge, but "reads"–"a" is not.
+    # In "Night falls slowly", both pairs are edges.
     assert probe_result.baseline == 5 / 6
     assert probe_result.edges == 6
     assert probe_result.counts == (2, 1, 2)
@@ -201,7 +202,7 @@ def test_tree_of_unprobed_layer_or_model_raises_error(
 ) -> None:
     with pytest.raises(SelectionError, match="one of the probed layers: 0, 4"):
         probe_result.tree(minilm.trace(SENTENCE), 2)
-    with pytest.raises(SelectionError, match="with another model"):
+    with pytest.raises(SelectionError, match="not computed with the model of the probe"):
         probe_result.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
     with pytest.raises(TextError, match="256 words, but at most 255"):
         probe_result.tree(minilm.trace("go " * 256))

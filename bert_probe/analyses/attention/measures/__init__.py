@@ -68,7 +68,7 @@ class AttentionMeasure:
         """
         if self.of_heads is None:
             raise SelectionError(
-                f"{self.label} is defined for whole layers, not for individual heads. Use mean."
+                f"{self.label} is defined for whole layers, not for individual heads. Set the head to mean."
             )
         return self.of_heads
 

@@ -1,4 +1,4 @@
-"""Attention rollout: attention combined over all layers up to a given one (Abnar and Zuidema 2020)."""
+"""Attention rollout: attention combined over all layers up to a layer (Abnar and Zuidema 2020)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
         ShapeError, SelectionError: see `rollout`.
     """
     if not 0 <= residual <= 1:
-        raise SelectionError(f"The residual weight is {residual}, but must be between 0 and 1.")
+        raise SelectionError(f"The residual weight must be between 0 and 1, not {residual}.")
     result: Array | None = None
     for weights in layers:
         if weights.ndim != 3 or weights.shape[1] != weights.shape[2]:
-            raise ShapeError(f"A layer has shape {weights.shape}, but must be [head, token, token].")
+            raise ShapeError(f"Each layer must have shape [head, token, token], not {weights.shape}.")
         if result is not None and len(result) != weights.shape[1]:
             raise ShapeError(
                 f"All layers must have the same number of tokens, but adjacent layers have {len(result)} and "
@@ -71,7 +71,10 @@ def _up_to(trace: Trace, layer: int, residual: float, _report: Progress) -> Arra
 def _caveat(trace: Trace) -> str:
     if not trace.is_causal:
         return ""
-    return "In such a model, the rollout of the first tokens grows with depth, regardless of their content."
+    return (
+        "In a model with causal attention, the rollout of the first tokens grows with depth, regardless of "
+        "their content."
+    )
 
 
 MEASURE = AttentionMeasure(

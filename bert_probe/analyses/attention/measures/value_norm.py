@@ -33,7 +33,7 @@ def value_norms(trace: Trace, layer: int) -> Array:
     if trace.values is None:
         raise UnavailableError(
             f"{trace.architecture} does not expose its value vectors, so attention cannot be weighted by "
-            "them. Choose another measure."
+            "the norms of the value vectors. Choose another measure."
         )
     norms = _cache.setdefault(trace, {})
     if layer not in norms:
@@ -71,7 +71,8 @@ def value_weighted(trace: Trace, layer: int, heads: slice) -> Array:
     Raises:
         SelectionError, UnavailableError: see `value_norms`.
     """
-    norms = value_norms(trace, layer)  # This raises any error before attention is computed.
+    # compute the norms first, so that errors are raised before attention is computed
+    norms = value_norms(trace, layer)
     weighted: Array = trace.attention_of(layer, heads) * norms[heads, None]
     return weighted
 
@@ -85,7 +86,8 @@ def _caveat(trace: Trace) -> str:
     if projects(trace):
         return ""
     return (
-        "This architecture exposes no output projection, so the norms are those of the value vectors alone."
+        "This architecture does not expose an output projection, so only the norms of the value vectors "
+        "are used."
     )
 
 

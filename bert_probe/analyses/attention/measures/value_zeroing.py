@@ -56,7 +56,7 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
     length = len(trace.tokens)
     if length > MAX_TOKENS:
         raise TooLongError(
-            f"{length:,} tokens, but value zeroing reads at most {MAX_TOKENS:,}. "
+            f"The text has {length:,} tokens, but value zeroing accepts at most {MAX_TOKENS:,}. "
             "Shorten the text or choose another measure."
         )
     no_memory = f"Value zeroing of {length:,} tokens needs more memory than is available. Shorten the text."

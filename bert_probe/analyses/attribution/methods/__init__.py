@@ -103,7 +103,7 @@ class AttributionTarget:
     def ids_without(self) -> torch.Tensor:
         """Return the token ids of the baseline text, shape [1, token].
 
-        Special tokens and the masks to predict are kept. All other tokens become the baseline token.
+        Special tokens and the masks to predict are unchanged. All other tokens become the baseline token.
         """
         checkpoint = self.trace.checkpoint
         mask = checkpoint.tokenizer.mask_token_id

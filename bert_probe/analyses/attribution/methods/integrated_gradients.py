@@ -28,7 +28,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         inputs = batch(checkpoint, [target.trace.encoding])
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
-            progress(steps, 2 * steps)  # Raises an error if the computation was canceled.
+            progress(steps, 2 * steps)  # report progress, which raises an error if the work was cancelled
             states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
             return number.on(inputs | {"input_ids": ids}, states, pooled)
 

@@ -29,7 +29,7 @@ METHOD = AttributionMethod(
     meaning="How much the explained output decreases when only this word is removed and the model runs "
     "again: a "
     "measured "
-    "effect, not an estimate. If words are redundant, each of them may seem unimportant.",
+    "effect, not an estimate. If words are redundant, each of these words may seem unimportant.",
     order=1,
     of=_scores,
 )

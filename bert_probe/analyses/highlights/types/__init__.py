@@ -27,7 +27,7 @@ MAX_TOKENS = 512
 
 @dataclass(frozen=True, eq=False)
 class HighlightContext:
-    """A text, with intermediate results that several highlight types need and that are computed once."""
+    """A text with the intermediate results that several highlight types share, each computed once."""
 
     trace: Trace
 
@@ -71,7 +71,7 @@ class Grid:
 
     Attributes:
         cells: values of the cells, shape [row, column]. Cells with values of 0 or less are drawn empty.
-        most: value that has the darkest color; larger values have the same color.
+        most: value drawn in the darkest color, as are all larger values.
         mark: row and column of the cell to emphasize.
     """
 
@@ -146,7 +146,7 @@ class HighlightCandidate:
 
 @dataclass(frozen=True)
 class HighlightType:
-    """A type of highlight and how to measure it.
+    """A type of highlight, with the function that measures its value.
 
     Attributes:
         name: name of the type in tables; several types may have the same name.

@@ -93,13 +93,23 @@ def _find_unusual_head(context: HighlightContext) -> HighlightCandidate | None:
     focus = ""
     if share >= LABEL_SHARE:
         focus = f": it puts {percent(share)} of its attention on {SHARE_TARGETS[name]}"
+    description = (
+        f"is the most unusual head of its layer{focus} (total variation from the layer mean: {value:.2f})."
+    )
+    return _head_candidate(context, layer, head, value, description)
+
+
+def _head_candidate(
+    context: HighlightContext, layer: int, head: int, value: float, description: str, clear: bool = True
+) -> HighlightCandidate:
+    """Return a candidate about a head, whose sentence is the head's name followed by a description."""
     return HighlightCandidate(
         value,
-        f"Head {layer + 1}.{head + 1} is the most unusual head of its layer{focus} (total variation from the "
-        f"layer mean: {value:.2f}).",
+        f"Head {layer + 1}.{head + 1} {description}",
         "attention",
         Attention(layer, head).address(),
         lambda: Grid.of(context.trace.attention(layer, head)),
+        clear,
     )
 
 
@@ -157,23 +167,17 @@ def _find_specialized_head(share: str, context: HighlightContext) -> HighlightCa
     value = float(values[layer, head])
     # Report only the largest share, because shares overlap: the previous token may be in the same word.
     largest = max(_mean_shares(context, other)[layer, head] for other in _SHARES)
-    over = "" if queries == len(context.trace.tokens) else f" (mean over the {queries} tokens that have one)"
-    return HighlightCandidate(
-        value,
-        f"Head {layer + 1}.{head + 1} puts {percent(value)} of its attention on {SHARE_TARGETS[share]}"
-        f"{over}.",
-        "attention",
-        Attention(layer, head).address(),
-        lambda: Grid.of(context.trace.attention(layer, head)),
-        LABEL_SHARE <= value == largest,
-    )
+    has_all = queries == len(context.trace.tokens)
+    over = "" if has_all else f" (mean over the {queries} tokens that have such a target)"
+    description = f"puts {percent(value)} of its attention on {SHARE_TARGETS[share]}{over}."
+    return _head_candidate(context, layer, head, value, description, LABEL_SHARE <= value == largest)
 
 
 _SPECIALIZED_HEADS = tuple(
     HighlightType(
         "specialized head",
-        f"share of a head's attention on {SHARE_TARGETS[share]} (mean over the tokens that have one; maximum "
-        "over heads)",
+        f"share of a head's attention on {SHARE_TARGETS[share]} (mean over the tokens that have such a "
+        "target; maximum over heads)",
         10 + order,
         partial(_find_specialized_head, share),
     )

@@ -32,7 +32,7 @@ def _find_vector_change(context: HighlightContext) -> HighlightCandidate | None:
     start, last = context.vectors(0), context.trace.layers
     curves = np.stack([cosine_of_rows(start, context.vectors(layer)) for layer in range(last + 1)])
     if np.isnan(curves).any():
-        return None  # The cosine of a zero vector is undefined.
+        return None  # The cosine with a zero vector is undefined.
     index = int(curves[-1].argmin())
     curve, means = curves[:, index], curves.mean(axis=1)
     before = int((curve[:-1] - curve[1:]).argmax())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bert_probe.runtime.imports import long_lived_imports
+from bert_probe.core.extras import long_lived_imports
 
 
 @pytest.fixture(autouse=True)

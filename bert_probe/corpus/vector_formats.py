@@ -1,0 +1,509 @@
+"""Formats of files with vectors: Parquet, NPZ, NPY and JSON lines."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tokenize
+import weakref
+import zipfile
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bert_probe.errors import StoreError, TextError
+from bert_probe.model.preflight import reserved_memory
+from bert_probe.model.progress import Progress
+from bert_probe.model.trace import Array
+from bert_probe.text import strict_json
+from bert_probe.text.sentence_files import MAX_BYTES
+
+VECTOR_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("texts", "text")
+ID_NAMES = ("ids", "id", "_id", "document")
+"""Accepted names of the columns or arrays, in order of precedence."""
+DROPPED = "tokens_dropped"
+"""Name of the optional column with the number of truncated tokens of each text."""
+_COLUMNS = {"vectors": VECTOR_NAMES, "ids": ID_NAMES, "texts": TEXT_NAMES, "dropped": (DROPPED,)}
+"""Argument of `make_vector_set` → accepted names of its column or array."""
+FORMAT_HELP = (
+    "Use a .parquet or .jsonl file with the column vector (lists of numbers of the same length) and "
+    "optionally id, text and tokens_dropped; an .npz file with the array vectors of shape [text, size] "
+    "and optionally ids, texts and tokens_dropped; or an .npy file that contains only the vectors"
+)
+MAX_EXPANSION = 20
+"""Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file without another limit."""
+_BLOCK_BYTES = 1 << 22
+"""Maximum number of bytes that are read and converted at once, if a row is not larger."""
+
+
+def number_type(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the floating-point type in which numbers of a stored type are computed: float32 if it represents
+    all of them exactly, otherwise float64.
+    """
+    is_exact = np.result_type(stored.newbyteorder("="), np.float32) == np.float32
+    return np.dtype(np.float32 if is_exact else np.float64)
+
+
+class ArrayFile:
+    """The matrix in an .npy file, whose rows are read when they are indexed.
+
+    The file is not memory-mapped, because a process that accesses the missing part of a mapped file after it
+    shrank is terminated.
+
+    Attributes:
+        path: the file.
+        shape: numbers of rows and columns, or another shape that `vector_files` refuses.
+        stored: data type in the file.
+        dtype: data type of the rows that are read, float32 or float64.
+        is_by_row: whether the numbers of a row are adjacent; otherwise, rows cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file and read its header.
+
+        Raises:
+            OSError: the file cannot be opened.
+            ValueError: it is not a complete NPY file.
+        """
+        self.path = path
+        # Without O_NONBLOCK, opening a named pipe waits for a writer.
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        weakref.finalize(self, os.close, self._descriptor)
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            raise ValueError("it is not a regular file")
+        with open(self._descriptor, "rb", closefd=False) as stream:
+            version = np.lib.format.read_magic(stream)
+            if version not in ((1, 0), (2, 0)):  # Version 3 is for arrays with named fields.
+                raise ValueError(f"its format has the version {version[0]}.{version[1]}")
+            is_first = version == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+            self.shape, is_by_column, self.stored = read(stream)
+            self._offset = stream.tell()
+        self.is_by_row = not is_by_column
+        self.dtype = number_type(self.stored) if self.stored.kind in "fiu" else self.stored
+        self._status = self._current_status()
+        if min(self.shape, default=0) < 0:
+            raise ValueError(f"its shape is {self.shape}")
+        end = self._offset + int(np.prod(self.shape, dtype=object)) * self.stored.itemsize
+        if end > self._status[0]:
+            raise ValueError(f"it has {self._status[0]:,} bytes, but its header describes {end:,}")
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all rows in the type in which they are read, in bytes."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+    def __getitem__(self, selection: int | slice | Array) -> Array:
+        """Return rows of the matrix as a new array.
+
+        Args:
+            selection: a row number, a slice, row numbers, or a Boolean for each row.
+
+        Raises:
+            IndexError: there is no such row.
+            StoreError: the file changed after it was opened.
+        """
+        if isinstance(selection, int | np.integer):
+            row: Array = self._read([range(len(self))[selection]])[0]
+            return row
+        if isinstance(selection, slice):
+            return self._read(range(len(self))[selection])
+        rows = np.asarray(selection)
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+        if len(rows) and not -len(self) <= rows.min() <= rows.max() < len(self):
+            raise IndexError(f"{self.path.name} has {len(self):,} rows.")
+        return self._read(np.where(rows < 0, rows + len(self), rows))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Return all rows in memory.
+
+        Raises:
+            OutOfMemoryError: they do not fit.
+        """
+        with reserved_memory(self.nbytes, self.path.name, "Use fewer vectors."):
+            return self[:] if dtype is None else self[:].astype(dtype, copy=False)
+
+    def check(self) -> None:
+        """Check that the file still has the same contents. A file that was replaced or deleted has.
+
+        Raises:
+            StoreError: its size or its time of modification is another one.
+        """
+        status = self._current_status()
+        if status != self._status:
+            raise StoreError(
+                f"{self.path} changed while it was open ({status[0]:,} bytes now, {self._status[0]:,} "
+                "before). Wait until it is complete, and then open it again."
+            )
+
+    def _current_status(self) -> tuple[int, int]:
+        status = os.fstat(self._descriptor)
+        return status.st_size, status.st_mtime_ns
+
+    def blocks(self, numbers: int) -> Iterator[tuple[slice, Array]]:
+        """Yield the rows of each block and their vectors, which are overwritten when the next block is read.
+
+        Args:
+            numbers: maximum number of values in a block, if a row does not have more.
+        """
+        size = min(len(self), max(1, numbers // self.shape[1]))
+        result = np.empty((size, self.shape[1]), self.dtype)
+        for start in range(0, len(self), size):
+            rows = range(start, min(start + size, len(self)))
+            yield slice(rows.start, rows.stop), self._read(rows, result[: len(rows)])
+
+    def _read(self, rows: Sequence[int] | Array, result: Array | None = None) -> Array:
+        result = np.empty((len(rows), self.shape[1]), self.dtype) if result is None else result
+        size = max(1, _BLOCK_BYTES // (self.shape[1] * self.stored.itemsize))
+        for start in range(0, len(rows), size):
+            block = np.asarray(rows[start : start + size])
+            target = result[start : start + len(block)]
+            is_converted = self.stored != self.dtype
+            content = np.empty(target.shape, self.stored) if is_converted else target
+            self._fill(content, block)
+            if is_converted:
+                _convert(content, target)
+        self.check()
+        return result
+
+    def _fill(self, content: Array, rows: Array) -> None:
+        """Read rows of the file into an array; adjacent rows are read together."""
+        starts = np.flatnonzero(np.r_[True, np.diff(rows) != 1])
+        row_bytes = self.shape[1] * self.stored.itemsize
+        target = content.view(np.uint8).reshape(-1)
+        for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+            position = self._offset + int(rows[start]) * row_bytes
+            remaining = target[start * row_bytes : end * row_bytes]
+            while len(remaining):
+                count = os.preadv(self._descriptor, [remaining.data], position)
+                if not count:
+                    self.check()
+                    raise StoreError(f"{self.path} ends before its last row. Save it again.")
+                position, remaining = position + count, remaining[count:]
+
+
+def _convert(content: Array, target: Array) -> None:
+    """Write numbers to an array of another type."""
+    if content.dtype != np.float16 or not content.dtype.isnative:
+        target[:] = content
+        return
+    import torch
+
+    torch.from_numpy(target).copy_(torch.from_numpy(content))  # 20 times as fast as NumPy 2.4
+
+
+def _find(names: tuple[str, ...], available: Iterable[str]) -> str | None:
+    return next((name for name in names if name in available), None)
+
+
+_BROKEN_ARRAY = (
+    *(ValueError, EOFError, KeyError, MemoryError, RuntimeError, SyntaxError, TypeError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
+"""Exceptions of NumPy and zipfile for a broken, encrypted or oversized array, or one with a broken header."""
+
+
+@contextmanager
+def _array_errors(name: str, kind: str) -> Iterator[None]:
+    try:
+        yield
+    except _BROKEN_ARRAY as error:
+        raise TextError(f"{name} is not a valid {kind} file: {error}. {FORMAT_HELP}.") from None
+
+
+def open_array(path: Path) -> ArrayFile:
+    """Open an .npy file.
+
+    Raises:
+        TextError: it is not a complete NPY file.
+        OSError: it cannot be opened.
+    """
+    with _array_errors(path.name, "NPY"):
+        return ArrayFile(path)
+
+
+def _read_npy(stream: BinaryIO, name: str, _progress: Progress, _limit: int | None) -> dict[str, Any]:
+    with _array_errors(name, "NPY"):
+        vectors = np.load(stream, allow_pickle=False)
+        if not isinstance(vectors, np.ndarray):
+            vectors.close()  # free the uploaded bytes, which belong to an NPZ file
+            raise ValueError("it has several arrays")
+        return {"vectors": vectors}
+
+
+def _read_json_lines(stream: BinaryIO, name: str, progress: Progress, _limit: int | None) -> dict[str, Any]:
+    rows: dict[str, list[Any]] = {}
+    numbers = array("d")
+    size, done, total = 0, 0, _file_size(stream, name)
+    stream.seek(0)
+    for number, line in enumerate(stream, 1):
+        progress(done, total)
+        done += len(line)
+        if not line.strip():
+            continue
+        try:
+            row = strict_json.loads(line)
+            columns = _row_columns(row) if isinstance(row, dict) else {}
+        except (ValueError, RecursionError, OverflowError):
+            columns = {}
+        if "vectors" not in columns or not len(columns["vectors"]):
+            raise TextError(
+                f"Line {number:,} of {name} is not a JSON object with a list of finite numbers under "
+                f"{VECTOR_NAMES[1]}. {FORMAT_HELP}."
+            )
+        if rows and rows.keys() != columns.keys():
+            raise TextError(
+                f"Line {number:,} of {name} has {', '.join(columns)}, but the lines before have "
+                f"{', '.join(rows)}. Write the same keys in every line."
+            )
+        size = size or len(columns["vectors"])
+        if len(columns["vectors"]) != size:
+            raise TextError(
+                f"The vector in line {number:,} of {name} has {len(columns['vectors']):,} numbers, but "
+                f"the vectors before have {size:,}. Use vectors of the same length."
+            )
+        numbers.frombytes(columns["vectors"].tobytes())
+        for key, value in columns.items():
+            rows.setdefault(key, []).append(None if key == "vectors" else value)
+    if not size:
+        raise TextError(f"{name} has no vectors. {FORMAT_HELP}.")
+    return {**rows, "vectors": np.frombuffer(numbers).reshape(-1, size)}
+
+
+def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a JSON object by column.
+
+    Raises:
+        ValueError, OverflowError: a value has a wrong type, or a number is not finite.
+    """
+    names_by_key = {key: _find(names, row) for key, names in _COLUMNS.items()}
+    columns = {key: row[name] for key, name in names_by_key.items() if name is not None}
+    vector = columns.get("vectors")
+    if not isinstance(vector, list) or not all(type(value) in (int, float) for value in vector):
+        raise ValueError("not a list of numbers")
+    columns["vectors"] = np.array([float(value) for value in vector])
+    is_count = type(columns.get("dropped", 0)) is int
+    is_text = isinstance(columns.get("texts", ""), str) and isinstance(columns.get("ids", ""), str | int)
+    if not np.isfinite(columns["vectors"]).all() or not is_count or not is_text:
+        raise ValueError("a value has another type")
+    for key in columns.keys() & {"ids", "texts"}:
+        str(columns[key]).encode()  # raise an error for lone surrogates
+    return columns
+
+
+def _read_npz(stream: BinaryIO, name: str, _progress: Progress, _limit: int | None) -> dict[str, Any]:
+    with _array_errors(name, "NPZ"):
+        arrays = np.load(stream, allow_pickle=False)
+        if isinstance(arrays, np.ndarray):
+            raise ValueError("it has a single array")
+        with arrays:
+            columns = {key: _find(names, arrays.files) for key, names in _COLUMNS.items()}
+            if columns["vectors"] is None:
+                raise TextError(f"{name} has the arrays {', '.join(arrays.files[:8])}. {FORMAT_HELP}.")
+            return {key: arrays[column] for key, column in columns.items() if column is not None}
+
+
+def _read_parquet(
+    stream: BinaryIO, name: str, _progress: Progress, max_text_bytes: int | None
+) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(stream)
+        names = file.schema_arrow.names
+        vector = _find(VECTOR_NAMES, names)
+        if vector is None:
+            raise TextError(f"{name} has the columns {', '.join(names[:8])}. {FORMAT_HELP}.")
+        columns = {
+            key: column
+            for key, options in _COLUMNS.items()
+            if key != "vectors" and (column := _find(options, names)) is not None
+        }
+        for column in (vector, *columns.values()):
+            if names.count(column) > 1:
+                raise TextError(f"{name} has several columns named {column}. Keep one of these columns.")
+        for column in columns.values():
+            _check_column_type(file.schema_arrow.field(column), name)
+        # Repeated texts stay dictionary-encoded until their total size is known.
+        stream.seek(0)
+        file = pq.ParquetFile(stream, read_dictionary=[*columns.values()])
+        table = file.read([vector, *columns.values()])
+        size = sum(_text_bytes(table[column]) for column in columns.values())
+        if max_text_bytes is not None and size > max_text_bytes:
+            raise TextError(f"{name} has more than {max_text_bytes / 1e6:.0f} MB of texts. Split the file.")
+        with reserved_memory(2 * size, name, "Use fewer texts."):
+            others = {key: table[column].to_pylist() for key, column in columns.items()}
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise TextError(f"{name} is not a valid Parquet file: {error}. {FORMAT_HELP}.") from None
+    lists = table[vector].combine_chunks()
+    if not isinstance(lists, pa.ListArray | pa.FixedSizeListArray | pa.LargeListArray) or not len(lists):
+        raise TextError(f"The column {vector} of {name} does not contain lists of numbers. {FORMAT_HELP}.")
+    numbers = lists.flatten().to_numpy(zero_copy_only=False)
+    sizes = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), float)
+    if lists.null_count or len(set(sizes.tolist())) != 1:
+        raise TextError(f"The vectors of {name} have different lengths. {FORMAT_HELP}.")
+    return {"vectors": numbers.reshape(len(lists), -1), **others}
+
+
+def _check_column_type(field: Any, name: str) -> None:
+    """Raise TextError for a column of lists, maps or structs, which Arrow cannot read as a dictionary."""
+    import pyarrow as pa
+
+    if pa.types.is_nested(field.type):
+        raise TextError(
+            f"The column {field.name} of {name} contains values of the type {str(field.type)[:80]}. Replace "
+            "them with strings or numbers, or remove the column."
+        )
+
+
+def _text_bytes(column: Any) -> int:
+    """Return the total size of the strings in a column, counting each repetition of a dictionary entry."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    total = 0
+    for chunk in column.chunks:
+        is_dictionary = pa.types.is_dictionary(chunk.type)
+        value_type = chunk.type.value_type if is_dictionary else chunk.type
+        checks = ("is_string", "is_large_string", "is_binary", "is_large_binary")
+        if not any(getattr(pa.types, check)(value_type) for check in checks):
+            total += chunk.nbytes
+            continue
+        lengths = pc.binary_length(chunk.dictionary if is_dictionary else chunk)
+        total += pc.sum(lengths.take(chunk.indices) if is_dictionary else lengths).as_py() or 0
+    return total
+
+
+def _file_size(stream: BinaryIO, _name: str) -> int:
+    return stream.seek(0, os.SEEK_END)
+
+
+def _json_size(stream: BinaryIO, name: str) -> int:
+    return 2 * _file_size(stream, name)  # With one digit and a comma, a number grows from 2 to 8 bytes.
+
+
+def _unpacked_size(stream: BinaryIO, name: str) -> int:
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            return sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise TextError(f"{name} is not a valid NPZ file: {error}. {FORMAT_HELP}.") from None
+
+
+def _parquet_size(stream: BinaryIO, name: str) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.ParquetFile(stream).metadata
+        chunks = [
+            metadata.row_group(group).column(column)
+            for group in range(metadata.num_row_groups)
+            for column in range(metadata.num_columns)
+        ]
+        # Dictionary encoding stores repeated values once.
+        return sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise TextError(f"{name} is not a valid Parquet file: {error}. {FORMAT_HELP}.") from None
+
+
+def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
+    """Raise TextError if an NPZ file becomes much larger when it is decompressed."""
+    size = _unpacked_size(io.BytesIO(content), name)
+    if max_bytes is not None and size > max_bytes:
+        raise TextError(
+            f"The arrays of {name} have {size / 1e6:,.0f} MB, but at most {max_bytes / 1e6:.0f} MB are "
+            "allowed. Use the command line."
+        )
+    if max_bytes is None and size > MAX_EXPANSION * len(content):
+        raise TextError(
+            f"{name} has {size / 1e6:,.0f} MB after decompression, more than {MAX_EXPANSION} times its "
+            "size. Save the arrays with numpy.savez."
+        )
+
+
+def _check_parquet(content: bytes, name: str, _max_bytes: int | None) -> None:
+    from bert_probe.text.parquet import check_upload
+
+    check_upload(content, name, MAX_BYTES // 4)  # the numbers of a list have at least 4 bytes
+
+
+def _has_column(stream: BinaryIO) -> bool:
+    """Return whether a Parquet file has a column of vectors."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return _find(VECTOR_NAMES, pq.read_schema(stream).names) is not None
+    except (pa.ArrowException, OSError, ValueError):
+        return False  # The reader of documents explains the error.
+
+
+def _has_key(stream: BinaryIO) -> bool:
+    """Return whether the first line of a JSON lines file has a vector."""
+    try:
+        row = strict_json.loads(next(filter(bytes.strip, stream), b""))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and _find(VECTOR_NAMES, [*row]) is not None
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the files of a format are read.
+
+    Attributes:
+        read: returns the columns of an open file, and calls `Progress` with the number of bytes read if this
+            takes long; its last argument is `max_text_bytes` for uploads, and None for other files.
+        decoded_size: returns the number of bytes of an open file after decompression and decoding.
+        has_vectors: returns whether an open file contains vectors, and not only texts.
+        check_upload: raises TextError if the contents of an untrusted file become too large when decoded; its
+            last argument is the maximum in bytes, or None.
+        max_text_bytes: maximum size of the texts of an upload in bytes; None if decoding does not enlarge
+            them.
+    """
+
+    read: Callable[[BinaryIO, str, Progress, int | None], dict[str, Any]]
+    decoded_size: Callable[[BinaryIO, str], int] = _file_size
+    has_vectors: Callable[[BinaryIO], bool] = lambda _stream: True
+    check_upload: Callable[[bytes, str, int | None], None] = lambda _content, _name, _max_bytes: None
+    max_text_bytes: int | None = None
+
+
+_JSON_LINES = Format(_read_json_lines, _json_size, _has_key)
+FORMATS = {
+    ".parquet": Format(_read_parquet, _parquet_size, _has_column, _check_parquet, MAX_BYTES),
+    ".npz": Format(_read_npz, _unpacked_size, check_upload=_check_unpacked),
+    ".npy": Format(_read_npy),
+    ".jsonl": _JSON_LINES,
+    ".ndjson": _JSON_LINES,
+}
+"""Extension of a file's name → its format."""
+
+
+def format_of(name: str) -> Format:
+    """Return the format of the files with a name.
+
+    Raises:
+        TextError: the extension is unknown.
+    """
+    suffix = Path(name).suffix.lower()
+    if suffix not in FORMATS:
+        raise TextError(f"{name} is not a file of vectors. {FORMAT_HELP}.")
+    return FORMATS[suffix]
