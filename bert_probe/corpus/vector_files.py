@@ -186,7 +186,9 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
         file_format = format_of(path.name)
         if file_format is FORMATS[".npy"] and (array := open_array(path)).is_by_row:
             return make_vector_set(path.name, array, progress=progress)
-        with path.open("rb") as stream:
+        from bert_probe.corpus.formats import open_file  # imports pyarrow
+
+        with open_file(path) as stream:
             size = file_format.decoded_size(stream, path.name)
             stream.seek(0)
             # Reserve memory for the decoded columns, and for a copy of the matrix in its final type.

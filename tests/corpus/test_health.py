@@ -474,3 +474,36 @@ def test_repeated_values_of_a_parquet_file_are_bounded(tmp_path: Path) -> None:
     pq.write_table(pa.table({"vector": lists}), tmp_path / "b.parquet")
     with pytest.raises(TextError, match=r"Split the file"):
         parse_vectors((tmp_path / "b.parquet").read_bytes(), "b.parquet")
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, ["a"], [("a", 1)]], ids=["struct", "list", "map"])
+@pytest.mark.parametrize("column", ["text", "id"])
+def test_nested_columns_of_a_parquet_file_are_refused(column: str, value: Any) -> None:
+    is_map = isinstance(value, list) and isinstance(value[0], tuple)
+    values = pa.array([value] * 3, pa.map_(pa.string(), pa.int64()) if is_map else None)
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"vector": pa.array([[1.0, 2.0]] * 3), column: values}), buffer)
+    with pytest.raises(TextError, match=f"The column {column} of v.parquet contains values of the type"):
+        parse_vectors(buffer.getvalue(), "v.parquet")
+
+
+def test_sets_with_different_columns_are_different() -> None:
+    vectors = np.arange(12, dtype=np.float32).reshape(2, 6)
+    sets = [
+        make_vector_set("v", vectors, **columns)
+        for columns in (
+            {},
+            {"dropped": np.zeros(2, int)},
+            {"dropped": np.full(2, 7)},
+            {"texts": ["c\nd", "e"]},
+            {"texts": ["c", "d\ne"]},
+            {"ids": ["c\nd", "e"]},
+            {"ids": ["c", "d\ne"]},
+        )
+    ]
+    sets += [
+        make_vector_set("v", vectors.reshape(shape), ids=list("ab")[: shape[0]])
+        for shape in ((1, 12), (2, 6))
+    ]
+    sets.append(make_vector_set("v", vectors.view(np.float64)))
+    assert len(set(sets)) == len(sets) == len({item.cache_key for item in sets})

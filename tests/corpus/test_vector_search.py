@@ -257,3 +257,13 @@ def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: py
         assert "not computed by BERT Probe" in table["provenance"]["facts"]["notes"][0]
         refused = client.post("/api/v1/vector-search", json=request | {"documents": ["a boat"]})
         assert "documents must be an object" in problem_detail(refused, 400, "no-json")
+
+
+@pytest.mark.parametrize("name", ["v.npz", "v.jsonl", "v.parquet"])
+def test_files_of_vectors_without_an_end_are_refused(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(TextError, match="is not a regular file"):
+        bert_probe.read_vectors(tmp_path / name)
+    (tmp_path / f"zero-{name}").symlink_to("/dev/zero")
+    with pytest.raises(TextError, match="is not a regular file"):
+        bert_probe.read_vectors(tmp_path / f"zero-{name}")
