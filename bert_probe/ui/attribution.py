@@ -332,7 +332,7 @@ def show_input_pairs(traces: Sequence[Trace], question: SimilarityAttribution) -
         traces,
         "Attribute to input words",
         "Attributing the similarity",
-        "integration steps",
+        "tokens × steps",
         "The heatmap above compares last-layer vectors, each of which depends on the whole text. This "
         "analysis attributes the similarity to the input embeddings (integrated Jacobians, Moeller et "
         "al. 2023). The analysis takes a few seconds for short sentences. You can cancel at any time.",
