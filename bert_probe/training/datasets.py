@@ -460,9 +460,9 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
 
 
 LABEL_DESCRIPTIONS = {
-    "classes": "a class each",
+    "classes": "one class each",
     "several": "any number of labels each",
-    "number": "a number each",
+    "number": "one number each",
 }
 
 

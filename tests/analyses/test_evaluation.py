@@ -307,12 +307,12 @@ def test_invalid_rows_raise_errors_with_lines(trained_on: Trained, minilm: Check
 def test_long_texts_need_truncate(trained_on: Trained) -> None:
     head, labeller = trained_on("bert", CLASSES), trained_on("bert", WORDS)
     rows = classed(("One", "O"), ("a " * 600, "O"))
-    with pytest.raises(TooLongError, match="Line 3: 602 tokens"):
+    with pytest.raises(TooLongError, match="Line 3: The text has 602 tokens"):
         Evaluate().of(head, rows)
     result = Evaluate().of(head, rows, truncate=True)
     assert result.provenance["tokens_dropped"] > 0
     words = parse_tagged_sentences(b"a O\n" * 600, "a.conll")
-    with pytest.raises(TooLongError, match="Line 1: 602 tokens"):
+    with pytest.raises(TooLongError, match="Line 1: The text has 602 tokens"):
         Evaluate().of(labeller, words)
     result = Evaluate().of(labeller, words, words, truncate=True)
     assert len(result.texts) == 600 - result.provenance["tokens_dropped"]

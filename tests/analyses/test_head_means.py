@@ -271,7 +271,7 @@ def test_table_has_means_intervals_and_provenance(means: HeadMeansResult) -> Non
 
 
 def test_measures_of_other_shapes_raise(means: HeadMeansResult) -> None:
-    with pytest.raises(ShapeError, match="next has shape"):
+    with pytest.raises(ShapeError, match="next must have shape"):
         replace(means, low={"next": means.low["next"][1:]})
 
 
@@ -300,7 +300,7 @@ def test_command_line_rejects_conflicting_options(tmp_path: Path, capfd: pytest.
         (("head-means", "we left", str(path)), "unexpected extra argument"),
         (("head-means", "--pair", "b", str(path)), "No such option '--pair'"),
         (("heads", "we left", "--seed", "1"), "No such option '--seed'"),
-        (("head-means", str(path)), "Line 3: 602 tokens"),
+        (("head-means", str(path)), "Line 3: The text has 602 tokens"),
         (("head-means", str(path), "--confidence", "1"), "must be between 0 and 1"),
         (
             ("head-means", str(path), "--resamples", "many"),

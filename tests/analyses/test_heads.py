@@ -70,7 +70,7 @@ def test_measures_of_other_shapes_raise(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     values = Heads().of(trace).values
     labels = head_labels(values)
-    with pytest.raises(ShapeError, match="self has shape"):
+    with pytest.raises(ShapeError, match="self must have shape"):
         HeadsResult(Heads(), InputRecord.of(trace), {"self": values["self"][:, :-1]}, labels)
 
 

@@ -319,7 +319,7 @@ EXPANSION = {"strategy": "fixed", "attend": False, "length": 14}
         (TRANSFORMER, {"query_expansion": EXPANSION | {"length": 0}}, "must be an integer from 1"),
         (TRANSFORMER, {"query_expansion": EXPANSION | {"length": 999}}, "reads at most 160"),
         (TRANSFORMER, {"query_length": 5}, "query_length is 5, but must be at least the length"),
-        (TRANSFORMER, {"query_expansion": EXPANSION | {"token": "zebra"}}, "has no token zebra"),
+        (TRANSFORMER, {"query_expansion": EXPANSION | {"token": "zebra"}}, "does not contain zebra"),
         (TRANSFORMER, {"processing_kwargs": {"text": {}}}, "sets processing_kwargs"),
         (TRANSFORMER, {"modality_config": {"message": {}}}, "is supported|chat template"),
         ("2_MultiVectorMask/config.json", {"skiplist_words": "x"}, "skiplist_words must be a list"),

@@ -129,7 +129,7 @@ def test_pooler_has_expected_steps(minilm: Checkpoint) -> None:
     description = frame.attrs["provenance"]
     assert description["question"] == {"analysis": "pooler"}
     assert description["facts"] == {"difference_to_model": replay.difference}
-    with pytest.raises(ShapeError, match="have shapes"):
+    with pytest.raises(ShapeError, match="must have shape"):
         replace(replay, cls=replay.cls[:3])
     with pytest.raises(TypeError):
         replay.table(minilm.trace("another text"))  # type: ignore[call-arg]

@@ -69,7 +69,7 @@ def test_tasks_equal_sentence_transformers(name: str, routed: Any) -> None:
 def test_text_without_a_task_equals_sentence_transformers(name: str, routed: Any) -> None:
     _, checkpoint, model = routed(name)
     if name == "router without a default":
-        with pytest.raises(UnavailableError, match=r"no route for a text without a task\. Select .* query,"):
+        with pytest.raises(UnavailableError, match=r"no route for a text without a task\. Choose .* query,"):
             Sentences("model").of(checkpoint, TEXTS)
         assert_exact(
             Sentences("model", prompt="other").of(checkpoint, TEXTS).vectors,

@@ -295,7 +295,7 @@ def test_different_or_truncated_texts_raise_error(
     )
     short = bert_probe.load(folder)
     long = "we had left " * 10
-    with pytest.raises(SelectionError, match="A reads 32 tokens of this text and B 20"):
+    with pytest.raises(SelectionError, match="A reads 32 tokens of this text, and B reads 20"):
         HeadChange().of(a.trace(long), short.trace(long, truncate=True))
 
 

@@ -55,7 +55,7 @@ def test_unavailable_vectors_raise(pair: Trace, family: Callable[[str], Checkpoi
 
 def test_inconsistent_names_raise(pair: Trace) -> None:
     result = HiddenStates().of(pair)
-    with pytest.raises(ShapeError, match=r"must be \[11, hidden\]"):
+    with pytest.raises(ShapeError, match=r"must have shape \[11, hidden\]"):
         replace(result, names=result.names[1:])
 
 

@@ -75,7 +75,7 @@ def test_every_question_is_a_tool(shared: LocalModels) -> None:
     assert [tool.name for tool in selected] == ["attention", "heads"]
     with pytest.raises(
         SelectionError,
-        match=r"'head' is not the name of a question. Available questions: activation-patching, ",
+        match=r"'head' is not a question. Available questions: activation-patching, ",
     ):
         agents.select_questions(["head"])
 

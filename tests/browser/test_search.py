@@ -42,6 +42,6 @@ def test_query_comparison_and_view_file(app: App, page: Page, tmp_path: Path) ->
     for number in (1, 2):  # The table is a canvas with check boxes on the left, below the header.
         table.locator(".dvn-scroller").click(position={"x": 16, "y": 38 + 35 * number - 17})
         wait_until_settled(page)
-    heading = page.get_by_role("heading", name=f"Why document {best} above document {second}?")
+    heading = page.get_by_role("heading", name=f"Why does document {best} rank above document {second}?")
     expect(heading).to_be_visible(timeout=60_000)
     expect(page.get_by_text(re.compile(r"The scores differ by \+0\.\d{4}"))).to_be_visible()

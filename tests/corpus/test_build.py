@@ -205,10 +205,10 @@ def test_other_configuration_cannot_continue_store(family: Checkpoints, lines: P
         build_corpus(checkpoint, IngestConfig(keep=("profiles",)), [lines], folder, shard_rows=6)
     with pytest.raises(SelectionError, match="a different number of rows per shard"):
         build_corpus(checkpoint, QUESTION, [lines], folder, shard_rows=7)
-    with pytest.raises(SelectionError, match="started with another model"):
+    with pytest.raises(SelectionError, match="started with a different model"):
         build_corpus(family("roberta"), QUESTION, [lines], folder, shard_rows=6)
     lines.write_text("Another line.")
-    with pytest.raises(SelectionError, match="started with other inputs"):
+    with pytest.raises(SelectionError, match="started with different inputs"):
         build_corpus(checkpoint, QUESTION, [lines], folder, shard_rows=6)
     assert open_corpus(folder).rows == len(LINES)
 

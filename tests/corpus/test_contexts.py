@@ -237,7 +237,7 @@ def test_invalid_searches_raise_readable_errors(
         NearestContexts("map").of(bare, corpus.checkpoint.trace(TEXT))
     (tmp_path / "long.txt").write_text(families.LONG)
     empty = build_corpus(corpus.checkpoint, IngestConfig(), [tmp_path / "long.txt"], tmp_path / "empty")
-    with pytest.raises(UnavailableError, match="has no sentences"):
+    with pytest.raises(UnavailableError, match="contains no sentences"):
         NearestContexts("map").of(empty, corpus.checkpoint.trace(TEXT))
 
 

@@ -186,7 +186,9 @@ def test_answers_match_single_text_predictions(
 
 
 def test_unavailable_tables_are_refused(family: Checkpoints) -> None:
-    with pytest.raises(UnavailableError, match=r"no trained classification head.*Keep profiles, vectors"):
+    with pytest.raises(
+        UnavailableError, match=r"no trained classification head.*Choose only profiles, vectors"
+    ):
         IngestConfig(keep=("answers",)).of(family("bert"))
     with pytest.raises(SelectionError, match="There is no layer 9"):
         IngestConfig(layers=(9,)).of(family("bert"))

@@ -193,5 +193,7 @@ def test_first_of_equal_weights_is_strongest() -> None:
 def test_weights_that_do_not_sum_to_1_are_refused() -> None:
     units = Units.of_columns([3, 2], range(5), [-1] * 5, [0] * 5, [False] * 5, [False] * 5)
     # The attention is uniform over three keys, one of which is padding in the second text.
-    with pytest.raises(ArchitectureError, match=r"rows that do not sum to 1 for these texts .off by 0.33"):
+    with pytest.raises(
+        ArchitectureError, match=r"rows of this model do not sum to 1 for these texts .off by 0.33"
+    ):
         measure_batch([torch.full((2, 2, 3, 3), 1 / 3)], units)

@@ -78,7 +78,7 @@ def test_confidence_interval_matches_manual_calculation() -> None:
     matches = MeasureStatistics(3, 2 * unit, unit, unit, 3 * unit, np.array([[[1, 1, 1]]]))
     assert matches.interval_half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
     assert np.isnan(replace(matches, count=1).interval_half_widths).all()
-    with pytest.raises(ShapeError, match=r"shape of values must begin with .*  \(layers, heads\)"):
+    with pytest.raises(ShapeError, match=r"shape of values must begin with \(1, 1\) \(layers, heads\)"):
         replace(matches, minima=np.ones((2, 1)))
 
 

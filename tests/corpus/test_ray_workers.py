@@ -114,9 +114,9 @@ def test_actor_loads_same_model_or_returns_error(
         return str(result)
 
     assert "nowhere does not exist on" in error_of(folder=tmp_path / "nowhere")
-    assert "with different weights_sha256." in error_of(model=str(family_folder("roberta")))
+    assert "has different weights_sha256." in error_of(model=str(family_folder("roberta")))
     libraries = actor.provenance | {"libraries": {"torch": "1.0"}}
-    assert "with different libraries. Install the same" in error_of(provenance=libraries)
+    assert "has different libraries. Install the same" in error_of(provenance=libraries)
     assert "There is no folder" in error_of(model=str(tmp_path / "nowhere"))
 
 

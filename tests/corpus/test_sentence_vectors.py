@@ -128,7 +128,7 @@ def test_other_model_or_pooling_is_refused(
     assert "tokens has no sentence vectors (--keep sentence_vectors). The means of its token vectors" in note
     bare = build(minilm, HELP[:3], tmp_path / "bare", IngestConfig(keep=("profiles",)))
     with pytest.raises(
-        UnavailableError, match=r"bare has no vectors. Build it with --keep profiles,sentence_"
+        UnavailableError, match=r"bare has no vectors. Build the store with --keep profiles,sentence_"
     ):
         bert_probe.read_vectors(bare.folder)
 

@@ -134,7 +134,7 @@ def test_invalid_vectors_are_refused(tmp_path: Path) -> None:
     files = write_vectors(tmp_path, [np.eye(4, dtype=np.float32)])
     vectors = LayerVectors(files, 6)
     for nothing in (np.zeros(4), np.full(4, np.nan)):
-        with pytest.raises(UnavailableError, match="its cosine is undefined"):
+        with pytest.raises(UnavailableError, match="cosines with this vector are undefined"):
             ExactSearch(vectors, nothing)
     with pytest.raises(ShapeError, match=r"must have shape \(4,\)"):
         ExactSearch(vectors, np.ones(5))

@@ -190,7 +190,7 @@ def test_revision_of_the_conversion_bot_is_offered(
         if reference
         else "If the model has only a pickle (pytorch_model.bin), convert"
     )
-    end = f" it with bert-probe convert {REPOSITORY} --out FOLDER."
+    end = f" the pickle with bert-probe convert {REPOSITORY} --out FOLDER."
     assert str(caught.value) == start + offer + end
     assert (caught.value.model, caught.value.converted_revision) == (REPOSITORY, reference)
 

@@ -198,10 +198,14 @@ def test_limits_equal_hand_computed_values() -> None:
 def test_text_above_the_limit_is_refused() -> None:
     store = FrameStore()
     head_view(random_trace(["a"] * 80, layers=2, heads=12), 0, None, False, store)
-    with pytest.raises(TooLongError, match=r"^81 tokens, .* limited to 80\. .* here 78,732.*heatmap"):
+    with pytest.raises(
+        TooLongError, match=r"^The text has 81 tokens, .* limited to 80\. .* here 78,732.*heatmap"
+    ):
         head_view(random_trace(["a"] * 81, layers=2, heads=12), 0, None, False, store)
     model_view(random_trace(["a"] * 33, layers=12, heads=12), False, store)
-    with pytest.raises(TooLongError, match=r"^34 tokens, .* limited to 33\. .* here 166,464.*heatmap"):
+    with pytest.raises(
+        TooLongError, match=r"^The text has 34 tokens, .* limited to 33\. .* here 166,464.*heatmap"
+    ):
         model_view(random_trace(["a"] * 34, layers=12, heads=12), False, store)
 
 

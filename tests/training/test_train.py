@@ -360,12 +360,12 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
         TextError, rows(("", "x"), ("\x01", "y"), ("a", "y"), ("b", "y"))
     )
     assert "labels that do not occur in the training data: z" in refused(TextError, good, rows(("a", "z")))
-    assert "any number of labels each, the training texts a class each" in refused(
+    assert "any number of labels each, but the training texts have one class each" in refused(
         TextError, good, rows(("a", ("x",)), kind="several")
     )
     assert "not a dict. Use read_labeled_texts" in refused(SubjectError, {"a": "x"})
     assert "not a list" in refused(SubjectError, ["a", 3])
-    assert "another type" in refused(SubjectError, good, ["a"])
+    assert "have different types" in refused(SubjectError, good, ["a"])
 
 
 def test_unusual_data_are_noted(quiet: Checkpoint) -> None:

@@ -96,7 +96,7 @@ def test_pairs_are_added_ranked_by_mean_and_removed() -> None:
     ranked = bert_probe.FindHeads([("ground", "left"), ("knew", "it")]).of(trace).ranked
     assert app.dataframe[0].value["weight"].tolist() == [head.weight for head in ranked]
     assert app.dataframe[0].value["rank_in_row"].tolist() == [head.rank for head in ranked]
-    assert "the mean over 2 pairs" in page_text(app)
+    assert "averaged over 2 pairs" in page_text(app)
     button(app, "Add a pair").click().run()
     assert app.query_params["find_pairs"] in ("11-9,4-5,11-9", ["11-9,4-5,11-9"])
     app.get("pills")[0].set_value(1).run()
@@ -223,7 +223,7 @@ def test_pasted_sentences_are_kept_and_invalid_line_is_named() -> None:
     app.text_area(key="many_pasted").set_value(pasted).run()
     button(app, "Profile 2 sentences").click().run()
     finished(app)
-    assert "Line 3: 602 tokens" in error_text(app)
+    assert "Line 3: The text has 602 tokens" in error_text(app)
     assert app.text_area(key="many_pasted").value == pasted
     assert button(app, "Profile 2 sentences")
     app.switch_page("../../pages/tokens.py").run()

@@ -141,7 +141,7 @@ def test_too_long_text_is_refused_on_its_page(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "MAX_TOKENS", 5)
     for view in ("heads", "heatmap"):
         app = open_page(a=f"more tokens than the {view} may have", drawn=DRAWN, show=view)
-        assert "reads at most 5" in error_text(app)
+        assert "accepts at most 5" in error_text(app)
         assert "Cancel" not in labels(app)
 
 

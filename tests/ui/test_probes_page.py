@@ -159,7 +159,7 @@ def test_sentence_without_tree_keeps_other_results() -> None:
 
 def test_unreadable_files_are_reported_and_hostile_files_are_text() -> None:
     app = open_with_files(data="1\tword\n")
-    assert "data.conllu has an error: line 1: 2 columns" in error_text(app)
+    assert "data.conllu has an error: line 1: the line has 2 tab-separated columns" in error_text(app)
     app = open_with_files("relations", data=SAILING_FILE, held_out="\n")
     assert "held_out.conllu has no sentences" in error_text(app)
     hostile = HOSTILE.replace(" ", "_")

@@ -31,9 +31,9 @@ def test_prompt_and_dimensions_are_choices_on_the_page(
     question = Sentences("model", "nearest", prompt="passage", dimensions=16)
     expected = question.of(bert_probe.load(model), TEXTS)
     assert app.dataframe[0].value["cosine"].tolist() == [pair.score for pair in expected.compared.nearest()]
-    assert "before each text" in page_text(app)
+    assert "prepended to each text" in page_text(app)
     app.segmented_control(key="prompt").set_value("none").run()
-    assert "before each text" not in page_text(app)
+    assert "prepended to each text" not in page_text(app)
 
 
 def test_answer_shows_the_score_of_the_checkpoint(

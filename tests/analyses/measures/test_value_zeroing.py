@@ -234,5 +234,5 @@ def test_unsupported_value_zeroing_raises(
     with pytest.raises(UnavailableError):
         value_zeroing(hand_trace([np.full((1, 4, 4), 0.25)]), 0)
     monkeypatch.setattr(module, "MAX_TOKENS", 5)
-    with pytest.raises(TooLongError, match="reads at most 5"):
+    with pytest.raises(TooLongError, match="accepts at most 5"):
         value_zeroing(trace, 0)

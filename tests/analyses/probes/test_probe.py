@@ -286,7 +286,7 @@ BLANK = (replace(TAGGED[0], metadata=MappingProxyType({})),)
             (replace(SAILING[0], text="go " * 600),),
             SAILING,
             TooLongError,
-            "data, line 2: 602 tokens",
+            "data, line 2: The text has 602 tokens",
         ),
     ],
 )

@@ -141,7 +141,12 @@ def test_examples_have_the_relation() -> None:
             "chosen must be tagged sentences from read_tagged_sentences",
         ),
         (SAILING[2:], SLEEPING[1:], TextError, "The files have no relation in common"),
-        ((replace(SAILING[0], text="go " * 600),), SAILING, TooLongError, "chosen, line 2: 602 tokens"),
+        (
+            (replace(SAILING[0], text="go " * 600),),
+            SAILING,
+            TooLongError,
+            "chosen, line 2: The text has 602 tokens",
+        ),
     ],
 )
 def test_invalid_relations_raise_error(
