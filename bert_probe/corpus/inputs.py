@@ -445,8 +445,8 @@ class IngestConfig(Question):
         if ANSWERS in self.keep and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & {*checkpoint.outputs}:
             tables = ", ".join(table for table in OPTIONAL_TABLES if table != ANSWERS)
             raise UnavailableError(
-                f"{description.name} has no trained classification head, but the table {ANSWERS} requires one. "
-                f"Choose only {tables}, or use a model with a classification head."
+                f"{description.name} has no trained classification head, but the table {ANSWERS} requires "
+                f"one. Choose only {tables}, or use a model with a classification head."
             )
         if SENTENCE_VECTORS in self.keep:
             sentence_pooling(checkpoint)
