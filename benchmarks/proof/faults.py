@@ -493,7 +493,7 @@ def _ended_command(run: Run, _: Path) -> tuple[str, str, str]:
 
 def _left_in(run: Run, out: Path) -> None:
     if left := [path.name for path in out.iterdir()]:
-        run.failed(f"A command that was ended leaves {', '.join(left)}.")
+        run.failed(f"A command that was terminated leaves {', '.join(left)}.")
 
 
 def _ended_app(run: Run, folder: Path) -> tuple[str, str, str]:

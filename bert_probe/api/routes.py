@@ -349,7 +349,10 @@ def _caches() -> Iterator[str]:
     contents = {name: cache.held for name, cache in caches.items()}
     entries = [({"cache": name}, count) for name, (count, _) in contents.items()]
     yield from _family(
-        "cache_entries", "gauge", "Number of cache entries; checkpoints are open models.", entries
+        "cache_entries",
+        "gauge",
+        "Number of cache entries; in the cache checkpoints, each entry is an open model.",
+        entries,
     )
     sizes = [({"cache": name}, size) for name, (_, size) in contents.items() if name != "checkpoints"]
     yield from _family("cache_bytes", "gauge", "Size of the cache entries, in bytes.", sizes)

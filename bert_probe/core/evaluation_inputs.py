@@ -35,14 +35,14 @@ class EvaluationFiles(Files):
 
 _JUDGED_FILES = {
     "documents": FileInput(
-        "--documents", True, (DOCUMENTS,), "File of the documents; by default corpus.jsonl."
+        "--documents", True, (DOCUMENTS,), "File with the documents; by default corpus.jsonl."
     ),
-    "queries": FileInput("--queries", True, (DOCUMENTS,), "File of the queries; by default queries.jsonl."),
+    "queries": FileInput("--queries", True, (DOCUMENTS,), "File with the queries; by default queries.jsonl."),
     "judgments": FileInput(
         "--judgments",
         True,
         (JUDGMENTS,),
-        "File of the relevance judgments; by default qrels.tsv or qrels/test.tsv.",
+        "File with the relevance judgments; by default qrels.tsv or qrels/test.tsv.",
     ),
 }
 

@@ -38,7 +38,7 @@ SENTENCES_FILE = "sentences.txt"
 DOCUMENTS_FILE = "documents.jsonl"
 """File name in code snippets that read documents from a file."""
 
-HELD_OUT_HELP = "File of the evaluation data; by default, a fifth of DATA is held out."
+HELD_OUT_HELP = "File with the evaluation data; by default, a fifth of DATA is held out."
 LABELED_HELP = "A table of labeled texts instead of FILE."
 
 Texts = tuple[int, int | None]

@@ -365,9 +365,9 @@ def _parse_json(text: str) -> tuple[object, str]:
     except json.JSONDecodeError as error:
         return None, f"The line is not valid JSON: {error.msg}, at character {error.colno:,}."
     except ValueError:  # The number has more digits than Python can read.
-        return None, "The line is JSON with a number that has too many digits."
+        return None, "The JSON on this line contains a number with too many digits."
     except RecursionError:
-        return None, "The line is JSON that is nested too deeply."
+        return None, "The JSON on this line is nested too deeply."
 
 
 # FASTA files have a header line before each sequence, which may have several lines.

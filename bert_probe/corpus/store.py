@@ -201,9 +201,9 @@ class Store:
         """
         if self.rows > MAX_SENTENCES:
             raise StoreError(
-                f"{self.folder.name} has {self.rows:,} sentences, but a search reads at most "
-                f"{MAX_SENTENCES:,}. Build it with --keep {SENTENCE_VECTORS}, which are searched without "
-                "this limit."
+                f"{self.folder.name} has {self.rows:,} sentences, but a search without stored vectors "
+                f"supports at most {MAX_SENTENCES:,}. Build the store with --keep {SENTENCE_VECTORS} to "
+                "search all sentences."
             )
         with store_errors(self.folder.name):
             batches = self.table(ROWS).to_batches(columns=["row", "text"])

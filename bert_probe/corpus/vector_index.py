@@ -172,7 +172,11 @@ def _build(file: Path, digest: str, layer: int, vectors: LayerVectors, progress:
 
 
 def _read_metadata(file: Path) -> IndexMetadata | None:
-    """Return the metadata of an index, or None if the index is incomplete. Metadata are written last."""
+    """Return the metadata of an index, or None if the index is incomplete.
+
+    The metadata file is written after the index file. The index is incomplete if the metadata file is missing
+    or invalid, or states a different size of the index file.
+    """
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError, StoreError):
         metadata = IndexMetadata(**json.loads(read_bytes(file.with_suffix(_METADATA_ENDING))))
         if file.is_file() and file.stat().st_size == metadata.bytes:

@@ -285,7 +285,7 @@ class RayRunner:
                 yield outcome
 
     def _check_resources(self, threads: int, gpus: float) -> None:
-        """Check that Ray has the resources to start all actors, because it would wait for them forever."""
+        """Check that Ray has the resources to start all actors; otherwise, Ray would wait forever."""
         import ray
 
         available = ray.cluster_resources()

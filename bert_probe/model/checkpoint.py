@@ -309,7 +309,8 @@ def encode_texts(
         checkpoint: the model.
         lines: the texts with their line numbers.
         truncate: truncate texts that are too long instead of raising an error.
-        progress: called with 0 and the number of texts before each text, so that the work can be canceled.
+        progress: called with (0, number of texts) before each text is encoded, so that the work can be
+            canceled.
         name: name of the file in error messages; "" if there is only one file.
 
     Raises:

@@ -307,7 +307,7 @@ def _block(
     scores, number = before[0], _number(value)
     if not isinstance(scores, _Scores) or mask is None or number is None:
         return None
-    # Follow the operation only if the weights of blocked keys become 0.
+    # The scores are tracked further only if the softmax gives the blocked keys a weight of 0.
     is_smallest = number <= torch.finfo(torch.float16).min / 2
     return replace(scores, blocked=(*scores.blocked, mask)) if is_smallest else None
 

@@ -138,10 +138,10 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
     # The HTML is not parsed, because verification renders the page from its data and compares both pages.
     start, end = content.find(_DATA_START), content.rfind(_DATA_START)
     if start < 0:
-        raise ReportError(f"{name} is not a report of BERT Probe. Choose another file.")
+        raise ReportError(f"{name} is not a BERT Probe report. Choose another file.")
     if start != end:
         raise ReportError(
-            f"{name} is not a report of BERT Probe: it contains its data twice. Choose another file."
+            f"{name} is not a valid BERT Probe report: it contains its data twice. Choose another file."
         )
     start += len(_DATA_START)
     end = content.find(_DATA_END, start)
@@ -152,7 +152,7 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
             f"The data of {name} cannot be read: the JSON was changed ({str(error)[:200]})."
         ) from None
     if not isinstance(stated, dict) or KIND not in stated:
-        raise ReportError(f"{name} is not a report of BERT Probe. Choose another file.")
+        raise ReportError(f"{name} is not a BERT Probe report. Choose another file.")
     version = stated[KIND]
     if type(version) is int and 1 <= version < FORMAT:
         raise ReportError(

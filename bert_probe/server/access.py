@@ -1,11 +1,12 @@
-"""Check which requests are accepted: by host name, and for the API by token.
+"""Check whether a request is accepted: by its host name and, for the API, by its token.
 
-A foreign page can make its own host name resolve to this machine (DNS rebinding) and then read the responses.
-However, the browser sets the headers Host and Origin, so a page cannot forge them. Both are checked first.
+A malicious website can make its own host name resolve to this machine (DNS rebinding) and then read the
+responses. However, the browser sets the Host and Origin headers, so a page cannot forge them. Both headers
+are checked first.
 
-Programs on this machine can use the API; programs on other machines need a token. Pages of other sites can
-make a user's browser send requests to the API. Such requests cannot contain JSON, because no CORS header
-allows them to, and the browser names the site in the header Origin.
+Programs on this machine can use the API; programs on other machines need a token. Other websites can make a
+user's browser send requests to the API. Such requests cannot contain JSON, because no CORS header allows them
+to, and the browser names the website in the Origin header.
 """
 
 from __future__ import annotations

@@ -196,15 +196,15 @@ def find_leftovers(target_folder: Path) -> list[str]:
         for path in sorted(real.parent.glob(f"{_escaped(_prefix(real))}.*")):
             if path.suffix == _PART:
                 results.append(
-                    f"{path} is incomplete, because the process that wrote this folder was ended. Delete "
-                    "the folder."
+                    f"{path} is incomplete, because the process that wrote it was terminated. Delete this "
+                    "folder."
                 )
             elif path.suffix == _OLD and target_folder.exists():
                 results.append(f"{path} is the previous content of {target_folder}. Delete this folder.")
             elif path.suffix == _OLD:
                 results.append(
-                    f"{path} is the original content of {target_folder}. Rename the folder to its "
-                    "original name."
+                    f"{path} is the previous content of {target_folder}, which is missing. Rename "
+                    f"this folder to {real.name}."
                 )
     return results
 

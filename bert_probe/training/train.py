@@ -225,12 +225,11 @@ class Train(Question):
         """
         problem = sentence_head_problem(checkpoint, data)
         if not problem and self.update != HEAD:
-            problem = f"only this head can be trained (--update {HEAD}), not --update {self.update}"
+            problem = f"such a head can be trained only with --update {HEAD}, not with --update {self.update}"
         if self.head == SENTENCE and problem:
             raise SelectionError(
                 f"{checkpoint.description.name} does not support a head on its sentence vector: {problem}. "
-                f"Pass "
-                f"--head {CLS}."
+                f"Pass --head {CLS}."
             )
         if self.head == CLS or self.update != HEAD or not isinstance(data, LabeledTexts):
             is_choice = self.head == CLS and not problem

@@ -282,8 +282,8 @@ SENTENCE_USAGE = Usage(
         f'python {SCRIPT_FILE} "a text" "another text"',
         "```",
         "",
-        "sentence-transformers opens the folder as a model with the sentence vectors of the base model, "
-        "and transformers opens the encoder. A text-classification pipeline of transformers cannot load "
+        "sentence-transformers loads the folder as a model that returns the sentence vectors of the base "
+        "model, and transformers loads the encoder. A transformers text-classification pipeline cannot load "
         f"the head, which is in {HEAD_FOLDER}.",
     ),
 )

@@ -465,8 +465,8 @@ def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[st
         f"Histogram of the {score_name} of random pairs of documents, with the selected documents marked",
     )
     blocks.caveat(
-        f"{len(pair_scores):,} pairs. A pair of documents is often longer than a query and a document, "
-        "so use the percentile for comparisons within this ranking, not between models."
+        f"{len(pair_scores):,} random pairs of documents. Queries are often shorter than documents, which "
+        "affects their scores. Use the percentage to compare documents in this ranking, not models."
     )
 
 

@@ -1,4 +1,4 @@
-"""The Map page: token vectors of all layers on one plane, for the texts of the workbench or a file."""
+"""The Map page: token vectors of all layers projected onto a plane, for texts of the workbench or a file."""
 
 from __future__ import annotations
 

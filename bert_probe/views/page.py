@@ -1,4 +1,4 @@
-"""Self-contained web pages of a view, which need neither a network nor a server."""
+"""Self-contained web pages that show a view and need neither a network nor a server."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ export function createColorIndexer(scale) {
 }
 
 /**
- * Converts a table of 256 × red, green and blue.
+ * Converts a table of 256 RGB colors, three bytes per color.
  *
  * @param {Uint8Array} table
  * @returns {Colors}

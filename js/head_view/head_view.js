@@ -165,7 +165,7 @@ class HeadView extends ScrolledView {
   }
 
   /**
-   * Changes the selection. The page receives a report after painting, because painting is more urgent.
+   * Changes the selection. It is reported to the page only after painting, which is more urgent.
    *
    * @param {Partial<Selection>} change
    * @param {boolean} isFinal whether the change is final, and not part of a drag

@@ -12,13 +12,14 @@ import { computeLabelStep, computeRulerStep, measureWidest } from "../core/text.
 /** @typedef {{side: Side, index: number}} Place a unit on one side; the index counts visible units */
 
 /**
- * Both layouts place visible unit i from starts[i] to starts[i + 1] along the main axis: downwards in columns, to the
- * right in reading direction. Lines go from `near` at the queries to `far` at the keys.
+ * The geometry of either layout. Visible unit i extends from starts[i] to starts[i + 1] along the main axis, which
+ * points down in the columns layout and to the right in the reading layout. Along the other axis, lines extend from
+ * `near` (queries) to `far` (keys).
  *
  * @typedef {object} HeadGeometry
  * @property {boolean} isVertical
- * @property {number} size of the labels
- * @property {number} labelStep step of thinned labels
+ * @property {number} size font size of the labels
+ * @property {number} labelStep step between drawn labels: 1 if all are drawn, larger if labels are thinned
  * @property {Float64Array} starts
  * @property {number} near
  * @property {number} far

@@ -44,7 +44,7 @@ export class Trace {
     return this.size ** -0.5;
   }
 
-  /** Returns queries or keys of a layer, [head, token, size]. @param {"queries" | "keys" | "values"} name @param {number} layer */
+  /** Returns the queries, keys or values of a layer, [head, token, size]. @param {"queries" | "keys" | "values"} name @param {number} layer */
   part(name, layer) {
     const length = this.heads * this.tokens.length * this.size;
     return this.arrays[name].subarray(layer * length, (layer + 1) * length);

@@ -1,4 +1,4 @@
-"""Position encodings against raw models, and their measures by hand."""
+"""Position encodings compared with raw models, and measures compared with hand computations."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_report_is_made_and_verified(run: Run, family_folder: Callable[[str], Pa
         ),
         (["report", "none.json", "--out", "r.html"], "cannot be read"),
         (["report", "--out", "r.html"], "Missing argument"),
-        (["verify", "a.json"], "not a report"),
+        (["verify", "a.json"], "not a BERT Probe report"),
         (["ask", "page.json"], "has a page but no question"),
         (["app", "--view", "none.json"], "cannot be read"),
         (

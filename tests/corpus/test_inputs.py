@@ -231,8 +231,8 @@ BAD = [
             (2, "b"),
             (3, "The text contains a lone surrogate, which is not valid Unicode."),
             (4, "The text contains a NUL."),
-            (5, "The line is JSON that is nested too deeply."),
-            (6, "The line is JSON with a number that has too many digits."),
+            (5, "The JSON on this line is nested too deeply."),
+            (6, "The JSON on this line contains a number with too many digits."),
         ],
     ),
     (

@@ -504,8 +504,8 @@ def test_large_table_is_displayed_in_part_but_saved_completely(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "is not a report"),
-        (b"<p>nothing</p>", "is not a report"),
+        (b"", "is not a BERT Probe report"),
+        (b"<p>nothing</p>", "is not a BERT Probe report"),
         (b"PK\x03\x04 broken", "cannot be read"),
         (b'<script type="application/json" id="stated">{"a": }</script>', "cannot be read"),
         (

@@ -109,14 +109,14 @@ def test_leftovers_of_killed_processes_are_listed(tmp_path: Path) -> None:
     assert (place / "config.json").read_text() == "old"
     (left,) = [path for path in tmp_path.iterdir() if path != place and not is_lock_file(path)]
     assert find_leftovers(place) == [
-        f"{left} is incomplete, because the process that wrote this folder was ended. Delete the folder."
+        f"{left} is incomplete, because the process that wrote it was terminated. Delete this folder."
     ]
     aside = left.with_suffix(".old")
     left.rename(aside)
     assert find_leftovers(place) == [f"{aside} is the previous content of {place}. Delete this folder."]
     shutil.rmtree(place)
     assert find_leftovers(place) == [
-        f"{aside} is the original content of {place}. Rename the folder to its original name."
+        f"{aside} is the previous content of {place}, which is missing. Rename this folder to mod*el."
     ]
     assert find_leftovers(tmp_path / "model") == []
 

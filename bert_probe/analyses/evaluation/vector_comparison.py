@@ -51,15 +51,15 @@ class VectorFormat:
         return -(-self.dimensions * bits // 8)
 
     def similarity(self, similarity: str) -> str:
-        """Return the score of vectors in this format; see `convert` for binary vectors."""
+        """Return the similarity measure for this format: "cosine" for binary, otherwise ``similarity``."""
         return "cosine" if self.precision == BINARY else similarity
 
     def convert(self, vectors: Array, reference: Array | None = None) -> Array:
         """Return vectors, [text, dimension], after a round trip through this format, [text, dimensions].
 
         - int8: each dimension is rounded to one of 256 levels between the smallest and the largest value of
-        the reference, as in `quantize_embeddings` of sentence-transformers, and read back as the middle of
-        its level; values outside of this range are clipped.
+          the reference, as in `quantize_embeddings` of sentence-transformers, and read back as the middle of
+          its level; values outside of this range are clipped.
         - binary: the sign, 1 for values above 0 and −1 otherwise. The cosine of two sign vectors is
           1 − 2 · Hamming distance ÷ dimensions.
 

@@ -100,8 +100,8 @@ class UnknownTokens:
         count: number of unknown tokens.
         total: number of tokens, without special tokens.
         name: name of the unknown token, such as [UNK].
-        change: change of the text that makes more tokens known, such as "a space between the letters"; "" if
-            there is none.
+        change: change to the text that leaves fewer tokens unknown, such as "a space between the letters"; ""
+            if there is none.
         text: the text with this change; "" if there is none.
     """
 
