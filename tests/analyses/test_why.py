@@ -319,11 +319,11 @@ def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Check
 def test_similarity_attribution_can_be_cancelled_between_batches(
     double_minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traces = [double_minilm.trace(text) for text in (A, B)]
-    counts = [len(trace.tokens) for trace in traces]
+    first, second = (double_minilm.trace(text) for text in (A, B))
+    counts = [len(trace.tokens) for trace in (first, second)]
     monkeypatch.setattr(bert_probe.analyses.attribution.attribution, "BATCH_TOKENS", 2 * max(counts))
     reports: list[tuple[int, int]] = []
-    SimilarityAttribution(steps=1).of(*traces, lambda *report: reports.append(report))
+    SimilarityAttribution(steps=1).of(first, second, lambda done, total: reports.append((done, total)))
     assert len(reports) >= sum(counts) // 2
     assert max(np.diff([done for done, _ in reports])) <= 4
     assert {total for _, total in reports} == {sum(counts)}

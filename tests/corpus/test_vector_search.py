@@ -173,7 +173,14 @@ def test_rows_of_an_array_file_are_those_of_numpy(dtype: str, tmp_path: Path) ->
     np.save(tmp_path / "v.npy", vectors)
     read = bert_probe.read_vectors(tmp_path / "v.npy")
     assert read.vectors.dtype == (np.float64 if dtype in (">f8", "<i4") else np.float32)
-    selections = [3, -1, slice(None), slice(60, 5, -7), np.array([5, 6, 7, 2, -1]), vectors[:, 1] > 0]
+    selections: list[Any] = [
+        3,
+        -1,
+        slice(None),
+        slice(60, 5, -7),
+        np.array([5, 6, 7, 2, -1]),
+        vectors[:, 1] > 0,
+    ]
     for selection in [*selections, np.empty(0, int)]:
         np.testing.assert_array_equal(read.vectors[selection], vectors[selection].astype(np.float64))
     with pytest.raises(IndexError):

@@ -370,9 +370,7 @@ def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
 
 def test_a_reader_process_that_is_killed_once_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = [-9, 0, -6, -6]
-    monkeypatch.setattr(
-        parquet.subprocess, "run", lambda command, **_: CompletedProcess(command, codes.pop(0))
-    )
+    monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, codes.pop(0)))
     parquet.check_readable(b"", "a.parquet")
     with pytest.raises(TextError, match="crashes the reader process"):
         parquet.check_readable(b"", "a.parquet")
