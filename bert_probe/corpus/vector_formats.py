@@ -155,23 +155,24 @@ class ArrayFile:
         status = os.fstat(self._descriptor)
         return status.st_size, status.st_mtime_ns
 
-    def blocks(self, numbers: int) -> Iterator[tuple[slice, Array]]:
+    def blocks(self, numbers: int, part: range) -> Iterator[tuple[slice, Array]]:
         """Yield the rows of each block and their vectors, which are overwritten when the next block is read.
 
         Args:
             numbers: maximum number of values in a block, if a row does not have more.
+            part: the rows to read, in ascending order.
         """
-        size = min(len(self), max(1, numbers // self.shape[1]))
+        size = min(len(part), max(1, numbers // self.shape[1]))
         result = np.empty((size, self.shape[1]), self.dtype)
-        for start in range(0, len(self), size):
-            rows = range(start, min(start + size, len(self)))
+        for start in range(part.start, part.stop, max(1, size)):
+            rows = range(start, min(start + size, part.stop))
             yield slice(rows.start, rows.stop), self._read(rows, result[: len(rows)])
 
     def _read(self, rows: Sequence[int] | Array, result: Array | None = None) -> Array:
         result = np.empty((len(rows), self.shape[1]), self.dtype) if result is None else result
         size = max(1, _BLOCK_BYTES // (self.shape[1] * self.stored.itemsize))
         for start in range(0, len(rows), size):
-            block = np.asarray(rows[start : start + size])
+            block = rows[start : start + size]
             target = result[start : start + len(block)]
             is_converted = self.stored != self.dtype
             content = np.empty(target.shape, self.stored) if is_converted else target
@@ -181,9 +182,10 @@ class ArrayFile:
         self.check()
         return result
 
-    def _fill(self, content: Array, rows: Array) -> None:
+    def _fill(self, content: Array, rows: Sequence[int] | Array) -> None:
         """Read rows of the file into an array; adjacent rows are read together."""
-        starts = np.flatnonzero(np.r_[True, np.diff(rows) != 1])
+        is_range = isinstance(rows, range) and rows.step == 1
+        starts = [0] if is_range else np.flatnonzero(np.r_[True, np.diff(rows) != 1]).tolist()
         row_bytes = self.shape[1] * self.stored.itemsize
         target = content.view(np.uint8).reshape(-1)
         for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from bert_probe.analyses.retrieval.calibration import MAX_PAIRS, pair_indices, pair_scores, percentile_of
 from bert_probe.analyses.retrieval.scorers import PromptedSearch
@@ -34,7 +37,7 @@ ELSEWHERE = (
 SAME_VECTOR = 0.99
 """Smallest cosine of a stored vector with that of its text at which both are considered the same. Vectors
 that were stored in 8 bits reach it; those of other models do not."""
-_BLOCK_NUMBERS = 1 << 20
+_BLOCK_NUMBERS = 1 << 18
 """Maximum number of values whose scores are computed between two reports of progress. A block of an .npy
 file that was read should still be in the processor's cache when it is multiplied."""
 
@@ -156,15 +159,19 @@ class VectorSearch(PromptedSearch):
         return IndexedVectors(vectors, similarity, read_only(scales), pairs)
 
 
-def _blocks(vectors: VectorSet) -> Iterator[tuple[slice, Array]]:
-    """Yield the rows of each block and their vectors, which are valid until the next block is requested."""
-    matrix = vectors.vectors
+def _blocks(vectors: VectorSet, part: range | None = None) -> Iterator[tuple[slice, Array]]:
+    """Yield the rows of each block and their vectors, which are valid until the next block is requested.
+
+    Args:
+        part: the rows to read, in ascending order; all rows by default.
+    """
+    matrix, part = vectors.vectors, range(len(vectors)) if part is None else part
     if isinstance(matrix, ArrayFile):
-        yield from matrix.blocks(_BLOCK_NUMBERS)
+        yield from matrix.blocks(_BLOCK_NUMBERS, part)
         return
     size = max(1, _BLOCK_NUMBERS // matrix.shape[1])
-    for start in range(0, len(vectors), size):
-        rows = slice(start, min(start + size, len(vectors)))
+    for start in range(part.start, part.stop, size):
+        rows = slice(start, min(start + size, part.stop))
         yield rows, matrix[rows]
 
 
@@ -257,10 +264,18 @@ class IndexedVectors:
         unit = query / length if length else query
         products = np.empty(len(self.vectors), dtype)
         converted = unit.astype(dtype)
+
+        def multiply(part: range) -> None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                for rows, block in _blocks(self.vectors, part):
+                    # The threads of BLAS would wait for each other on a busy machine.
+                    np.einsum("ij,j->i", block, converted, out=products[rows])
+
+        threads = torch.get_num_threads()
+        limits = np.linspace(0, len(products), threads + 1).astype(int).tolist()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(multiply, starmap(range, pairwise(limits))))
         with np.errstate(over="ignore", invalid="ignore"):
-            for rows, block in _blocks(self.vectors):
-                # The threads of BLAS would wait for each other on a busy machine.
-                np.einsum("ij,j->i", block, converted, out=products[rows])
             share = (len(query) + 8) * float(np.finfo(dtype).eps)
             if self.similarity == "cosine":
                 products *= self.scales.astype(dtype)

@@ -109,8 +109,13 @@ def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] 
         The model on the meta device.
 
     Raises:
-        WeightsError: the config describes far more tensors or elements than the files contain.
+        WeightsError: the config describes far more tensors or elements than the files contain, or these
+                contain more tensors than any encoder has.
     """
+    if headers.tensors > 5 * MOST_TENSORS:
+        raise WeightsError(
+            f"The weights contain {headers.tensors:,} tensors, more than any encoder has. {REMEDY}"
+        )
     try:
         with _counting(
             _ModuleCounter(2 * headers.tensors + _SLACK_TENSORS, 2 * headers.numbers + _SLACK_NUMBERS)

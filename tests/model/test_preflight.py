@@ -367,3 +367,19 @@ def test_invalid_model_max_length_raises_tokenizer_error(folder: Path, length: o
         bert_probe.load(folder)
     else:
         assert_refused(TokenizerError, folder, "tokenizer_config.json", "model_max_length")
+
+
+def test_weights_with_more_tensors_than_any_encoder_are_refused(
+    tmp_path: Path,
+) -> None:
+    """Opening a file with hundreds of thousands of empty tensors would take minutes."""
+    config = BertConfig(
+        vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    BertModel(config).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    count = 5 * preflight.MOST_TENSORS + 1 - len(tensors)
+    save_file(tensors | {f"empty.{number}": torch.empty(0) for number in range(count)}, file)
+    with pytest.raises(CheckpointError, match="50,001 tensors, more than any encoder has"):
+        bert_probe.load(tmp_path)
