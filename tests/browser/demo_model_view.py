@@ -1,4 +1,4 @@
-"""A page with the model view; ?layers=, heads= and tokens= set its size."""
+"""A page with the model view. The URL parameters `layers`, `heads` and `tokens` set its size."""
 
 import streamlit as st
 

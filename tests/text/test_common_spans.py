@@ -1,4 +1,5 @@
-"""Common spans of two tokenizations: hand-computed cases, a reference by characters, and properties."""
+"""Common spans of two tokenizations: hand-computed cases, parity with a loop over characters, and
+properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Training: steps equal a loop, the best weights are kept, and the saved model predicts as evaluated."""
+"""Training: steps equal a plain loop, the best weights are kept, and the saved model predicts as
+evaluated."""
 
 from __future__ import annotations
 
