@@ -47,7 +47,7 @@ def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.f
     return torch.stack(result)
 
 
-# ---------------------------------------------------------------- the steps
+# ---------------------------------------------------------------- training steps
 
 
 @pytest.mark.parametrize("update", ["head", "top:1", "all"])
