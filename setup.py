@@ -1,6 +1,7 @@
-"""What pyproject.toml cannot say: files of the top level that an installed package needs too.
+"""Build settings that pyproject.toml cannot express: installed packages also need top-level files.
 
-They keep their places to each other in `bert_probe/server/top`, where `bert_probe.server.paths` finds them.
+The files are installed below `bert_probe/server/top` with the same relative paths, and found by
+`bert_probe.server.paths`.
 """
 
 from setuptools import find_packages, setup
@@ -17,8 +18,9 @@ setup(
         "bert_probe.ui": ["static/*"],
         "bert_probe.server.top": [".streamlit/config.toml", "pages/*.py"],
     },
-    # Package data are what is listed here, not whatever a source distribution holds: the top level is in it.
+    # Install only the package data listed above. Otherwise, setuptools would install all top-level files,
+    # because a source distribution contains them.
     include_package_data=False,
-    # Known by this name the script itself stays out of the package.
+    # With this name, setuptools does not install this script as a part of the package.
     script_name="setup.py",
 )

@@ -1,4 +1,4 @@
-"""Time and memory of building a corpus store, relative to sentence-transformers and with two workers."""
+"""Time and memory for building a corpus store: relative to sentence-transformers, and with two workers."""
 
 from __future__ import annotations
 

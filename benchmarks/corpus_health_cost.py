@@ -1,4 +1,4 @@
-"""Health of a corpus: duplicates, outliers and hubs among 100,000 vectors, from all pairs."""
+"""Time of a corpus health analysis: duplicates, outliers and hubs among 100,000 vectors, from all pairs."""
 
 from __future__ import annotations
 

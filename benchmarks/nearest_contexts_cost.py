@@ -1,4 +1,4 @@
-"""Nearest contexts of a word among a million vectors: search time, and recall of an index.
+"""Search for the nearest contexts of a word among a million vectors: search time, and recall of an index.
 
 The store contains a few thousand texts. Its shards are repeated with other row numbers and shifted vectors.
 Each vector is shifted by the difference of two other vectors, so that the shifts resemble real differences.

@@ -1,6 +1,6 @@
 """Response time after a change of layer or head, in the running app with Chromium.
 
-Three spans of the same interaction, all on the browser's clock:
+The benchmark measures three time spans of each interaction, all with the browser's clock:
 
 - seen: from the key press or click until the page shows that Streamlit's script has finished;
 - asked: from the browser's request on the WebSocket to the message that the script has finished;

@@ -1,4 +1,4 @@
-// Builds a module and a style sheet for each component, into the Python package or a given folder.
+// Builds a module and a style sheet for each component, in the Python package or in a given folder.
 
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -40,7 +40,7 @@ await build({
   globalName: "files",
 });
 
-// The scripts of self-contained pages mount their views when they are loaded.
+// Build the scripts of self-contained pages, which mount their views when they are loaded.
 await build({
   ...options,
   entryPoints: ["matrix", "head_view", "model_view", "layer_map", "report"].map((name) => ({

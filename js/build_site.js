@@ -1,4 +1,4 @@
-// Builds the scripts of the static site into a given folder.
+// Builds the scripts of the static site in a given folder.
 
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";

@@ -25,12 +25,12 @@ const FILES = {
  * @property {"png" | "svg"} kind format of the file
  * @property {import("./core/theme.js").ThemeColors} paints
  * @property {import("./core/text.js").Measure} measure
- * @property {(width: number, height: number, pixels: string) => string} encodeImage the data URL of an image, from its
- *   base64-encoded RGBA pixels
+ * @property {(width: number, height: number, pixels: string) => string} encodeImage returns the data URL of an image
+ * from its base64-encoded RGBA pixels
  */
 
 /**
- * Returns the SVG of base64-encoded payloads, and the pixel ratio for a PNG.
+ * Returns the SVG of a view from its base64-encoded payloads, and the pixel ratio for a PNG.
  *
  * @param {string[]} payloads
  * @param {RenderOptions} options
@@ -47,7 +47,7 @@ export function renderFile(payloads, { component, kind, paints, measure, encodeI
   return JSON.stringify({ svg: renderSvg(picture, encodeRgba, resolution), ratio: picture.ratio });
 }
 
-/** Stacks pictures below each other. @param {FilePicture[]} pictures @returns {FilePicture} */
+/** Returns a picture in which several pictures are stacked. @param {FilePicture[]} pictures @returns {FilePicture} */
 function stackPictures(pictures) {
   const tops = pictures.map((_, i) => pictures.slice(0, i).reduce((sum, picture) => sum + picture.height, 0));
   const [first] = pictures;

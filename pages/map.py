@@ -1,4 +1,4 @@
-"""The page Map: token vectors of every layer, projected to a plane."""
+"""The page Map: token vectors of every layer, projected onto a plane."""
 
 from bert_probe.ui import token_map
 

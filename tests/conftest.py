@@ -66,14 +66,16 @@ def _group(nodeid: str) -> str | None:
 
 
 def _rank(item: pytest.Item) -> int:
-    """Return the sort key of a test. Slow files start first, so that all processes end at a similar time."""
+    """Return the sort key of a test. Slow files start first, so that all processes end at about the same
+    time."""
     if group := _group(item.nodeid):
         return ("browser", "browser without app").index(group)
     return 2 if item.nodeid.startswith(LONGEST) else 3
 
 
 class _BrowserGroups(LoadFileScheduling):  # type: ignore[misc]
-    """Assigns each file, and each group of browser tests, to a single process, so that servers start once."""
+    """Assigns each file or group of browser tests to a single process, so that each server starts only
+    once."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _group(nodeid) or super()._split_scope(nodeid)
@@ -89,7 +91,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked ``prove`` to ``make prove``, and start the longest files first."""
+    """Deselect tests marked ``prove`` unless ``make prove`` runs, and start the longest files first."""
     if not PROVE:
         deselected = [item for item in items if item.get_closest_marker("prove")]
         config.hook.pytest_deselected(items=deselected)

@@ -1,4 +1,4 @@
-"""The shell of every page of the site: head, navigation, footer, and the theme of the app."""
+"""The frame of every page of the site: HTML head, navigation, footer, and the app's theme."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Field types of questions, which check, resolve, parse and write the values.
+"""Field types of questions. A field type checks, resolves, parses and writes the values of a field.
 
 URLs, command lines, JSON and provenance of a question are derived from the types of its fields. In all of
 them, layers and heads count from 1; in Python, they count from 0.

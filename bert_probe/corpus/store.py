@@ -1,6 +1,4 @@
-"""Open, read and write a store, which is a folder of tables that consist of complete shards; see
-docs/store.md.
-"""
+"""Open, read and write a store: a folder of tables, each split into complete shards (see docs/store.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vectors of the sentences of a store: those that it keeps, or the means of its token vectors."""
+"""Sentence vectors of a store: the stored sentence vectors, or the means of the stored token vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenize texts without loading the model, which takes seconds instead of a fraction of a second.
+"""Tokenize texts in a fraction of a second, without loading the model, which would take seconds.
 
 If the checkpoint's files do not determine the tokens with certainty, the result is None, and the caller must
 load the model.

@@ -1,4 +1,4 @@
-"""Views for notebooks, which work offline and, in saved notebooks, without a kernel, and their frames."""
+"""Interactive views for notebooks. They work offline and, in saved notebooks, without a kernel."""
 
 from __future__ import annotations
 

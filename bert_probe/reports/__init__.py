@@ -1,1 +1,1 @@
-"""Write, read and verify view files and reports, which contain several views."""
+"""Write, read and verify view files (one view each) and reports (several views)."""

@@ -1,4 +1,4 @@
-"""The result of a training run: history, notes, and the trained checkpoint with files for its use."""
+"""The result of a training run: the history, notes, and the trained checkpoint with usage instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections of the Search page: thresholds, words that swap documents, long documents, and stored vectors."""
+"""Sections of the Search page: thresholds, words that swap two ranks, long documents, and stored vectors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Texts in the URL. A text that is too long is stored on the server under a name that the URL contains.
 
-Mail and chat programs truncate long links. A view that does not fit into a URL is shared as a view file
-(`ui/view_files`). A Chinese character takes nine characters of a URL.
+Long links do not work everywhere, because mail and chat programs truncate them. Even a short text can make a
+link long: a Chinese character takes nine characters in a URL. A view that does not fit into a URL is shared
+as a view file (`ui/view_files`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heatmaps of contributions of token pairs and of contacts of residue pairs, and texts shaded by numbers."""
+"""Heatmaps of token pair contributions and of residue pair contacts, and texts shaded by numbers."""
 
 from __future__ import annotations
 

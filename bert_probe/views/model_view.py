@@ -1,4 +1,4 @@
-"""The model view: sortable thumbnails of all heads, one row per layer: their attention, or a histogram.
+"""The model view: a sortable thumbnail of attention, or a histogram, for each head; one row per layer.
 
 The histograms show a measure over many sentences, with the same axes for all heads.
 The browser receives one byte per cell, an index into the color table, and the measures as float64. Sorting

@@ -1,4 +1,4 @@
-"""The figure of each type of result, as heatmaps and as web pages."""
+"""The figure for each type of result, as heatmaps or as a web page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of tokens and words, shortened because a word may be very long, and the strip of a text's tokens."""
+"""Labels of tokens and words, truncated because a word may be very long, and the token strip of a text."""
 
 import hashlib
 import json

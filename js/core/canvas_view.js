@@ -1,4 +1,4 @@
-// Base class of the canvas views: size, theme and font, pointer, focus and keyboard, saved state and files.
+// Base class of the canvas views. It handles size, theme and font, pointer, focus and keyboard, saved state and files.
 
 import { getContext } from "./dom.js";
 import { save } from "./export.js";
@@ -71,7 +71,7 @@ export class CanvasView {
   /** Reads a new payload into `model`. @param {Uint8Array} _data */
   readPayload(_data) {}
 
-  /** Updates controls and texts, which depend on neither size nor pointer. */
+  /** Updates the controls and texts that depend neither on the size nor on the pointer. */
   updateControls() {}
 
   /** Computes the layout for `width`, and paints. */
@@ -90,7 +90,11 @@ export class CanvasView {
     throw new Error("Not implemented: the initial keyboard cursor.");
   }
 
-  /** Returns where a key moves the cursor. @param {string} _key @param {Place} _from @returns {Place | null} */
+  /**
+   * Returns the place to which a key moves the cursor, or null if the key does not move it.
+   *
+   * @param {string} _key @param {Place} _from @returns {Place | null}
+   */
   findDestination(_key, _from) {
     return null;
   }
@@ -119,7 +123,7 @@ export class CanvasView {
   /** Updates the cursor and the tooltip. @param {Place | null} _place */
   updatePointer(_place) {}
 
-  /** The state to keep across remounts. @returns {State} */
+  /** The state that survives a remount. @returns {State} */
   get state() {
     throw new Error("Not implemented: the state of the view.");
   }
@@ -165,7 +169,7 @@ export class CanvasView {
   }
 
   /**
-   * Called on every rerun that changed data or theme; returns its clean-up function.
+   * Called on every rerun that changed data or theme. Returns a clean-up function for this call.
    *
    * @param {import("./mount.js").Component<Uint8Array>} component
    */
@@ -239,7 +243,7 @@ export class CanvasView {
     this.parts.live.textContent = text;
   }
 
-  /** The place under the pointer; without one, the keyboard cursor if the view has the focus. */
+  /** The place under the pointer. If there is none and the view has the focus, the keyboard cursor. */
   get active() {
     return this.hovered ?? (this.focused ? this.cursor : null);
   }
@@ -344,11 +348,12 @@ export function clampIndex(index, count) {
 }
 
 /**
- * Returns the cell to which a key moves the cursor in a grid, or null for other keys.
+ * Returns the cell to which a key moves the cursor in a grid, or null if the key does not move the cursor.
  *
  * @param {string} key
  * @param {{row: number, column: number}} from
- * @param {{rows: number, columns: number, page: number}} size `page`: rows that Page up and Page down move
+ * @param {{rows: number, columns: number, page: number}} size `page`: number of rows by which Page up and Page down
+ * move the cursor
  */
 export function moveInGrid(key, { row, column }, { rows, columns, page }) {
   const target = lookUp(

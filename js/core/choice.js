@@ -1,4 +1,5 @@
-// The user's choice in a token strip or a heatmap, which survives remounts and outdated data from the page.
+// The user's choice in a token strip or a heatmap. It survives remounts, and outdated data from the page do not replace
+// it.
 
 import { requireValue } from "./require_value.js";
 import { pickNewer } from "./selection.js";

@@ -1,4 +1,4 @@
-// Colors as numbers from 0 to 255.
+// Colors as red, green and blue, which are numbers from 0 to 255.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 
@@ -67,7 +67,8 @@ export function formatColor(color) {
 }
 
 /**
- * Returns the color as the 32-bit word of an ImageData; browsers run on little-endian machines only.
+ * Returns the color as a 32-bit word of an ImageData. The byte order is little-endian, as on all machines with
+ * browsers.
  *
  * @param {Channels} color
  */
@@ -76,7 +77,7 @@ export function packColor(color) {
 }
 
 /**
- * Returns the color of a head, the same on every page.
+ * Returns the color of a head, which is the same on every page.
  *
  * @param {number} head from 0
  */

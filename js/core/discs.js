@@ -1,9 +1,9 @@
-// Many small discs drawn as pixels, ten times as fast as paths on a canvas.
+// Draws many small discs as pixels, which is ten times as fast as paths on a canvas.
 
 import { packColor, parseColor } from "./color.js";
 
 /**
- * Discs of the same style.
+ * Discs that have the same style.
  *
  * @typedef {object} Discs
  * @property {ArrayLike<number>} positions x and y of each disc, interleaved, in CSS pixels
@@ -143,7 +143,7 @@ function clipStamp({ offsets, coverages, columns }, left, top, width, height) {
   };
 }
 
-const OUTER = 0xff00ff; // red and blue of a pixel, which are blended in one operation
+const OUTER = 0xff00ff; // mask of the red and blue channels of a pixel, which are blended in one operation
 const HALF = 0x800080; // added before the shift, so that the result is rounded
 const OPAQUE = 0xff << 24;
 

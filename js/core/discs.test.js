@@ -27,7 +27,8 @@ function createGroups(width, height) {
 }
 
 /**
- * Blends each disc into each pixel in floating point.
+ * Returns the pixels as a reference implementation computes them: each disc is blended into each pixel in floating
+ * point.
  *
  * @param {import("./discs.js").Discs[]} groups @param {number} width @param {number} height @param {number} ratio
  */

@@ -40,7 +40,7 @@ export function group(label, ...children) {
 }
 
 /**
- * Returns a group of exclusive buttons with the attribute `data-value`.
+ * Returns a group of buttons, only one of which can be active. Each button has the attribute `data-value`.
  *
  * @param {string} label
  * @param {Record<string, string>} options value → text

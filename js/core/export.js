@@ -13,13 +13,13 @@ import { wrapText } from "./text.js";
  * @property {number} height
  * @property {number} ratio PNG pixels per CSS pixel
  * @property {string} title
- * @property {string} fileName without extension
+ * @property {string} fileName name of the file, without extension
  * @property {import("./theme.js").Theme} theme
  * @property {(pen: import("./pen.js").Pen) => void} paint
  */
 
 /**
- * Renders a payload offscreen, as a PNG or SVG file.
+ * Returns a payload as a picture for a PNG or SVG file, without a screen.
  *
  * @typedef {(
  *   bytes: Uint8Array,
@@ -30,7 +30,7 @@ import { wrapText } from "./text.js";
 
 /** PNG pixels per CSS pixel, unless the PNG would be too large. */
 export const PNG_RATIO = 2;
-/** Maximum number of PNG pixels, which browsers encode quickly. */
+/** Maximum number of pixels of a PNG, so that browsers encode it quickly. */
 export const PNG_PIXELS = 36e6;
 
 const MARGIN = 20;
@@ -45,12 +45,12 @@ const CAPTION_LINE = 20;
  * @param {import("./scale.js").Legend} picture.legend
  * @param {import("./text.js").Measure} picture.measure
  * @param {string} picture.caption
- * @param {number} [picture.maxLines] of the caption
+ * @param {number} [picture.maxLines] maximum number of lines of the caption
  * @param {string} picture.fileName
  * @param {number} picture.ratio
- * @param {number} picture.width of the picture itself
+ * @param {number} picture.width width without the margins
  * @param {number} picture.height
- * @param {(pen: import("./pen.js").Pen) => void} picture.paint paints the picture itself
+ * @param {(pen: import("./pen.js").Pen) => void} picture.paint paints the picture without caption and legend
  * @returns {FilePicture}
  */
 export function addLegend({ colors, legend, ...rest }) {

@@ -28,7 +28,7 @@ export function legendParts() {
 
 /**
  * @param {LegendParts} parts
- * @param {...Node} words replace the default sentence
+ * @param {...Node} words text that replaces the default sentence
  */
 export function legendElement({ bar, ticks, legendText }, ...words) {
   const scale = element("div", { class: "scale" }, bar, ticks);
@@ -68,7 +68,7 @@ export function drawLegend({ bar }, theme, colors, ratio) {
 }
 
 /**
- * Paints the color bar with an equal width for each color; the positions of the ticks follow the curve of the scale.
+ * Paints the color bar with an equal width for each color. The positions of the ticks follow the curve of the scale.
  *
  * @param {Pen} pen
  * @param {Theme} theme

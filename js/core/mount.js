@@ -10,8 +10,9 @@
  * @property {ParentNode} parentElement
  * @property {Data} data
  * @property {(name: string, value: unknown) => void} setStateValue stores a value
- * @property {(name: string, value: unknown) => void} [setTriggerValue] sends a value once
- * @property {(layer: number) => Promise<Uint8Array>} [fetchLayer] if layers do not come from the server
+ * @property {(name: string, value: unknown) => void} [setTriggerValue] sends a value for the next run only
+ * @property {(layer: number) => Promise<Uint8Array>} [fetchLayer] returns a layer, if layers do not come from the
+ * server
  * @property {(listener: (selection: Partial<Selection>) => void) => void} [onSelectionRequest] registers a callback for
  *   selections that an embedding page sets
  */

@@ -1,4 +1,4 @@
-// A view as a self-contained page, which is opened from disk or in a frame and sends no requests.
+// Shows a view in a self-contained page, which is opened from disk or in a frame and sends no requests.
 
 import { element } from "./dom.js";
 
@@ -9,7 +9,8 @@ import { element } from "./dom.js";
  */
 
 /**
- * The data of a page. A view of individual layers has a payload per layer; `start` is the initial layer, from 1.
+ * The data of a page. A view that shows one layer at a time has a payload per layer; `start` is the initial layer, from
+ * 1.
  *
  * `key` identifies the view to an embedding page; "" if there is none.
  *
@@ -82,7 +83,7 @@ function readPageData() {
   return JSON.parse(document.getElementById("payload")?.textContent ?? "");
 }
 
-/** Runs now, and whenever the system theme changes. @param {() => void} show */
+/** Runs a function now, and whenever the system theme changes. @param {() => void} show */
 function runOnThemeChange(show) {
   show();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
@@ -92,7 +93,7 @@ function runOnThemeChange(show) {
  * Returns a shadow root with the styles of a component, because components share class names. The page contains the
  * styles as a template.
  *
- * @param {string} component @param {string} name class of the component's element
+ * @param {string} component @param {string} name CSS class of the component's element
  */
 export function createShadowRoot(component, name) {
   const host = element("div");
@@ -116,7 +117,7 @@ export async function unpack([planes, length, text]) {
   return bytesInOrder;
 }
 
-/** Decodes base 85: five characters are four bytes, big-endian. @param {string} text */
+/** Decodes base 85: five characters represent four bytes, big-endian. @param {string} text */
 function decodeBase85(text) {
   const digits = new Uint8Array(128);
   for (let i = 0; i < LETTERS.length; i++) digits[LETTERS.charCodeAt(i)] = i;

@@ -16,7 +16,7 @@ import { formatFont } from "./theme.js";
  * @property {string} [fill]
  * @property {string} [stroke]
  * @property {number} [lineWidth] width of the stroke, default 1
- * @property {number} [radius] of corners
+ * @property {number} [radius] corner radius
  * @property {number} [alpha] default 1
  */
 
@@ -28,8 +28,8 @@ import { formatFont } from "./theme.js";
  * @property {string} fill
  * @property {number} [weight] default 400
  * @property {"start" | "middle" | "end"} [anchor] horizontal alignment at x
- * @property {boolean} [isCentered] whether y is the vertical center, and not the baseline
- * @property {number} [width] width to fit the text to, if the font is missing where a file is opened
+ * @property {boolean} [isCentered] whether y is the vertical center instead of the baseline
+ * @property {number} [width] width to which a program scales the text if it lacks the font
  */
 
 /**
@@ -50,7 +50,7 @@ import { formatFont } from "./theme.js";
 /** @typedef {{x: number, y: number, width: number, height: number}} Area */
 /** @typedef {import("./discs.js").Discs} Discs */
 
-const HATCH_DISTANCE = 5; // from line to line
+const HATCH_DISTANCE = 5; // distance between hatching lines
 const MAX_PATH_DISCS = 400; // maximum number of discs drawn as paths; more are drawn as pixels
 /** @type {Record<string, CanvasTextAlign>} */
 const ALIGNMENTS = { start: "left", middle: "center", end: "right" };
@@ -113,7 +113,7 @@ export class CanvasPen {
   }
 
   /**
-   * Draws discs on an empty area; later discs cover earlier discs.
+   * Draws discs on an empty area. Later discs cover earlier discs.
    *
    * @param {Discs[]} groups @param {Area} area @param {string} background color of the area
    */
@@ -146,9 +146,11 @@ export class CanvasPen {
     context.fillText(text, x, y);
   }
 
-  /** Marks a missing value by diagonal lines on a neutral background, which is not the color of any value.
+  /**
+   * Marks a missing value by diagonal lines on a neutral background, which is not the color of any value.
    *
-   * @param {Area} area @param {[string, string]} colors of background and lines */
+   * @param {Area} area @param {[string, string]} colors of background and lines
+   */
   hatch(area, [background, line]) {
     const { x, y, width, height } = area;
     this.clip(area, () => {
@@ -182,16 +184,20 @@ export class CanvasPen {
     context.restore();
   }
 
-  /** Replaces an area aligned to device pixels, also outside the clipped area. @param {Pixels} pixels @param {Area} area */
+  /**
+   * Replaces the pixels of an area aligned to device pixels, ignoring any clipping.
+   *
+   * @param {Pixels} pixels @param {Area} area
+   */
   replacePixels({ width, height, rgba }, { x, y }) {
     const { context } = this;
     const { a: ratio, e, f } = context.getTransform();
     const bytes = new Uint8ClampedArray(/** @type {ArrayBuffer} */ (rgba.buffer));
-    const image = new ImageData(bytes, width, height); // shares the bytes
+    const image = new ImageData(bytes, width, height); // shares its memory with `rgba`
     context.putImageData(image, Math.round(x * ratio + e), Math.round(y * ratio + f));
   }
 
-  /** Paints clipped to an area. @param {Area} area @param {() => void} paint */
+  /** Calls `paint` with drawing clipped to an area. @param {Area} area @param {() => void} paint */
   clip({ x, y, width, height }, paint) {
     const { context } = this;
     context.save();
@@ -202,8 +208,11 @@ export class CanvasPen {
     context.restore();
   }
 
-  /** Paints with a translated and rotated origin. @param {number} x @param {number} y @param {number} degrees
-   * @param {() => void} paint */
+  /**
+   * Calls `paint` with a translated origin and rotated axes.
+   *
+   * @param {number} x @param {number} y @param {number} degrees @param {() => void} paint
+   */
   transform(x, y, degrees, paint) {
     const { context } = this;
     context.save();
@@ -213,7 +222,7 @@ export class CanvasPen {
     context.restore();
   }
 
-  /** Paints adjacent shapes without seams between them. @param {() => void} paint */
+  /** Calls `paint`, and draws its adjacent shapes without seams between them. @param {() => void} paint */
   paintSeamless(paint) {
     paint();
   }
@@ -226,7 +235,7 @@ export class SvgPen {
    * @param {number} height
    * @param {string} title
    * @param {string} font font family
-   * @param {(pixels: Pixels) => string} encoded returns the data URL of an image
+   * @param {(pixels: Pixels) => string} encoded function that returns the data URL of an image
    * @param {number} resolution device pixels per CSS pixel; Infinity if the file may be enlarged
    */
   constructor(width, height, title, font, encoded = toDataUrl, resolution = Number.POSITIVE_INFINITY) {

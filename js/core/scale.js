@@ -10,20 +10,20 @@ import { formatShort } from "./text.js";
  */
 
 /**
- * The content of a legend: the scale, and whether values are beyond its ends or missing.
+ * The content of a legend: the scale, and whether values are below it, above it or missing.
  *
  * @typedef {{scale: Scale, valueName: string, below: boolean, above: boolean, missing: boolean}} Legend
  */
 
 /**
- * A table of 256 colors in several formats.
+ * A table of 256 colors in several formats. `inks` contains a text color for each color.
  *
  * @typedef {{css: string[], rgba: Uint32Array, inks: string[]}} Colors
  */
 
 /** Index of 0 in a diverging table. */
 export const CENTER = 128;
-/** Index for a missing value. */
+/** Index of the color for a missing value. */
 export const NO_VALUE = -1;
 
 /** @type {[number, number, number][]} */
@@ -111,7 +111,7 @@ export function computeTicks(scale) {
 }
 
 /**
- * Returns the label of a tick; the ends have "≤" or "≥" if values are beyond them.
+ * Returns the label of a tick. The labels of the ends contain "≤" or "≥" if there are values beyond the ends.
  *
  * @param {Legend} legend
  * @param {number} value

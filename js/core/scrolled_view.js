@@ -1,4 +1,5 @@
-// A picture larger than its box: two canvases of the size of the viewport stay in place while the content scrolls.
+// A view of a picture larger than its box: two canvases as large as the viewport stay in place while the content
+// scrolls.
 
 import { CanvasView } from "./canvas_view.js";
 import { element, sizeCanvas, stageCanvas } from "./dom.js";

@@ -1,9 +1,9 @@
-// The selection in an attention view and its revisions; see `views/selection.py`.
+// The selection in an attention view, and the revisions of this selection; see `views/selection.py`.
 
 /** The value that selects the mean over all heads of the layer, in place of the index of a head. */
 export const MEAN = "mean";
 
-/** @typedef {number | typeof MEAN} Head an index among the heads, from 0, or their mean */
+/** @typedef {number | typeof MEAN} Head the index of a head, from 0, or the mean over all heads */
 /** @typedef {"query" | "key"} Side */
 /** @typedef {{side: Side, units: number[]}} Pins */
 
@@ -12,7 +12,8 @@ export const MEAN = "mean";
  *
  * @typedef {object} Options
  * @property {"columns" | "reading"} layout
- * @property {string} direction visible attention in a text pair: "all", or from one text to another as in "AB"
+ * @property {string} direction visible attention in a text pair: "all", or from one text to the other, such as "AB"
+ * from A to B
  * @property {boolean} specials
  * @property {boolean} fit
  * @property {number | null} step threshold as a share of the maximum weight; null draws the strongest lines
@@ -68,7 +69,7 @@ export function clampLayer(layer, layers) {
 }
 
 /**
- * Adds or removes a head. If no head is left, the result is the mean.
+ * Adds a head to the selected heads, or removes it. If no head is left, the result is the mean.
  *
  * @param {Head[]} heads
  * @param {number} head
@@ -81,7 +82,7 @@ export function toggleHead(heads, head) {
 }
 
 /**
- * Returns the next or the previous head; the mean precedes the first head.
+ * Returns the next or the previous head. The mean precedes the first head.
  *
  * @param {Head[]} heads
  * @param {number} step
@@ -102,7 +103,11 @@ export function stepHead(heads, step, count) {
  */
 const latestSelections = new Map();
 
-/** Stores and returns the newer of the stored and the received selection. @param {string} key @param {VersionedSelection} received */
+/**
+ * Stores and returns the newer of the stored and the received selection.
+ *
+ * @param {string} key @param {VersionedSelection} received
+ */
 export function resumeSelection(key, received) {
   const newer = pickNewer(latestSelections.get(key), received);
   latestSelections.set(key, newer);
@@ -110,8 +115,8 @@ export function resumeSelection(key, received) {
 }
 
 /**
- * Returns the newest state of a view. A view that was replaced while its layer was loading reports late, and must not
- * overwrite the newer state of its replacement.
+ * Returns the newest state of a view. A view that was replaced while its layer was loading sends its report late. The
+ * late report must not overwrite the newer state of the view that replaced it.
  *
  * @param {string} key
  * @param {VersionedSelection} fallback

@@ -22,11 +22,11 @@ test("a task runs in slices, and a newer one cancels it", () => {
   /** @type {number[]} */
   const results = [];
   task.start(takeSteps(clock, 20), (result) => results.push(result));
-  assert.equal(clock.time, 4); // the first slice
+  assert.equal(clock.time, 4); // a slice takes 4 ms, and each step 1 ms
   task.start(takeSteps(clock, 3), (result) => results.push(result));
   assert.deepEqual(results, [3]);
   assert.ok(!task.isRunning);
-  pending.shift()?.(); // the cancelled task does nothing
+  pending.shift()?.(); // the cancelled task does not continue
   assert.equal(clock.time, 7);
   task.start(takeSteps(clock, 14), (result) => results.push(result));
   while (pending.length) pending.shift()?.();

@@ -1,9 +1,10 @@
-// Fetches the layers of a head view, and the labels of its heads.
+// Fetches the payloads of the layers for a head view, and the labels of the heads.
 
 export class LayerSource {
   /**
    * @param {string} address URL prefix of the layers; "" without a server
-   * @param {((layer: number) => Promise<Uint8Array>) | undefined} fetchLayer returns layers that the page contains
+   * @param {((layer: number) => Promise<Uint8Array>) | undefined} fetchLayer function that returns a layer that the
+   * page contains
    */
   constructor(address, fetchLayer) {
     this.urlPrefix = address;

@@ -7,7 +7,7 @@
  */
 
 /**
- * Makes a token visible: control characters become symbols, and so do empty tokens and tokens of spaces only.
+ * Makes a token visible: replaces control characters, empty tokens, and tokens of spaces only by symbols.
  *
  * @param {string} text
  */
@@ -29,7 +29,7 @@ export function makeVisible(text) {
  */
 export function truncateText(text, limit, size, measure, weight = 400) {
   if (measure(text, size, weight) <= limit) return text;
-  const letters = Array.from(text); // split by code point, which keeps surrogate pairs intact
+  const letters = Array.from(text); // splits by code point, so that surrogate pairs stay intact
   let [low, high] = [0, letters.length];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
@@ -76,7 +76,8 @@ export function measureWidest(labels, size, measure, limit) {
 }
 
 /**
- * Returns the smallest step, one of 1, 2, 5, 10, 20 …, at which thinned labels fit, for `count` labels.
+ * Returns the smallest of the steps 1, 2, 5, 10, 20 … at which labels fit if only every step-th of `count` labels is
+ * shown.
  *
  * @param {number} count
  * @param {number} pitch
@@ -92,7 +93,7 @@ export function computeLabelStep(count, pitch, room) {
 }
 
 /**
- * Returns the smallest step, one of 10, 20, 50, 100 …, at which the numbers of a residue ruler fit.
+ * Returns the smallest of the steps 10, 20, 50, 100 … at which the numbers of a residue ruler fit.
  *
  * @param {number} pitch
  * @param {number} room
@@ -101,15 +102,17 @@ export function computeRulerStep(pitch, room) {
   return 10 * computeLabelStep(Number.POSITIVE_INFINITY, 10 * pitch, room);
 }
 
-/** Returns whether a ruler shows the number of a residue: the first number, and each multiple of the step.
+/**
+ * Returns whether a ruler shows the number of a residue: the first number, and each multiple of the step.
  *
- * @param {number | null} number @param {number} step */
+ * @param {number | null} number @param {number} step
+ */
 export function isTick(number, step) {
   return number !== null && (number === 1 || number % step === 0);
 }
 
 /**
- * Returns whether a label remains after thinning: for numbers, multiples of the step; for others, by their index.
+ * Returns whether a label is shown: a number if it is a multiple of the step, another label if its index is.
  *
  * @param {string} label
  * @param {number} index

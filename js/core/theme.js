@@ -1,4 +1,4 @@
-// The theme around an element, and text widths in its font.
+// The theme of the page around an element, and text widths in the font of this theme.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { luminance, mixColors, parseColor } from "./color.js";
@@ -8,8 +8,8 @@ import { luminance, mixColors, parseColor } from "./color.js";
  * @property {boolean} isDark
  * @property {string} background
  * @property {string} ink
- * @property {string} muted color of secondary text
- * @property {string} line color of frames
+ * @property {string} muted text color for secondary text
+ * @property {string} line frame color
  * @property {string} accent
  * @property {string} font font family
  * @property {[string, string]} missing background and hatching of missing values
@@ -26,7 +26,7 @@ import { luminance, mixColors, parseColor } from "./color.js";
  */
 
 /**
- * Returns Streamlit's theme, which is read from CSS variables; without these, the default theme.
+ * Returns Streamlit's theme, which is read from CSS variables, or the default theme if the variables are missing.
  *
  * @param {Element} element
  * @returns {Theme}
@@ -74,7 +74,7 @@ export function formatFont(family, size, weight = 400) {
 }
 
 /**
- * Measures texts in one font.
+ * Returns a function that measures texts in a font.
  *
  * @param {string} family
  * @returns {import("./text.js").Measure}

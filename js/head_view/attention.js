@@ -7,7 +7,7 @@ import { MEAN } from "../core/selection.js";
  * @typedef {import("./model.js").Unit} Unit
  */
 
-const MAX_CACHED_WEIGHTS = 16e6; // maximum number of cached weights, which bounds the memory for a long text
+const MAX_CACHED_WEIGHTS = 16e6; // maximum number of cached weights, to bound the memory for a long text
 
 /**
  * The data from which attention is computed.
@@ -16,13 +16,15 @@ const MAX_CACHED_WEIGHTS = 16e6; // maximum number of cached weights, which boun
  *   "vectors">} Numbers
  */
 
-/** Attention between units (tokens or words), row by row and column by column. */
+/** Computes attention between units (tokens or words) by row (query) and by column (key). */
 export class Attention {
   /** @param {Numbers} model */
   constructor(model) {
     this.model = model;
     this.count = model.units.length;
-    /** Number of rows and columns of the received weights, whose rows are units, or the tokens that form units. */
+    /**
+     * Number of rows and columns of the received weights. A row is a unit, or a token if units are formed from tokens.
+     */
     this.size = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
     /** @type {Map<string, Float32Array>} */
     this.rows = new Map();
@@ -31,10 +33,11 @@ export class Attention {
     this.scores = new Float64Array(model.tokenCount);
   }
 
-  /** Returns the weights of a query unit for all key units, for one head or the mean over all heads.
+  /**
+   * Returns the weights of a query unit for all key units, for one head or the mean over all heads.
    *
-   * @param {Head} head
-   * @param {number} query */
+   * @param {Head} head @param {number} query
+   */
   getRow(head, query) {
     const { weights } = this.model;
     if (weights && this.size === this.count && head !== MEAN) return this.readRow(weights, head, query);
@@ -59,10 +62,11 @@ export class Attention {
     return Float32Array.from(mean, (sum) => sum / heads.length);
   }
 
-  /** Merges tokens into words: weights are summed over the tokens of a key and averaged over the tokens of a query.
+  /**
+   * Returns the row of a word: weights are summed over the tokens of a key and averaged over the tokens of a query.
    *
-   * @param {number} head
-   * @param {number} query */
+   * @param {number} head @param {number} query
+   */
   computeMergedRow(head, query) {
     const { units, tokenCount, weights: received, vectors } = this.model;
     const lengths = vectors?.lengths;
@@ -91,10 +95,11 @@ export class Attention {
     return vectors;
   }
 
-  /** Softmax of a token's scores; the next call overwrites the returned array.
+  /**
+   * Returns the softmax of a token's scores. The next call overwrites the returned array.
    *
-   * @param {number} head
-   * @param {number} query */
+   * @param {number} head @param {number} query
+   */
   computeTokenRow(head, query) {
     const { tokenCount, scaling } = this.model;
     const { queries, keys, dim, mask } = this.vectors;
@@ -132,11 +137,11 @@ export class Attention {
     return ((byte >> (7 - (key & 7))) & 1) === 0;
   }
 
-  /** Returns the weights of all query units for a key unit; null before `prepareColumns` has computed the head's rows.
+  /**
+   * Returns the weights of all query units for a key unit, or null if `prepareColumns` has not yet computed all rows.
    *
-   * @param {Head} head
-   * @param {number} key
-   * @returns {Float32Array | null} */
+   * @param {Head} head @param {number} key @returns {Float32Array | null}
+   */
   getColumn(head, key) {
     const heads = head === MEAN ? this.model.heads.map((_, i) => i) : [head];
     /** @type {Float64Array[]} */
@@ -175,10 +180,11 @@ export class Attention {
     return !this.model.vectors || !this.logSums[head].some(Number.isNaN);
   }
 
-  /** Computes the remaining row sums for a limited time; returns whether all are computed.
+  /**
+   * Computes missing row sums for a limited time. Returns whether all of them are computed.
    *
-   * @param {number[]} heads
-   * @param {number} milliseconds */
+   * @param {number[]} heads @param {number} milliseconds
+   */
   prepareColumns(heads, milliseconds) {
     if (!this.model.vectors) return true;
     const end = performance.now() + milliseconds;

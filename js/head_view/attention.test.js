@@ -66,7 +66,7 @@ test("the tokens of a word are summed as keys and averaged as queries", () => {
 });
 
 test("a masked key gets no attention", () => {
-  // The mask has a bit for each of three keys, from the left. The second key is masked.
+  // The bits of the mask represent the three keys from left to right. The second key is masked.
   const attention = new Attention(createModel({ mask: new Uint8Array([0b10100000]) }, { mask: [1, 1] }));
   assertNear(attention.computeTokenRow(0, 0), [1 / 2, 0, 1 / 2]);
 });
@@ -155,7 +155,7 @@ test("without a threshold the strongest lines carry half of the attention", () =
   // For query 0 alone, head 1 has the weights ¼ and ¾.
   const { lines, visibleShare } = selectLines(attention, [1], [0], all, null);
   assert.deepEqual([lines.length, visibleShare], [1, 0.75]);
-  // Ties with the weakest selected line are also drawn, so both weights of ½ are drawn.
+  // Lines with the same weight as the weakest selected line are also drawn, so both weights of ½ are drawn.
   assert.equal(selectLines(attention, [0], [1], all, null).lines.length, 2);
 });
 

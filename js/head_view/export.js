@@ -5,11 +5,11 @@ import { computeActiveWeights, computeBars, selectVisibleLines } from "./marks.j
 import { paintActive, paintHeads } from "./paint.js";
 import { describeLines, describeSpecials, formatTitle } from "./sentences.js";
 
-const MAX_PNG_PIXELS = 9e6; // pixels above which a PNG is saved at one pixel per CSS pixel
+const MAX_PNG_PIXELS = 9e6; // number of pixels above which a PNG has only one pixel per CSS pixel
 const MAX_SIDE = 12_000; // maximum width and height of a file with the whole text, in pixels
 
 /**
- * Returns the picture of the whole text if its size is reasonable, otherwise of the visible part, with a caption.
+ * Returns a captioned picture of the whole text, or of the visible part if the whole text would be too large.
  *
  * @param {import("./paint.js").HeadPicture} screen
  * @param {import("./marks.js").MarkInputs} inputs

@@ -1,4 +1,4 @@
-// The head view as a file, without a screen.
+// Renders the head view as a file, without a screen.
 
 import { Payload } from "../core/payload.js";
 import { MEAN } from "../core/selection.js";

@@ -1,4 +1,4 @@
-// The head view component: attention as lines between tokens. `versioned` is the only copy of its selection.
+// The head view component: attention as lines between tokens. `versioned` is the only copy of the selection.
 
 import { clampIndex, lookUp } from "../core/canvas_view.js";
 import { element, hasPointer } from "../core/dom.js";
@@ -50,7 +50,7 @@ import {
  */
 
 /**
- * The data from `views/head_view.py`; the numbers of the layer are included in the payload or fetched.
+ * The data from `views/head_view.py`; the payload contains the data of the initial layer, or the view fetches them.
  *
  * @typedef {object} HeadViewData
  * @property {string} key
@@ -158,14 +158,14 @@ class HeadView extends ScrolledView {
     }
     const received = payload.has("firsts") ? unpackHeads(data) : null;
     if (received?.layer === this.selection.layer) {
-      this.requestCount++; // Discard a layer that is still loading, because it is outdated.
+      this.requestCount++; // A layer that is still loading is outdated and will be discarded.
       this.setLayer(received);
       this.finishLoading();
     } else if (isNewSource || !this.hasModel || this.model.layer !== this.selection.layer) this.loadLayer();
   }
 
   /**
-   * Changes the selection. It is reported to the page only after painting, which is more urgent.
+   * Changes the selection, and reports it to the page after painting, because painting is more urgent.
    *
    * @param {Partial<Selection>} change
    * @param {boolean} isFinal whether the change is final, and not part of a drag
@@ -196,7 +196,7 @@ class HeadView extends ScrolledView {
     if (isFinal) this.reportSelection();
   }
 
-  /** Reports the newest selection to the page; `isLost` requests the layer from the page, if it could not be fetched. */
+  /** Reports the newest selection to the page. `isLost` requests a layer that could not be fetched from the page. */
   reportSelection(isLost = false) {
     const versioned = getLatestSelection(this.initial.key, this.versioned);
     this.reportedRevision = versioned.revision;
@@ -216,7 +216,7 @@ class HeadView extends ScrolledView {
     this.setLayer(unpackHeads(data));
     this.updateControls();
     if (this.unitNames === unitNames)
-      this.paint(); // Keep the layout, because the tokens have not moved.
+      this.paint(); // Do not compute the layout again, because the tokens have not moved.
     else this.fitToWidth(true);
     this.schedulePreparation();
     requestAnimationFrame(() => setTimeout(() => request === this.requestCount && this.finishLoading()));
@@ -311,7 +311,7 @@ class HeadView extends ScrolledView {
     this.paintOverlay();
   }
 
-  /** The unit under the pointer or the keyboard cursor; without one, the pinned units. @returns {Pins | null} */
+  /** The unit under the pointer or the keyboard cursor. If there is none, the pinned units. @returns {Pins | null} */
   get activePins() {
     const { active, pins } = this;
     if (active) return { side: active.side, units: [this.lineFilter.units[active.index]] };
@@ -356,13 +356,13 @@ class HeadView extends ScrolledView {
           ? "Point at a token or use the arrow keys; click to pin it. Several pins are added up."
           : "Tap a token to pin it. Several pins are added up.",
     );
-    parts.details.style.visibility = weights ? "visible" : "hidden"; // hides the element without a layout shift
+    parts.details.style.visibility = weights ? "visible" : "hidden"; // hides the details without a layout shift
     if (weights && parts.details.open) {
       parts.table.replaceChildren(...createTable(model, this.series, weights));
     }
   }
 
-  /** Computes all rows while the page is idle, so that hovering over a key, which needs its column, is fast. */
+  /** Computes all rows while the page is idle. Hovering over a key needs its column, which depends on all rows. */
   schedulePreparation() {
     clearTimeout(this.preparationTimer);
     const [first] = this.series;
@@ -393,7 +393,11 @@ class HeadView extends ScrolledView {
     stage.title = place ? tagUnit(this.model, this.lineFilter.units[place.index]) : "";
   }
 
-  /** Pins a token. All pins are on one side; pinning on the other side replaces them. @override @param {Place} place */
+  /**
+   * Pins a token, or unpins it. All pins are on the same side, so a pin on the other side replaces them.
+   *
+   * @override @param {Place} place
+   */
   activatePlace(place) {
     this.cursor = place;
     const { side, index } = place;

@@ -9,12 +9,13 @@ import { computeLabelStep, computeRulerStep, measureWidest } from "../core/text.
  */
 
 /** @typedef {{width: number, height: number}} Box */
-/** @typedef {{side: Side, index: number}} Place a unit on one side; the index counts visible units */
+/** @typedef {{side: Side, index: number}} Place a unit (token or word) on one side, by its index among the visible
+ * units */
 
 /**
- * The geometry of either layout. Visible unit i extends from starts[i] to starts[i + 1] along the main axis, which
- * points down in the columns layout and to the right in the reading layout. Along the other axis, lines extend from
- * `near` (queries) to `far` (keys).
+ * The geometry of the columns layout or of the reading layout. Visible unit i extends from starts[i] to starts[i + 1]
+ * along the main axis, which points down in the columns layout and to the right in the reading layout. Along the other
+ * axis, lines extend from `near` (queries) to `far` (keys).
  *
  * @typedef {object} HeadGeometry
  * @property {boolean} isVertical
@@ -29,7 +30,7 @@ import { computeLabelStep, computeRulerStep, measureWidest } from "../core/text.
  */
 
 const ROW_PITCH = 23;
-const MIN_PITCH = 13; // with smaller distances labels are thinned
+const MIN_PITCH = 13; // minimum distance between labels; below it, labels are thinned
 const SPAN = [140, 560]; // distance between the columns
 const NUMBER_ROOM = 46; // space for a weight next to the labels
 const LABEL_ROOM = 168;

@@ -1,4 +1,4 @@
-// Selects the lines to draw, and computes the share of attention that they carry.
+// Selects the lines to draw, and computes the share of attention that these lines represent.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 
@@ -11,7 +11,7 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 /** @typedef {{head: Head, query: number, key: number, weight: number}} Line */
 
 /**
- * The visible units, and the pairs that lines may connect.
+ * The visible units (tokens or words), and the pairs of units that lines may connect.
  *
  * @typedef {object} LineFilter
  * @property {number[]} units
@@ -21,10 +21,10 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 
 /** Thresholds for lines, as a share of the maximum weight. */
 export const STEPS = constants.steps;
-/** Maximum number of lines, which a browser draws quickly. */
+/** Maximum number of lines, so that browsers draw them quickly. */
 export const MAX_LINES = 60_000;
 
-const HALF = 0.5; // share of the visible attention that the strongest lines carry
+const HALF = 0.5; // share of the drawable attention that the strongest lines represent
 const FAINT = 0.002; // share of the maximum weight below which a line is invisible
 
 /**
@@ -42,9 +42,9 @@ export function createLineFilter({ units }, { specials, direction }) {
 }
 
 /**
- * Returns the lines from some queries, and the share of the queries' attention that these lines carry. A threshold of
- * null selects the strongest lines that together carry half of the drawable attention, including ties. If there are
- * more lines than a browser can draw, the weakest ones are omitted and `capped` is true.
+ * Returns the lines from some queries, and the share of the queries' attention that these lines represent. A threshold
+ * of null selects the strongest lines that together represent half of the drawable attention, including ties. If there
+ * are more lines than a browser can draw, the weakest ones are omitted and `capped` is true.
  *
  * @param {Attention} attention
  * @param {Head[]} series
@@ -73,7 +73,7 @@ export function selectLines(attention, series, queries, filter, threshold) {
     lines,
     /** Number of drawable lines. */
     drawableCount,
-    /** Share of the queries' attention, and of their drawable attention, that the lines carry. */
+    /** The lines' share of the queries' attention, and of their drawable attention. */
     share: total ? selectedSum / total : 0,
     visibleShare: visibleSum ? selectedSum / visibleSum : 0,
     isAutomatic: threshold === null,

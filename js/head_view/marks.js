@@ -44,7 +44,7 @@ export function computeBars({ model }, { attention, series, filter, options }, q
 }
 
 /**
- * Returns the weights of the active tokens, or null while they are being computed.
+ * Returns the weights of the active tokens, or null if these are not yet computed.
  *
  * @param {HeadPicture} picture
  * @param {MarkInputs} inputs

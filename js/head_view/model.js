@@ -15,12 +15,13 @@ import { isTick, makeVisible } from "../core/text.js";
  * @property {number} layers
  * @property {number[] | null} [layerNumbers] numbers of the layers, if they are not all layers of the model
  * @property {number[]} heads
- * @property {boolean} rolled whether the measure is of the layer as a whole
+ * @property {boolean} rolled whether the measure applies to the layer as a whole, not to single heads
  * @property {number} tokenCount
  * @property {boolean} [words] whether the units are words
  * @property {string[]} texts of the units
- * @property {{texts: string[], full: number} | null} [other] `texts` and `full` of the other units, words or tokens
- * @property {number} scaling of queries times keys
+ * @property {{texts: string[], full: number} | null} [other] `texts` and `full` of the other type of units (words or
+ * tokens)
+ * @property {number} scaling factor by which products of queries and keys are multiplied
  * @property {number} full the weight of a fully opaque line
  * @property {string[][]} labels one-word labels of the heads, [layer][head]; empty if none were sent
  * @property {string} title
@@ -51,7 +52,9 @@ export function unpackHeads(bytes) {
     ...readUnits(payload, { texts, full }, ""),
     /** The same text in the other type of units (words or tokens), if the user can switch between both. */
     other: other ? readUnits(payload, other, "other.") : null,
-    /** Weights, [head, unit, unit], or of tokens if there are other units; null if queries and keys were sent. */
+    /**
+     * Weights, [head, unit, unit]; between tokens if there are two types of units; null if queries and keys were sent.
+     */
     weights: payload.has("weights") ? payload.numbers("weights", Float32Array) : null,
     vectors: payload.has("queries") ? readVectors(payload) : null,
   };
@@ -62,7 +65,7 @@ export function unpackHeads(bytes) {
  *
  * @param {Payload<HeadDescription>} payload
  * @param {{texts: string[], full: number}} description
- * @param {string} prefix prefix of the names of the units' arrays
+ * @param {string} prefix prefix of the array names
  */
 function readUnits(payload, { texts, full }, prefix) {
   const firsts = payload.numbers(`${prefix}firsts`, Uint16Array);
@@ -117,7 +120,7 @@ function readVectors(payload) {
 /** @typedef {ReturnType<typeof readVectors>} Vectors */
 
 /**
- * Returns the name of a layer: its number in the model.
+ * Returns the name of a layer, which is its number in the model.
  *
  * @param {Pick<HeadModel, "layerNumbers">} model
  * @param {number} layer from 1, among the available ones
@@ -148,7 +151,7 @@ export function labelUnit(model, unit) {
 }
 
 /**
- * Returns the name of a unit without the position of a token that is not a residue.
+ * Returns the short name of a unit: without the position of a token, but with the number of a residue.
  *
  * @param {Pick<HeadModel, "names" | "units">} model
  * @param {number} unit

@@ -36,10 +36,10 @@ import { labelUnit, tagUnit } from "./model.js";
  * @property {string} color
  */
 
-const LEVELS = 16; // number of opacity levels; the lines of a level are one path, which is fast for thousands of lines
+const LEVELS = 16; // number of opacity levels; drawing all lines of a level as one path is fast
 const MIN_ALPHA = 0.06;
-const BAR = 30; // length of a bar for all of a query's attention
-const MIN_NUMBER = 0.005; // smaller weights would be rounded to 0.00
+const BAR = 30; // length of a bar that represents all of a query's attention
+const MIN_NUMBER = 0.005; // minimum weight that is not rounded to 0.00
 
 /**
  * Paints tokens and lines, which do not depend on the pointer and the pins.
@@ -58,11 +58,11 @@ export function paintHeads(pen, picture, lines, bars) {
   paintSideTitles(pen, picture);
 }
 
-/** Paints the attention of queries on hidden tokens, as bars on their outer side.
+/**
+ * Paints the attention of queries on hidden tokens as bars next to the queries.
  *
- * @param {Pen} pen
- * @param {HeadPicture} picture
- * @param {Map<number, number>} bars */
+ * @param {Pen} pen @param {HeadPicture} picture @param {Map<number, number>} bars
+ */
 function paintBars(pen, picture, bars) {
   const { geometry, theme } = picture;
   for (const [unit, share] of bars) {
@@ -83,11 +83,12 @@ function paintBars(pen, picture, bars) {
   }
 }
 
-/** Paints lines, grouped by head and opacity. The opacity depends on the root of the weight, the width on the weight.
+/**
+ * Paints lines, grouped by head and opacity. The opacity depends on the square root of the weight, the line width on
+ * the weight itself.
  *
- * @param {Pen} pen
- * @param {HeadPicture} picture
- * @param {Line[]} lines */
+ * @param {Pen} pen @param {HeadPicture} picture @param {Line[]} lines
+ */
 function paintLines(pen, picture, lines) {
   /** @type {Map<number, Line[]>} */
   const buckets = new Map();
@@ -137,11 +138,11 @@ export function getSeriesColor({ model, theme }, head) {
   return head === MEAN ? theme.accent : getHeadColor(model.heads[head]);
 }
 
-/** Paints labels; special tokens are muted unless highlighted.
+/**
+ * Paints labels. Special tokens have a muted color unless they are highlighted.
  *
- * @param {Pen} pen
- * @param {HeadPicture} picture
- * @param {Set<number>} [highlighted] */
+ * @param {Pen} pen @param {HeadPicture} picture @param {Set<number>} [highlighted]
+ */
 function paintUnits(pen, picture, highlighted) {
   const { units, theme, model } = picture;
   const [first, end] = getVisibleRange(picture);
@@ -190,17 +191,21 @@ function computeLabelPosition(picture, side, index) {
   return picture.geometry.isVertical ? [x + offset, y + 0.5] : [x, y + offset];
 }
 
-/** Returns the left end of a box around a label.
+/**
+ * Returns the left end of a box around a label.
  *
- * @param {HeadPicture} picture @param {Side} side @param {number} x @param {number} width @param {number} margin */
+ * @param {HeadPicture} picture @param {Side} side @param {number} x @param {number} width @param {number} margin
+ */
 function computeBoxStart({ geometry }, side, x, width, margin) {
   if (!geometry.isVertical) return x - width / 2;
   return side === "query" ? x - width + margin : x - margin;
 }
 
-/** Marks the tokens of the second text with a bar at the point where lines start or end.
+/**
+ * Marks the tokens of the second text with a bar at the point where lines start or end.
  *
- * @param {Pen} pen @param {HeadPicture} picture @param {number} index */
+ * @param {Pen} pen @param {HeadPicture} picture @param {number} index
+ */
 function paintSegment(pen, picture, index) {
   const { geometry, theme } = picture;
   const fill = constants.secondText[theme.isDark ? "dark" : "light"];
@@ -221,12 +226,12 @@ function paintSideTitles(pen, { geometry, viewport, theme, measure }) {
   const [query, key] = ["query: attends", "key: is attended to"];
   if (geometry.isVertical) {
     pen.rectangle(0, 0, viewport.width, 20, { fill: theme.background });
-    // If names are short, a title in a wide font could begin outside the picture.
+    // If labels are short, a title in a wide font could begin outside the picture.
     const end = Math.max(geometry.near - viewport.x - 9, viewport.x ? 0 : measure(query, 11, 600) + 4);
     pen.text(query, end, 10, { ...lettering, anchor: "end" });
     const x = geometry.far - viewport.x + 9;
     const last = viewport.width - Math.max(KEY_TITLE_WIDTH, measure(key, 11, 600) + 4);
-    // On a phone, the names may be narrower than the title, so the title starts further to the left.
+    // On a phone, the labels may be narrower than the title, so the title starts further to the left.
     pen.text(key, x > last && x < last + 40 ? last : x, 10, lettering);
   } else {
     pen.text(query, 8, 12, lettering);
@@ -255,10 +260,12 @@ export function paintActive(pen, picture, { side, units, targets, lines, mean, c
   for (const unit of units) if (unitIndices.has(unit)) paintTag(pen, picture, side, getIndex(picture, unit));
 }
 
-/** Paints a token's weight as its background color.
+/**
+ * Paints a token's weight as its background color.
  *
  * @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} unit @param {number} weight
- * @param {string} fill */
+ * @param {string} fill
+ */
 function paintWeightColor(pen, picture, side, unit, weight, fill) {
   const index = getIndex(picture, unit);
   const [x, y] = computeLabelPosition(picture, side, index);
@@ -267,9 +274,11 @@ function paintWeightColor(pen, picture, side, unit, weight, fill) {
   pen.rectangle(computeBoxStart(picture, side, x, width, 4), y - 9, width, 18, { fill, alpha, radius: 4 });
 }
 
-/** Paints a token's weight as a number next to it, if there is space.
+/**
+ * Paints a token's weight as a number next to it, if there is space.
  *
- * @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} unit @param {number} weight */
+ * @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} unit @param {number} weight
+ */
 function paintWeight(pen, picture, side, unit, weight) {
   const { geometry, theme, measure } = picture;
   const index = getIndex(picture, unit);

@@ -1,4 +1,4 @@
-// The texts of the head view: title, readout and table of a token, and the share of the lines.
+// The texts of the head view: its title, the readout and the table for a token, and the sentences below the view.
 
 import { element } from "../core/dom.js";
 import { MEAN } from "../core/selection.js";
@@ -23,8 +23,11 @@ import { nameLayer, nameSeries, nameUnit } from "./model.js";
  * @property {Float64Array} mean over the visible heads
  */
 
-/** The reason why the app selected a head; layers count from 1, heads from 0. */
-/** @typedef {{layer: number, head: number, text: string}} Reason */
+/**
+ * The reason why the app selected a head; layers count from 1, heads from 0. */ /**
+ *
+ * @typedef {{layer: number, head: number, text: string}} Reason
+ */
 
 /**
  * Returns the title of a picture.
@@ -59,7 +62,7 @@ function describeHeads(model, series, labels) {
 }
 
 /**
- * Returns the readout for no active token: the title and a note on the heads.
+ * Returns the readout when no token is active: the title and a note on the heads.
  *
  * @param {HeadModel} model @param {Head[]} series @param {string[]} labels of the layer's heads
  */
@@ -150,7 +153,7 @@ export function createTable(model, series, { side, units, targets, headWeights, 
 }
 
 /**
- * Returns a sentence on the number of lines and the share of attention that they carry.
+ * Returns a sentence on the number of lines and the share of attention that they represent.
  *
  * @param {HeadModel} model
  * @param {import("./lines.js").SelectedLines} selected

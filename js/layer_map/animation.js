@@ -29,7 +29,11 @@ export class LayerAnimation {
     return Boolean(this.interval);
   }
 
-  /** Animates the marks. @param {ArrayLike<number>} from @param {ArrayLike<number>} to */
+  /**
+   * Animates the marks from one set of positions to another.
+   *
+   * @param {ArrayLike<number>} from @param {ArrayLike<number>} to
+   */
   animate(from, to) {
     cancelAnimationFrame(this.frame);
     const points = new Float32Array(to.length);

@@ -11,7 +11,7 @@ import { createDiscs, groupMarks, projectPanel } from "./paint.js";
  */
 
 const STEP = 1500; // number of discs that are drawn in about a millisecond
-const MIN_DISCS = 2000; // number of discs below which all are painted at once
+const MIN_DISCS = 2000; // maximum number of discs that are painted at once, without a cache
 
 /** Returns whether a picture has so many marks that its pixels should be cached. @param {MapPicture} picture */
 export function isDense({ model, geometry, animatedPoints }) {
@@ -27,7 +27,7 @@ export class DiscCache {
     this.panels = picture.geometry.panels.map((panel) => new PanelPixels(picture, panel, ratio));
   }
 
-  /** Returns whether the cached pixels apply to a picture. @param {MapPicture} other @param {number} ratio */
+  /** Returns whether the cached pixels are valid for a picture. @param {MapPicture} other @param {number} ratio */
   isFor(other, ratio) {
     const { picture } = this;
     const isSame =
@@ -52,7 +52,11 @@ export class DiscCache {
     return drawnPanels;
   }
 
-  /** Draws the faded marks, which a search needs, in steps. @returns {Generator<void, void, void>} */
+  /**
+   * Draws in steps the faded marks, on which the results of a search are highlighted.
+   *
+   * @returns {Generator<void, void, void>}
+   */
   *prepare() {
     for (const panel of this.panels) yield* panel.drawFaded();
   }

@@ -13,7 +13,7 @@
  * @property {(line: Spot[]) => void} onLassoEnd the lasso is complete
  */
 
-const CLICK_DISTANCE = 4; // maximum movement of a click, in pixels
+const CLICK_DISTANCE = 4; // maximum pointer movement during a click, in pixels
 
 export class Dragging {
   /** @param {HTMLElement} stage @param {DragCallbacks} callbacks */

@@ -1,4 +1,4 @@
-// Hit testing of marks, by point and by lasso.
+// Hit testing: the marks at a point or within a lasso.
 
 import { unprojectPoint } from "./layout.js";
 import { findEnclosed, findNearest, getPoints } from "./model.js";

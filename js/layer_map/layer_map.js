@@ -129,7 +129,7 @@ class LayerMap extends CanvasView {
     if (isSameMount && JSON.stringify(previous.start) === start) return;
     this.animation.stop();
     const state = savedState?.of === model.of ? savedState : null;
-    // If the initial state is different, the user has opened another URL, whose state applies.
+    // If the initial state differs, the user has opened another URL, so the state in this URL replaces the saved state.
     this.display = state?.start === start ? state.display : model.start;
     this.zoom = state?.zoom ?? null;
     this.cursor = state?.cursor ?? null;
@@ -152,7 +152,7 @@ class LayerMap extends CanvasView {
   /** @override */
   unlisten() {
     super.unlisten();
-    if (this.reportTimer) this.reportDisplay(); // A late report could overwrite that of a newer view.
+    if (this.reportTimer) this.reportDisplay(); // A later report could overwrite the report of a newer view.
     this.animation.stop();
     this.panning.stop();
     this.stopDrawing();
@@ -224,7 +224,9 @@ class LayerMap extends CanvasView {
     this.panning.paint();
   }
 
-  /** Repaints after a change of the highlighted marks, in slices if there are many, to handle the next key soon. */
+  /**
+   * Repaints after a change of the highlighted marks. Many marks are painted in slices, to handle the next key soon.
+   */
   paintHighlights() {
     const { picture } = this;
     if (!isDense(picture)) {
@@ -250,7 +252,11 @@ class LayerMap extends CanvasView {
     this.parts.stage.removeAttribute("aria-busy");
   }
 
-  /** Returns the picture with its discs, redrawn if changed. @returns {import("./paint.js").MapPicture} */
+  /**
+   * Returns the picture with its discs, which are redrawn if they have changed.
+   *
+   * @returns {import("./paint.js").MapPicture}
+   */
   drawPicture() {
     const { picture } = this;
     if (!isDense(picture)) return picture;
@@ -364,7 +370,7 @@ class LayerMap extends CanvasView {
     parts.search.onkeydown = (event) => {
       if (event.key === "Enter" && this.matches) this.setSelected([...this.matches]);
     };
-    // Prepare the faded marks, which the first typed character needs.
+    // Prepare the faded marks, which are needed as soon as the user types a character.
     parts.search.onfocus = () => {
       const { picture } = this;
       if (this.drawing.isRunning || !isDense(picture)) return;

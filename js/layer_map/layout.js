@@ -14,8 +14,11 @@ import { getPoints } from "./model.js";
  * @typedef {{scale: number, dx: number, dy: number}} Transform
  */
 
-/** Magnification and center of the visible part of the plane; null if everything is visible. */
-/** @typedef {{times: number, x: number, y: number} | null} Zoom */
+/**
+ * Magnification and center of the visible part of the plane; null if everything is visible. */ /**
+ *
+ * @typedef {{times: number, x: number, y: number} | null} Zoom
+ */
 
 /**
  * A panel of the view.
@@ -28,7 +31,7 @@ import { getPoints } from "./model.js";
 
 /** @typedef {{width: number, height: number, panels: Panel[]}} MapGeometry */
 
-const MARGIN = 22; // distance between the outermost points and the frame
+const MARGIN = 22; // minimum distance between the points and the frame
 const SMALL_MARGIN = 8;
 const GAP = 12;
 export const TITLE_HEIGHT = 20; // height of the title of each panel
@@ -156,7 +159,7 @@ export function projectPoints({ scale, dx, dy }, points) {
 }
 
 /**
- * Returns the zoom after a step around a fixed spot; null when everything is visible again.
+ * Returns the zoom after a zoom step around a fixed spot, or null if everything is visible.
  *
  * @param {Panel} panel
  * @param {Zoom} zoom
@@ -175,7 +178,7 @@ export function zoomAround({ area, transform }, zoom, ratio, about) {
 }
 
 /**
- * Returns the zoom to the marks of some layers; null if no magnification is needed.
+ * Returns the zoom that shows the marks of some layers, or null if no magnification is needed.
  *
  * @param {MapModel} model
  * @param {Panel} panel
@@ -209,11 +212,11 @@ export function panBy({ area, transform }, zoom, right, down) {
 }
 
 /**
- * Returns the zoom after panning as little as necessary to make a spot visible.
+ * Returns the zoom after the smallest panning that makes a spot visible.
  *
  * @param {Panel} panel
  * @param {Zoom} zoom
- * @param {Spot} spot of the plane
+ * @param {Spot} spot in the coordinates of the plane
  * @returns {Zoom}
  */
 export function panToReveal(panel, zoom, spot) {

@@ -16,22 +16,21 @@ import { formatCount, formatNumber, makeVisible } from "../core/text.js";
  * @property {string} what "tokens" or "words"
  * @property {string} caption
  * @property {string} variance a sentence on the explained variance
- * @property {[number, number] | null} explained share of the variance of all layers on each axis
- * @property {(number | null)[]} shares share of each layer's variance on both axes
+ * @property {[number, number] | null} explained share of the total variance that each axis explains
+ * @property {(number | null)[]} shares share of each layer's variance that both axes together explain
  * @property {boolean} joined whether all layers share a plane
  * @property {string} fileName
  * @property {Display} start the initial state
  * @property {number} began the revision at which the page mounted the map
  */
 
-/** @typedef {"layer" | "all" | "each"} Mode one layer, all in one panel, or each in a panel of its own */
+/** @typedef {"layer" | "all" | "each"} Mode one layer, all layers in one panel, or each layer in its own panel */
 /** @typedef {"word" | "layer" | "part"} By what colors represent */
 /** @typedef {{mode: Mode, layer: number, by: By}} Display */
 /** @typedef {{index: number, layer: number}} Point a mark at a layer */
-/** @typedef {{x: number, y: number}} Spot */
-/** @typedef {ReturnType<typeof unpackMap>} MapModel */
+/** @typedef {{x: number, y: number}} Spot */ /** @typedef {ReturnType<typeof unpackMap>} MapModel */
 
-/** Distinguishable colors; all other marks are gray. */
+/** Distinguishable colors for labels. Marks with other labels are gray. */
 const LABEL_COLORS = constants.heads;
 const UNCOLORED = -1;
 
@@ -92,13 +91,13 @@ export function interpolate(from, to, share, output) {
  * @property {{label: string, color: string}[]} entries
  * @property {Int16Array} colorOf
  * @property {boolean} hasOthers whether some marks are gray
- * @property {boolean} isRamp whether entries are steps of a color scale, of which only the ends have labels
+ * @property {boolean} isRamp whether entries are steps of a color scale with labels only at its ends
  */
 
 /**
  * @param {MapModel} model
  * @param {By} by
- * @param {string[]} ramp 256 colors from the background color to the strongest color
+ * @param {string[]} ramp color scale with 256 colors, from the background color to the strongest color
  * @returns {Coloring}
  */
 export function createColoring(model, by, ramp) {
@@ -286,7 +285,11 @@ export function getContext({ textOf, nameOf, names, count }, index) {
   };
 }
 
-/** Returns the number of a mark's text, its part, and its position. @param {MapModel} model @param {number} index */
+/**
+ * Returns a description of a mark's origin: the number of its text, the part, and the position.
+ *
+ * @param {MapModel} model @param {number} index
+ */
 export function describeOrigin({ textCount, textOf, positionOf, parts, partOf }, index) {
   const origin = [];
   if (textCount > 1) origin.push(`text ${formatCount(textOf[index] + 1)}`);

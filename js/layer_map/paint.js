@@ -35,9 +35,9 @@ const MAX_LABELS_SMALL = 30;
 const MAX_HIGHLIGHTED_LABELS = 80; // maximum number of highlighted marks with names
 const FONT_SIZE = 12;
 const FADED_ALPHA = 0.13;
-const MAX_SPARSE_MARKS = 400; // number of marks up to which overlaps are rare
+const MAX_SPARSE_MARKS = 400; // maximum number of marks for which overlaps are rare
 const ROUNDS = 16;
-const LABEL_BACKGROUND = { radius: 3, alpha: 0.8 }; // background of a name over marks
+const LABEL_BACKGROUND = { radius: 3, alpha: 0.8 }; // background of a name that overlaps marks
 
 /**
  * Paints everything that does not depend on the pointer.
@@ -167,7 +167,7 @@ export function groupMarks({ model: { count }, colors, by }, layers) {
  *
  * @param {MapPicture} picture
  * @param {Panel} panel
- * @param {Float32Array} points of `projectPanel`
+ * @param {Float32Array} points the result of `projectPanel`
  * @param {GroupedMarks} grouped
  * @param {"plain" | "faded" | "strong"} style
  * @param {Uint8Array | null} mask 1 for each mark to include; null for all
@@ -262,7 +262,7 @@ function paintNames(pen, { model, theme, measure, highlighted }, points, area, r
 
 /** The occupied intervals of each line of text. */
 class OccupiedSpace {
-  /** @param {number} height of a line */
+  /** @param {number} height height of a line */
   constructor(height) {
     this.height = height;
     /** @type {Map<number, [number, number][]>} */
@@ -293,7 +293,7 @@ class OccupiedSpace {
 }
 
 /**
- * Paints the trajectory of a mark through the layers, with layer numbers.
+ * Paints the trajectory of a mark through the layers, labeled with layer numbers.
  *
  * @param {Pen} pen
  * @param {MapPicture} picture

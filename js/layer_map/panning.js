@@ -1,8 +1,8 @@
-// Panning of a picture whose painting takes longer than a frame: the existing pixels are moved.
-// The picture is painted again whenever there is time, at the latest when the pointer rests.
+// Panning of a picture whose painting takes longer than a frame. The existing pixels are moved immediately. The picture
+// is painted again when there is time, at the latest when the pointer rests.
 
 const FRAME = 16; // duration of a frame in milliseconds
-const REPAINT_AFTER = 3; // pixels are moved for this multiple of the painting time before a repaint
+const REPAINT_AFTER = 3; // between two repaints, pixels are moved for this multiple of the time of a repaint
 const REST = 60; // milliseconds without movement after which the pointer is at rest
 
 export class Panning {
@@ -13,7 +13,7 @@ export class Panning {
     this.paintTime = 0;
     this.paintedAt = 0;
     this.restTimer = 0;
-    /** The remainder of the movement that is smaller than a pixel. */
+    /** The part of the movement that is smaller than a pixel and not yet applied. */
     this.remainder = { x: 0, y: 0 };
   }
 
@@ -66,14 +66,14 @@ function shiftPixels(canvas, area, ratio, dx, dy, background) {
   const [x, y, width, height] = [area.x, area.y, area.width, area.height].map((length) =>
     Math.round(length * ratio),
   );
-  const edge = Math.ceil(ratio); // Exclude the frame, which does not move.
+  const edge = Math.ceil(ratio); // Exclude the frame of the area, because the frame does not move.
   const inner = [x + edge, y + edge, width - 2 * edge, height - 2 * edge];
   context.save();
   context.setTransform(1, 0, 0, 1, 0, 0);
   context.beginPath();
   context.rect(inner[0], inner[1], inner[2], inner[3]);
   context.clip();
-  context.globalCompositeOperation = "copy"; // With "copy", the moved pixels replace the pixels below.
+  context.globalCompositeOperation = "copy"; // The moved pixels replace existing pixels and are not blended with them.
   context.drawImage(canvas, dx, dy);
   context.globalCompositeOperation = "destination-over";
   context.fillStyle = background;

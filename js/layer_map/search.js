@@ -1,22 +1,22 @@
 // Search for marks by their names.
 
 /**
- * An index of lower-case names. A query that contains the previous query searches only the names that the previous
- * query has found, and a shorter query returns to the names of an earlier query.
+ * An index of lower-case names. A query that contains the previous query searches only the names that matched the
+ * previous query. A shorter query starts from the matches of an earlier query.
  */
 export class SearchIndex {
   /** @param {{names: string[], nameOf: ArrayLike<number>, count: number}} model */
   constructor({ names, nameOf, count }) {
     this.names = names.map((name) => name.toLowerCase());
     this.isMatch = new Uint8Array(count);
-    /** Start of each name's marks: name n has `marks[starts[n]]` to `marks[starts[n + 1] - 1]`. */
+    /** Index of each name's first mark: name n has the marks `marks[starts[n]]` to `marks[starts[n + 1] - 1]`. */
     this.starts = new Uint32Array(names.length + 1);
     this.marks = new Uint32Array(count);
     for (let mark = 0; mark < count; mark++) this.starts[nameOf[mark] + 1]++;
     for (let name = 0; name < names.length; name++) this.starts[name + 1] += this.starts[name];
     const next = this.starts.slice();
     for (let mark = 0; mark < count; mark++) this.marks[next[nameOf[mark]]++] = mark;
-    /** Queries, each of which contains the previous query, with the names that they have found. */
+    /** Queries with the names that match them. Each query contains the previous one. */
     this.history = [{ text: "", names: Uint32Array.from(this.names.keys()) }];
   }
 

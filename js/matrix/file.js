@@ -7,12 +7,11 @@ import { computeMatrixLayout, layOutAtPitch, READABLE_PITCH } from "./layout.js"
 import { unpackMatrix } from "./model.js";
 import { paintMatrix } from "./paint.js";
 
-/** @typedef {import("./paint.js").MatrixPicture} MatrixPicture */
-/** @typedef {"png" | "svg"} Kind */
+/** @typedef {import("./paint.js").MatrixPicture} MatrixPicture */ /** @typedef {"png" | "svg"} Kind */
 
 const MAX_PNG_SIDE = 12_000;
 const MAX_SVG_CELLS = 40_000;
-const MIN_MARGINS = 140; // minimum space for caption, legend and margins
+const MIN_MARGINS = 140; // space reserved for the caption, the legend and the margins
 const BOX = { width: 1000, height: 860, inView: 560 }; // size of a file without a screen
 
 /**
@@ -48,16 +47,20 @@ export function exportMatrix(screen, kind) {
   });
 }
 
-/** Returns the cell size in a file: the size on the screen, but at least a readable size.
+/**
+ * Returns the cell size in a file: the size on the screen, but at least a readable size.
  *
- * @param {MatrixPicture} screen @param {number} minimum */
+ * @param {MatrixPicture} screen @param {number} minimum
+ */
 function chooseFilePitch({ geometry, model }, minimum) {
   return Math.max(geometry.pitchX, model.square ? READABLE_PITCH : minimum);
 }
 
-/** Returns the layout of the whole matrix at the largest cell size that fits, or of the visible part if none fits.
+/**
+ * Returns the layout of the whole matrix at the largest cell size that fits, or, if none fits, of the visible part.
  *
- * @param {MatrixPicture} screen */
+ * @param {MatrixPicture} screen
+ */
 function layOutPng(screen) {
   const preferredPitch = chooseFilePitch(screen, 0);
   for (const pitch of [preferredPitch, screen.geometry.pitchX, 8, 4, 2, 1].filter(

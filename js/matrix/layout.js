@@ -1,4 +1,4 @@
-// The layout of a heatmap, without drawing: gutters, pitch of the cells, angle and thinning of the labels.
+// The layout of a heatmap, without drawing: space for labels, cell size, and angle and thinning of the labels.
 
 import { computeLabelStep, computeRulerStep, isLabelVisible, measureWidest } from "../core/text.js";
 
@@ -15,7 +15,8 @@ import { computeLabelStep, computeRulerStep, isLabelVisible, measureWidest } fro
  *   "square">} Shape
  */
 
-/** @typedef {{width: number, height: number, inView?: number}} Box `inView`: the preferred height */
+/** @typedef {{width: number, height: number, inView?: number}} Box `inView`: the preferred height, at which the heatmap
+ * fits into the window */
 /** @typedef {{mode: "auto" | "fit" | "free", factor: number}} Zoom `factor` multiplies the automatic cell size */
 /** @typedef {{x: number, y: number}} Pitch distance between cells */
 /** @typedef {ReturnType<typeof computeMatrixLayout>} MatrixGeometry */
@@ -23,13 +24,13 @@ import { computeLabelStep, computeRulerStep, isLabelVisible, measureWidest } fro
 const MAX_PITCH = 56;
 /** Minimum row height for a label of 11 px. */
 export const READABLE_PITCH = 16;
-const TIGHT_PITCH = 14; // minimum of the automatic cell size
-const ROOMY_PITCH = 20; // cells shrink to this size before the matrix scrolls
+const TIGHT_PITCH = 14; // minimum cell size chosen automatically
+const ROOMY_PITCH = 20; // size to which cells shrink before the matrix scrolls
 const NUMBERED_PITCH = 29; // minimum cell size for numbers with two decimals
 export const MAX_ZOOM_PITCH = 96;
 /** Gap between a label and its cells. */
 export const GAP = 8;
-/** Extra width of a highlighted label. */
+/** Factor by which a highlighted (bold) label is wider. */
 export const BOLD = 1.1;
 const ROW_LABEL_LIMIT = 150;
 export const COLUMN_LABEL_LIMIT = 120;
@@ -58,7 +59,7 @@ export function computeMatrixLayout(model, box, zoom, measure) {
   right = Math.max(2, columns.overhang);
   const cellWidth = left + model.columnCount * pitch.x;
   if (zoom.mode !== "free" && cellWidth <= box.width && cellWidth + right > box.width + 1) {
-    // Although all cells fit, the slanted labels of the last columns would be cut off.
+    // All cells fit, but the slanted labels of the last columns would be cut off.
     columns = layOutColumnLabels(model, pitch.x, measure, false);
     right = Math.max(2, columns.overhang);
     pitch = choosePitch(model, box, zoom, left, columns.height, right);
@@ -229,7 +230,7 @@ function layOutColumnLabels(model, pitch, measure, canSlant = true) {
 }
 
 /**
- * Returns the column labels of residues: letters below the number of each tenth residue, or thinned numbers.
+ * Returns the layout of a ruler of residues: letters below the number of each tenth residue, or thinned numbers.
  *
  * @param {(number | null)[]} numbers
  * @param {number} pitch
@@ -254,7 +255,7 @@ function isSequence(labels) {
 }
 
 /**
- * Returns the width of slanted labels beyond the last column.
+ * Returns the width by which slanted labels extend beyond the last column.
  *
  * @param {Shape} model
  * @param {number} pitch

@@ -113,8 +113,8 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {{width: number, height: number}} box */
   computeLayout(box) {
-    // Use the height of the window without the page's title and controls, into which a short text fits.
-    // In a high window, limit the height, because larger cells are not easier to read.
+    // Prefer a height that fits into the window together with the page's title and controls. In a high window, limit
+    // the height, because larger cells are not easier to read.
     const inView = Math.min(Math.max(360, window.innerHeight * 0.62), MAX_HEIGHT_IN_VIEW);
     return computeMatrixLayout(this.model, { ...box, inView }, this.zoom, this.measure);
   }
@@ -268,7 +268,7 @@ class MatrixView extends ScrolledView {
   wheel(event) {
     if (!event.ctrlKey) return;
     event.preventDefault(); // Prevent the browser from zooming the page.
-    // Touchpads send many small deltas, which are added up to the steps of a mouse wheel.
+    // Touchpads send many small deltas. Their sum is divided into steps like those of a mouse wheel.
     this.wheelDelta -= event.deltaY;
     if (Math.abs(this.wheelDelta) < 40) return;
     this.zoomBy(this.wheelDelta > 0 ? 1.15 : 1 / 1.15, { x: event.offsetX, y: event.offsetY });

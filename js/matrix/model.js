@@ -14,7 +14,7 @@ import { formatNumber, isLabelVisible, isTick, makeVisible } from "../core/text.
  * @property {string[] | null} columns null if they equal the rows
  * @property {(number | null)[] | null} rowPositions
  * @property {(number | null)[] | null} columnPositions
- * @property {boolean} rowRuler whether the row positions are numbers of residues
+ * @property {boolean} rowRuler whether the rows are residues and their positions are residue numbers
  * @property {boolean} columnRuler
  * @property {string} rowAxis
  * @property {string} columnAxis
@@ -51,7 +51,7 @@ export function unpackMatrix(bytes) {
     marked: description.marked ?? [],
     rowLabels: description.rows.map(makeVisible),
     columnLabels: columns.map(makeVisible),
-    /** Residue number of each row, or null for a special token; null if the axis is not a ruler. */
+    /** Residue number of each row (null for a special token), or null if the rows are not residues. */
     rowNumbers: description.rowRuler ? description.rowPositions : null,
     columnNumbers: description.columnRuler ? description.columnPositions : null,
     rowCount: description.rows.length,

@@ -25,8 +25,8 @@ import { getAxisText, getName, getValue, isCell } from "./model.js";
  * @property {Area} viewport the visible area of the content
  */
 
-const MARKED_PITCH = 5; // Outlines would hide smaller cells.
-const GAPPED_PITCH = 12; // Smaller cells are painted as an image, without gaps.
+const MARKED_PITCH = 5; // minimum cell size for outlines, which would hide smaller cells
+const GAPPED_PITCH = 12; // minimum cell size for gaps; smaller cells are painted as an image
 
 /**
  * Paints everything that does not depend on the pointer.
@@ -184,7 +184,7 @@ function paintImage(pen, picture, range) {
 /** @typedef {{count: number, from: (pixel: number) => number}} Sampling */
 
 /**
- * Returns the cells of each pixel along an axis.
+ * Returns the cells that each pixel along an axis shows.
  *
  * @param {number} start @param {number} end @param {number} devicePitch
  * @returns {Sampling}
@@ -252,9 +252,11 @@ function paintRowLabels(pen, picture, range) {
   }
 }
 
-/** Returns the vertical center of a row label. The first and last labels are moved inward if their rows are too small.
+/**
+ * Returns the vertical center of a row label. The first and last labels are moved inward if their rows are too small.
  *
- * @param {MatrixPicture} picture @param {number} row */
+ * @param {MatrixPicture} picture @param {number} row
+ */
 function getRowLabelMiddle(picture, row) {
   const { pitchY, top } = picture.geometry;
   const middle = (getRowEdge(picture, row) + getRowEdge(picture, row + 1) - getGap(picture)) / 2;
@@ -278,13 +280,13 @@ function getColumnMiddle(picture, column) {
 function paintColumnLabels(pen, picture, range) {
   const { model, geometry, theme } = picture;
   const { labelStep, size, limit, angle } = geometry.columns;
-  // Slanted labels of columns to the left of the visible area can extend into it.
+  // Slanted labels of columns to the left of the visible area can extend into this area.
   const before = angle === 45 ? Math.ceil(COLUMN_LABEL_LIMIT / geometry.pitchX) : 1;
   pen.clip(getColumnLabelArea(picture), () => {
     for (let column = Math.max(range.columnStart - before, 0); column < range.columnEnd; column++) {
       const label = getAxisText(model, "column", column, labelStep);
       const number = model.columnNumbers?.[column] ?? null;
-      // The name of a special token is wider than a column of a ruler, so it appears only in the highlighted tag.
+      // The name of a special token is wider than a column of residues, so it appears only in the highlighted label.
       if (!label || (model.columnNumbers && number === null)) continue;
       const text = truncateText(label, limit, size, picture.measure);
       transformToColumnLabel(pen, picture, column, () => {
@@ -297,10 +299,12 @@ function paintColumnLabels(pen, picture, range) {
   });
 }
 
-/** Paints the tick of a numbered residue.
+/**
+ * Paints the tick of a numbered residue.
  *
- * @param {Pen} pen @param {import("../core/theme.js").Theme} theme
- * @param {[number, number]} from @param {[number, number]} to */
+ * @param {Pen} pen @param {import("../core/theme.js").Theme} theme @param {[number, number]} from
+ * @param {[number, number]} to
+ */
 function paintTick(pen, theme, from, to) {
   pen.path(
     (path) => {
@@ -311,10 +315,11 @@ function paintTick(pen, theme, from, to) {
   );
 }
 
-/** Returns the area of the column labels, which extends into the corner for a centered number of the first column.
+/**
+ * Returns the area of the column labels, which includes a part of the corner for the first column's centered number.
  *
- * @param {MatrixPicture} picture
- * @returns {Area} */
+ * @param {MatrixPicture} picture @returns {Area}
+ */
 function getColumnLabelArea({ geometry: { left, top, columns }, viewport }) {
   const reach = columns.angle === 0 ? Math.min(12, left) : 0;
   return { x: left - 1 - reach, y: 0, width: viewport.width + reach, height: top };
@@ -330,7 +335,7 @@ function getColumnLabelArea({ geometry: { left, top, columns }, viewport }) {
  */
 function transformToColumnLabel(pen, picture, column, paint) {
   const { angle } = picture.geometry.columns;
-  // The lowest point of a slanted tag is below the start of its text.
+  // The lowest point of a slanted label is below the start of its text.
   const above = angle === 0 ? 8 : angle === 45 ? 11 : 7;
   pen.transform(getColumnLabelMiddle(picture, column), picture.geometry.top - above, -angle, paint);
 }
@@ -423,8 +428,11 @@ function paintOutline(pen, picture, { row, column }, stroke, lineWidth) {
   pen.rectangle(x - 0.5, y - 0.5, width, height, { stroke, lineWidth });
 }
 
-/** Paints the highlighted labels of a cell. @param {Pen} pen @param {MatrixPicture} picture @param {Spot} spot
- * @param {string} fill */
+/**
+ * Paints the highlighted labels of a cell.
+ *
+ * @param {Pen} pen @param {MatrixPicture} picture @param {Spot} spot @param {string} fill
+ */
 function paintTags(pen, picture, { row, column }, fill) {
   const { geometry, viewport } = picture;
   if (row !== null) {
@@ -483,7 +491,7 @@ function paintColumnTag(pen, picture, column, fill) {
 }
 
 /**
- * Hides thinned labels that a highlighted tag would partly cover.
+ * Hides labels that a highlighted label would partly cover.
  *
  * @param {Pen} pen
  * @param {MatrixPicture} picture

@@ -15,26 +15,27 @@ import { formatNumber, makeVisible } from "../core/text.js";
  * @property {string} unit "tokens" or "words"
  * @property {number} unitCount
  * @property {string[]} labels the distinct labels of heads, including ""
- * @property {boolean} marked whether labeled heads have a mark
+ * @property {boolean} marked whether labeled heads are marked by a line
  * @property {string} axes titles of a thumbnail's axes
  * @property {string[]} measures names of the sort keys
  * @property {string} caption
- * @property {string} source text and model, for files
+ * @property {string} source names of the text and the model, for the caption of files
  * @property {string} valueName
  * @property {string} fileName
  * @property {import("../core/scale.js").Scale} scale
- * @property {boolean} above whether values are beyond the scale
+ * @property {boolean} above whether values exceed the scale
  * @property {HeadIndex[]} selected selected heads
  */
 
 /** @typedef {ReturnType<typeof unpackThumbnails>} GridModel */
 /** @typedef {{layer: number, head: number}} HeadIndex a head, both from 0 */
-/** @typedef {{row: number, column: number}} Slot a place in the picture */
-/** @typedef {{measure: string | null, heads: boolean, layers: boolean}} Sort null: as in the model */
+/** @typedef {{row: number, column: number}} Slot a position in the grid of thumbnails */
+/** @typedef {{measure: string | null, heads: boolean, layers: boolean}} Sort null: the order of the heads in the model
+ * */
 /** @typedef {{layer: number, heads: number[], mean: number}} Row */
 /** @typedef {ReturnType<typeof computeGridLayout>} GridGeometry */
 
-const MIN_SIDE = 16; // minimum size of a thumbnail in pixels; with less space the picture scrolls horizontally
+const MIN_SIDE = 16; // minimum size of a thumbnail in pixels; if there is less space, the picture scrolls horizontally
 const MAX_SIDE = 132;
 const SPACE = 7; // gap between thumbnails, with space for the mark of a labeled head
 const NUMBER_HEIGHT = 14; // height of a head number above a thumbnail
@@ -72,7 +73,7 @@ export function unpackThumbnails(bytes) {
 }
 
 /**
- * Returns a measure of all heads of a layer.
+ * Returns the values of a measure for all heads of a layer.
  *
  * @param {GridModel} model
  * @param {string} measure
@@ -159,7 +160,7 @@ export function getCorner({ left, top, own, pitchX, pitchY }, { row, column }) {
 }
 
 /**
- * Returns the head at a point, including the gap around its thumbnail, or null.
+ * Returns the head whose thumbnail, including the gap around it, contains a point, or null.
  *
  * @param {Row[]} rows
  * @param {GridGeometry} geometry

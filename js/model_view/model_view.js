@@ -87,7 +87,7 @@ class ModelView extends CanvasView {
   /** @override */
   listen() {
     super.listen();
-    document.addEventListener("scroll", this.onScroll, true); // capture, because Streamlit scrolls only a part of the page
+    document.addEventListener("scroll", this.onScroll, true); // capture: Streamlit scrolls an element
   }
 
   /** @override */
@@ -218,7 +218,7 @@ class ModelView extends CanvasView {
     this.announce(describeOrder(this.sort) || "Layers and heads as in the model");
   }
 
-  /** Keeps the keyboard cursor for the next focus. @override */
+  /** Removes the highlighting, but keeps the keyboard cursor for the next focus. @override */
   escape() {
     this.setFocused(false);
   }

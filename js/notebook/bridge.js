@@ -11,8 +11,8 @@
  */
 
 /**
- * Listens to the frames with the key of this view, and sends them the selections that the kernel sets and the theme
- * of the page. A frame has an opaque origin, so messages are the only connection.
+ * Listens to the frames of this view, and sends them the theme of the page and the selections that the kernel sets. A
+ * frame has an opaque origin, so it can exchange only messages with the page.
  *
  * @param {{model: Model}} widget
  */

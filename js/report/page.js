@@ -1,4 +1,5 @@
-// The script of a report page: mounts several views, and saves their tables as CSV files. It works from disk.
+// The script of a report page: mounts several views, and saves their tables as CSV files. It also works when the page
+// is opened from disk.
 
 import { download } from "../core/export.js";
 import { createShadowRoot, unpack } from "../core/page.js";
@@ -25,7 +26,7 @@ const MOUNTS = {
   model_view: mountModelView,
 };
 
-/** The component that shows one payload (a layer) at a time; all others show all payloads. */
+/** The component that shows one payload (a layer) at a time. All other components show all payloads at once. */
 const STEPPED = "head_view";
 
 /** @type {{views: View[]}} */

@@ -4,7 +4,7 @@
  * A file as `website/model_files.py` writes it.
  *
  * @typedef {object} StoredFile
- * @property {string} path relative to the manifest; it contains a part of the digest
+ * @property {string} path path relative to the manifest, which contains a part of the digest
  * @property {number} bytes size of the compressed file
  * @property {number} length size of the content
  * @property {string} sha256 digest of the compressed file
@@ -14,7 +14,7 @@
 
 const CACHE = "bert-probe-playground";
 
-/** Opens the browser's cache; null on insecure origins, on which browsers have no cache. */
+/** Opens the browser's cache. Returns null on insecure origins, for which browsers provide no cache. */
 function openCache() {
   return "caches" in globalThis ? caches.open(CACHE).catch(() => null) : null;
 }
@@ -54,7 +54,7 @@ export async function loadFiles(files, base, onProgress) {
   };
   /** @type {Uint8Array[]} */
   const contents = [];
-  // Load one file after the other, so that the compressed and decompressed bytes take little memory.
+  // Load the files one after the other, so that the bytes of only one file are held in two forms.
   for (const file of files) contents.push(await loadFile(file, new URL(file.path, base), cache, onBytes));
   return contents;
 }

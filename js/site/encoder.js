@@ -17,9 +17,12 @@ import { Tokenizer } from "./tokenizer.js";
  * @property {number} weightsLength in bytes
  */
 
-/** @typedef {import("./download.js").StoredFile} StoredFile */
-/** @typedef {import("./trace.js").Arrays} Arrays */
-/** The result of a forward pass, without methods, so that a worker can send it. @typedef {{tokens: import("./tokenizer.js").Token[], arrays: Arrays, milliseconds: number}} Encoded */
+/** @typedef {import("./download.js").StoredFile} StoredFile */ /** @typedef {import("./trace.js").Arrays} Arrays */
+/**
+ * The result of a forward pass, without methods, so that a worker can send it.
+ *
+ * @typedef {{tokens: import("./tokenizer.js").Token[], arrays: Arrays, milliseconds: number}} Encoded
+ */
 
 /** All files of a manifest. @param {Manifest} manifest */
 export function listFiles({ files: { weights, ...others } }) {
@@ -51,7 +54,7 @@ export class Encoder {
       base,
       onProgress,
     );
-    // Use a single thread, because several threads require a header that a static host does not send.
+    // Use a single thread, because several threads require an HTTP header that static hosts do not send.
     ort.env.wasm.numThreads = 1;
     ort.env.wasm.wasmBinary = runtime.buffer;
     const session = await ort.InferenceSession.create(graph, {
@@ -99,7 +102,7 @@ export class Encoder {
 }
 
 /**
- * Joins the float16 weights from two planes, all low bytes and all high bytes, which compress better.
+ * Joins the float16 weights from two planes: all low bytes, and all high bytes. Separate planes compress better.
  *
  * @param {Uint8Array[]} parts
  * @param {number} length

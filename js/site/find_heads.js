@@ -75,8 +75,8 @@ function mergeRow(map, words, query) {
 }
 
 /**
- * Returns the initial pair: the last word of a text and the third last, as on the page Heads of the app. A single word is paired with
- * the first special token.
+ * Returns the initial pair of words: the last word of a text and the third last, as on the Heads page of the app. A
+ * single word is paired with the first special token.
  *
  * @param {Trace} trace
  * @returns {[number, number]}
@@ -89,11 +89,11 @@ export function chooseWords({ words }) {
   return [last, choices.length > 1 ? choices[Math.max(0, choices.length - 3)] : 0];
 }
 
-/** Draws the words as buttons, and a table of the heads with the largest weights between the two words clicked last. */
+/** Shows the words as buttons, and a table of the heads with the largest weights between the two words clicked last. */
 export class HeadFinder {
   /**
-   * @param {(score: HeadScore) => void} onOpen is called with the head that the reader opens
-   * @param {() => void} onChoose is called when the words change
+   * @param {(score: HeadScore) => void} onOpen called with the head that the user opens
+   * @param {() => void} onChoose called when the selected words change
    */
   constructor(onOpen, onChoose) {
     this.onOpen = onOpen;
@@ -107,14 +107,14 @@ export class HeadFinder {
     this.trace = null;
     /** The label of each head, [layer][head]. @type {string[][]} */
     this.labels = [];
-    /** Indices of two words; the one that was clicked last comes last. @type {[number, number]} */
+    /** Indices of the selected words, in the order of the clicks. @type {[number, number]} */
     this.pair = [0, 0];
   }
 
   /**
    * @param {Trace} trace
    * @param {import("./heads.js").Measures} measures
-   * @param {number[]} positions two tokens of the initial words, if they are in the text
+   * @param {number[]} positions positions of one token of each initial word; ignored if they are not in the text
    */
   show(trace, measures, positions = []) {
     if (this.trace === trace) return;
@@ -142,7 +142,7 @@ export class HeadFinder {
     this.onChoose();
   }
 
-  /** Returns the chosen words as positions of their first tokens, as in addresses of the app. */
+  /** The positions of the selected words' first tokens, as in URLs of the app. */
   get positions() {
     const words = this.trace?.words ?? [];
     return this.pair.map((word) => words[word].first);

@@ -2,14 +2,14 @@
 
 /** @typedef {import("./trace.js").Trace} Trace */
 
-/** Minimum share of attention on a target for a head to be labeled. */
+/** Minimum share of attention on a target for a head to have the target's label. */
 const LABEL_SHARE = 0.5;
 /** Minimum relative entropy of a head labeled "broad". */
 const BROAD_ENTROPY = 0.85;
 /** Number of queries, from the beginning of the text, on which the selection of the initial head is based. */
 const MAX_QUERIES = 64;
 
-/** For each share, in order of precedence, the label of a head, and the keys that receive the attention. */
+/** The shares of attention in order of precedence, each with its label for heads and the keys that it counts. */
 const SHARES = {
   self: { label: "same token", target: "the token itself" },
   previous: { label: "previous token", target: "the previous token" },
@@ -24,10 +24,10 @@ const SHARES = {
 
 /** @typedef {keyof typeof SHARES} Share */
 /** @typedef {Share | "entropy_bits" | "relative_entropy" | "mean_distance" | "difference_from_mean"} Measure */
-/** A measure of each head, [layer][head]. @typedef {Record<Measure, number[][]>} Measures */
+/** Measures of all heads, each of shape [layer][head]. @typedef {Record<Measure, number[][]>} Measures */
 
 const NAMES = /** @type {Share[]} */ (Object.keys(SHARES));
-/** Names of the shares for which a head can stand out. */
+/** Names of the shares that can make a head the initial one. */
 const SPECIALIZED = /** @type {Share[]} */ (NAMES.filter((name) => name !== "first" && name !== "separator"));
 
 /** Names of the measures, in the order in which the model view lists them. @type {Record<Measure, string>} */

@@ -1,4 +1,4 @@
-// The moving picture of the landing page: a live head view in which the pinned token moves through the sentence.
+// The animation on the landing page: a live head view in which the pin moves from token to token.
 
 import "./code.js";
 import { post } from "./frames.js";

@@ -6,12 +6,14 @@ import { createColorIndexer } from "../core/scale.js";
 import { MEAN } from "../core/selection.js";
 import { labelHeads, MEASURE_NAMES, measureHeads } from "./heads.js";
 
-/** @typedef {import("./trace.js").Trace} Trace */
-/** @typedef {import("./heads.js").Measures} Measures */
+/** @typedef {import("./trace.js").Trace} Trace */ /** @typedef {import("./heads.js").Measures} Measures */
 /** @typedef {import("../core/scale.js").Scale} Scale */
 /** @typedef {import("../core/selection.js").VersionedSelection} VersionedSelection */
-/** Color tables of a scale, 256 × red, green and blue. @typedef {{light: Uint8Array, dark: Uint8Array}} Tables */
-/** @typedef {Record<Scale["kind"], Tables>} Palette */
+/**
+ * The color tables of a scale, each with 256 RGB colors.
+ *
+ * @typedef {{light: Uint8Array, dark: Uint8Array}} Tables */ /** @typedef {Record<Scale["kind"], Tables>} Palette
+ */
 
 /** Maximum length of a label, in characters. */
 const MAX_CHARACTERS = 100;
@@ -30,13 +32,17 @@ function shorten(text) {
   return `${characters.slice(0, MAX_CHARACTERS).join("")}… (${count} characters)`;
 }
 
-/** Returns the title for saved files. @param {string} model @param {Trace} trace */
+/** Returns the caption for saved files. @param {string} model @param {Trace} trace */
 function createCaption(model, { text, pair }) {
   const quoted = pair === null ? `“${text}”` : `“${text}” + “${pair}”`;
   return `${model} · ${quoted.length <= 300 ? quoted : `${quoted.slice(0, 299)}…`}`;
 }
 
-/** Identifies the tokens of a text, because pinned tokens are valid for one text only. @param {Trace} trace */
+/**
+ * Returns a string that identifies the tokens of a text, because pinned tokens are valid only for this text.
+ *
+ * @param {Trace} trace
+ */
 export function identify(trace) {
   return trace.tokens.map(({ id, start }) => `${id} ${start}`).join();
 }
@@ -235,7 +241,7 @@ function findLargest(map, count, block, side) {
  *
  * @param {object} pairs
  * @param {[Trace, Trace]} pairs.traces
- * @param {[number[], number[]]} pairs.positions of the tokens in rows and columns
+ * @param {[number[], number[]]} pairs.positions token positions of the rows and of the columns
  * @param {Float32Array} pairs.values [row, column]
  * @param {Scale} pairs.scale
  * @param {string} pairs.valueName

@@ -21,7 +21,11 @@ import { compareSentences, compareTokens, getPercentile } from "./similarity.js"
 import { Trace } from "./trace.js";
 
 /** @typedef {"heads" | "model" | "find" | "tokens" | "similarity" | "sentences"} ViewName */
-/** The input that a view shows: one of the texts, or both as segments of one input. @typedef {"a" | "b" | "joined"} Side */
+/**
+ * The input that a view shows: one of the texts, or both as segments of one input.
+ *
+ * @typedef {"a" | "b" | "joined"} Side
+ */
 /** @typedef {import("../core/selection.js").VersionedSelection} VersionedSelection */
 /** @typedef {import("./worker.js").Reply} Reply */
 
@@ -71,8 +75,8 @@ let view = "heads";
 /** @type {Side} */
 let side = "a";
 /** @type {number | null} */
-let layer = null; // layer of the token similarity; null is the last layer
-/** Tokens of the words in the address between which heads are searched. @type {number[]} */
+let layer = null; // layer whose token similarity is shown; null for the last layer
+/** Token positions of the words in the URL between which heads are searched. @type {number[]} */
 let initialWords = [];
 let requestCount = 0;
 let typingTimer = 0;
@@ -314,7 +318,12 @@ function showHeads(trace) {
   });
 }
 
-/** Returns the payload of a layer. The component keeps this function, so it must not change. @param {number} number */
+/**
+ * Returns the payload of a layer. The component stores this function, so the function must stay the same when the data
+ * changes.
+ *
+ * @param {number} number
+ */
 async function fetchLayer(number) {
   return headData.pack(number);
 }
@@ -350,7 +359,7 @@ function openHead(trace, opened, change = {}) {
 
 const finder = new HeadFinder(
   (score) => {
-    // A word is pinned by its index among the words, so the view merges tokens into words.
+    // A pinned word is identified by its index among the words, so the view must show words instead of tokens.
     const words = finder.trace ? finder.trace.words.length < finder.trace.tokens.length : false;
     if (finder.trace) openHead(finder.trace, score, { words, pins: { side: "query", units: [score.query] } });
   },
@@ -488,7 +497,7 @@ function updateLinks() {
   link.href = `${APP}/${APP_PAGES[view]}?${parameters}`;
 }
 
-/** Reads the texts from the address. */
+/** Reads the texts from the URL. */
 function readAddress() {
   const parameters = new URLSearchParams(location.hash.slice(1));
   const [a, b, name] = ["a", "b", "view"].map((key) => parameters.get(key));

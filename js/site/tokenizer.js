@@ -1,4 +1,4 @@
-// BERT's tokenizer: normalization, splitting into words and signs, and WordPiece. It reports the span of each token.
+// BERT's tokenizer: normalization, splitting into words and punctuation, and WordPiece. It returns each token's span.
 
 /**
  * The data from `website/tokenizer.py`. Ranges are pairs of first and last code points.
@@ -7,8 +7,8 @@
  * @property {string[]} vocabulary the tokens, by id
  * @property {string[]} added tokens that are matched in the text before normalization
  * @property {string} unknown
- * @property {string} prefix of the tokens that continue a word
- * @property {number} maxCharacters of a word; longer words are unknown
+ * @property {string} prefix prefix of the tokens that continue a word
+ * @property {number} maxCharacters maximum length of a word; longer words are unknown
  * @property {[string, string]} template the special tokens before the first and after each text
  * @property {Record<"removed" | "spaces" | "ideographs" | "marks" | "punctuation", [number, number][]>} ranges
  * @property {Record<string, string>} lower lower-case forms that may differ between versions of Unicode
@@ -27,7 +27,11 @@
  * @property {boolean} special
  */
 
-/** A normalized character, and the span of the original character. @typedef {{text: string, start: number, end: number}} Letter */
+/**
+ * A normalized character, and the span of the original character.
+ *
+ * @typedef {{text: string, start: number, end: number}} Letter
+ */
 
 export class Tokenizer {
   /** @param {TokenizerData} data */
@@ -90,7 +94,7 @@ export class Tokenizer {
    * Removes control characters and accents, puts spaces around ideographs, and converts to lower case.
    *
    * @param {string} text
-   * @param {number} offset of the text
+   * @param {number} offset offset of the text
    */
   normalize(text, offset) {
     /** @type {Letter[]} */
@@ -117,7 +121,7 @@ export class Tokenizer {
       .map((character) => ({ text: character, start, end }));
   }
 
-  /** Splits at spaces; each sign of punctuation is a word. @param {Letter[]} letters */
+  /** Splits at spaces. Each punctuation character is a separate word. @param {Letter[]} letters */
   splitWords(letters) {
     /** @type {Letter[][]} */
     const words = [];

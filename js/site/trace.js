@@ -2,7 +2,11 @@
 
 /** @typedef {import("./tokenizer.js").Token} Token */
 
-/** A word or a special token, and its tokens. @typedef {{text: string, first: number, count: number, segment: number, special: boolean}} Unit */
+/**
+ * A word or a special token, and its tokens.
+ *
+ * @typedef {{text: string, first: number, count: number, segment: number, special: boolean}} Unit
+ */
 
 /**
  * The arrays of a forward pass, as the model's outputs.
@@ -14,7 +18,7 @@
  * @property {Float32Array} values
  */
 
-/** @typedef {{layers: number, heads: number, size: number}} Shape `size` of a head */
+/** @typedef {{layers: number, heads: number, size: number}} Shape `size`: dimensions of a head */
 
 export class Trace {
   /**
@@ -44,13 +48,21 @@ export class Trace {
     return this.size ** -0.5;
   }
 
-  /** Returns the queries, keys or values of a layer, [head, token, size]. @param {"queries" | "keys" | "values"} name @param {number} layer */
+  /**
+   * Returns the queries, keys or values of a layer, [head, token, size].
+   *
+   * @param {"queries" | "keys" | "values"} name @param {number} layer
+   */
   part(name, layer) {
     const length = this.heads * this.tokens.length * this.size;
     return this.arrays[name].subarray(layer * length, (layer + 1) * length);
   }
 
-  /** Returns the hidden states after a layer, [token, hidden]; 0: embeddings. @param {number} layer */
+  /**
+   * Returns the hidden states after a layer, [token, hidden]. Layer 0 is the output of the embeddings.
+   *
+   * @param {number} layer
+   */
   vectors(layer) {
     const length = this.tokens.length * this.hiddenSize;
     return this.arrays.hidden.subarray(layer * length, (layer + 1) * length);
@@ -99,7 +111,7 @@ export class Trace {
     return map;
   }
 
-  /** The words and special tokens, with the spelling of the text. @returns {Unit[]} */
+  /** The words and special tokens. Words are spelled as in the text. @returns {Unit[]} */
   get words() {
     /** @type {Unit[]} */
     const units = [];

@@ -3,8 +3,7 @@
 import { areCached, deleteOthers } from "./download.js";
 import { Encoder, listFiles } from "./encoder.js";
 
-/** @typedef {import("./encoder.js").Encoded} Encoded */
-/** @typedef {import("./encoder.js").Manifest} Manifest */
+/** @typedef {import("./encoder.js").Encoded} Encoded */ /** @typedef {import("./encoder.js").Manifest} Manifest */
 
 /**
  * @typedef {{kind: "check"} | {kind: "load"} | {kind: "encode", id: number, text: string, pair?: string | null}} Request
@@ -63,7 +62,7 @@ self.onmessage = async ({ data }) => {
   try {
     await answer(request);
   } catch (error) {
-    if (request.kind !== "encode") [manifest, encoder] = [null, null]; // lets the page load both again
+    if (request.kind !== "encode") [manifest, encoder] = [null, null]; // so that the page loads both again
     const message = error instanceof Error ? error.message : String(error);
     send({ kind: "error", id: request.kind === "encode" ? request.id : null, message });
   }

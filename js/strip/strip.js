@@ -1,4 +1,4 @@
-// The token strip. Roving tabindex: one pill is in the tab order, arrow keys move between pills.
+// The token strip. It has a roving tabindex: one pill is in the tab order, and arrow keys move between pills.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { clampIndex, lookUp } from "../core/canvas_view.js";
@@ -21,7 +21,7 @@ import { readTheme } from "../core/theme.js";
  * @property {boolean} row whether all tokens are in one scrollable row
  * @property {boolean} selectable
  * @property {number} revision revision of the server's selection
- * @property {number | null} selected selected position according to the server
+ * @property {number | null} selected selected position that the server has sent
  */
 
 class StripView {

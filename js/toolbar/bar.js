@@ -36,8 +36,11 @@ import { headChips, pressChips, pressValue, setPressed, toolbarParts } from "./p
  * @property {number[] | null} [layerNumbers] numbers of the layers, if they are not all layers of the model
  */
 
-/** Called with a change of the selection, and whether the change is final or part of a drag. */
-/** @typedef {(change: Partial<Selection>, isFinal: boolean) => void} OnChange */
+/**
+ * Called with a change of the selection, and whether the change is final or part of a drag. */ /**
+ *
+ * @typedef {(change: Partial<Selection>, isFinal: boolean) => void} OnChange
+ */
 
 const WIDE = 620; // minimum width in pixels for a bar with all common options
 
@@ -100,7 +103,8 @@ export class Toolbar {
     this.foldControls();
   }
 
-  /** @param {number} layer @param {number} layers @param {number} [name] number of the layer in the model, if it differs */
+  /** @param {number} layer @param {number} layers @param {number} [name] number of the layer in the model, if it
+   * differs from `layer` */
   updateLayer(layer, layers, name) {
     const { parts } = this;
     parts.layer.textContent = `Layer ${name ? `${name} · ` : ""}${layer} of ${layers}`;

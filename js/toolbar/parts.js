@@ -93,7 +93,7 @@ export function pressValue(buttons, value) {
 }
 
 /**
- * Marks selected chips; the first selected chip, or else the first chip, is in the tab order.
+ * Marks the selected chips, and puts one chip into the tab order: the first selected chip, or else the first chip.
  *
  * @param {HTMLElement} chips
  * @param {(head: string | undefined) => boolean} isSelected

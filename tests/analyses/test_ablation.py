@@ -47,7 +47,7 @@ def raw() -> Raw:
 
 @contextmanager
 def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: bool) -> Iterator[None]:
-    """Replace some heads' outputs in the input of the output projection, as a reference implementation."""
+    """Reference implementation: replace the outputs of some heads in the input of the output projection."""
 
     def silence(_: object, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = args[0].clone()
@@ -220,7 +220,7 @@ def test_progress_is_reported_and_its_exception_cancels(
     monkeypatch.setattr(Checkpoint, "running", counted)
     with pytest.raises(KeyError, match="enough"):
         HeadAblationSweep().of(trace, stop)
-    assert len(runs) == 1 + 8  # one run with all heads, and 8 batches of at most 5 of the 36 heads
+    assert len(runs) == 1 + 8  # one run without ablation, and 8 batches for 36 heads, 5 per batch
 
 
 def test_ablation_does_not_affect_other_threads(minilm: Checkpoint) -> None:

@@ -176,7 +176,8 @@ def test_texts_with_different_prompts_are_compared_with_such_pairs(
 def test_prompt_that_no_name_selects_is_explained(
     family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """The default prompt is named query, which selects a task if it is chosen by its name."""
+    """The default prompt is named "query". If a prompt is selected by this name, the task "query" is selected
+    too."""
     folder = sentence_models.save("router with the encoder", family_folder("bert"), tmp_path / "model")
     checkpoint = bert_probe.load(folder)
     result = SentenceSimilarity(pair_prompt="document").of(*map(checkpoint.trace, TEXTS[:2]))

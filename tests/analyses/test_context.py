@@ -1,4 +1,4 @@
-"""Words in context against raw transformers, and invalid comparisons."""
+"""Words in context: parity with raw transformers, and invalid comparisons."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def matrices() -> Any:
 
 
 def assert_agree(actual: np.ndarray, expected: np.ndarray) -> None:
-    """Assert that both arrays have NaN in the same cells and agree elsewhere within float32 rounding."""
+    """Assert that both arrays have NaN in the same cells, and that other cells agree within float32
+    rounding."""
     np.testing.assert_allclose(actual, expected, rtol=0, atol=ULP, equal_nan=True)
 
 

@@ -127,7 +127,8 @@ def saved(folder: Path, name: str, model: Any) -> Checkpoint:
 
 
 def other_ways() -> dict[str, Callable[[], Any]]:
-    """Return factories for configs whose input embedding is not a sum of three rows, by tokenizer name."""
+    """Return factories for configs whose input embedding is not a sum of three embeddings, by tokenizer
+    name."""
     bird = {"attention_type": "original_full", "rescale_embeddings": True, "pad_token_id": 0}
     bird["vocab_size"] = families.config("bert").vocab_size
     return {

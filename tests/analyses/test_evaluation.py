@@ -92,7 +92,7 @@ def test_words_are_predicted_at_their_first_token(
         with torch.inference_mode():
             logits = model(**inputs).logits[0].softmax(-1).numpy()
         for start, _ in sentence.spans:
-            # A token may include the space before its word.
+            # The first token of a word may include the space before the word.
             position = next(place for place, (low, high) in enumerate(offsets) if low <= start < high)
             answers.append(int(logits[position].argmax()))
             shares.append(logits[position].max())

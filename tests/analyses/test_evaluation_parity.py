@@ -1,4 +1,5 @@
-"""Evaluations of a model: parity with the evaluators of sentence-transformers, which encode the texts."""
+"""Evaluations of a model: parity with sentence-transformers' evaluators, which encode the texts
+themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fertility: hand-computed cases, and two vocabularies."""
+"""Fertility (tokens per word): hand-computed cases, and a comparison of two vocabularies."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ ROUNDED = 2 * np.finfo(np.float32).eps
 """Tolerance of a float32 point, relative to the largest."""
 
 # Two layers with two vectors each.
-# The vectors are 4 apart along the first axis, the layers 2 along the second.
+# The two vectors of a layer are 4 apart along the first axis. The two layers are 2 apart along the second
+# axis.
 BY_HAND = [np.array([[0.0, 0, 7], [4, 0, 7]]), np.array([[0.0, 2, 7], [4, 2, 7]])]
 
 

@@ -76,7 +76,7 @@ def test_audit_counts_what_the_tokenizer_counts(minilm: Checkpoint) -> None:
     raw = [len(minilm.tokenizer(str(text))["input_ids"]) for text in (LONG, f"Barges {SHORT}")]
     assert result.lengths.tolist() == raw
     assert result.dropped.tolist() == [count - 12 for count in raw]
-    # 10 tokens of the first document are read; its first sentence has 8.
+    # The model reads 10 tokens of the first document, whose first sentence has 8 tokens.
     (row, _) = result.table().to_dict("records")
     assert row["document"] == "1"
     assert row["lost"] == LONG[LONG.index("grain") :]

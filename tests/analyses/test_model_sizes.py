@@ -1,4 +1,4 @@
-"""Sizes of models from their configs: published figures, created models, and hostile configs."""
+"""Model sizes from configs: parity with published sizes and with created models, and hostile configs."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def ours(double_minilm: Checkpoint) -> HighlightsResult:
 
 @pytest.fixture(scope="module")
 def reads(raw: Raw, double_minilm: Checkpoint) -> dict[str, Read]:
-    """Return the raw model's outputs for every text, by text."""
+    """Return a dict that maps each text to the raw model's outputs for it."""
     return {text: Read(raw, double_minilm, text) for text in (TEXT, OTHER, *LINES)}
 
 
@@ -225,9 +225,9 @@ def test_all_sentences_equal_reference_implementation(
 
 
 def both(a: dict[str, Reference], b: dict[str, Reference]) -> dict[str, Reference]:
-    """Return, for each measure, the reference value of the text with the larger value; prefer clear values.
+    """Return, for each measure, the larger of the reference values of two texts; prefer clear values.
 
-    Measures that are defined for a single text only are left out.
+    Measures that are defined only for a single text are omitted.
     """
     alone = {kind.measure for kind in highlight_types(1) if kind.single_text_only}
     answer = {}
@@ -303,7 +303,8 @@ def highlights_with(percentiles: list[float], names: list[str] | None = None) ->
 
 
 def ranked(result: HighlightsResult, top: float = 100) -> list[str]:
-    """Return the sentences that are reported if the reference values of each measure are 0, 1, …, 99."""
+    """Return the reported sentences for a case in which the reference values of each measure are 0, 1, …,
+    99."""
     numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(result.candidates))}
     return [finding.said for finding in result.ranked(ReferenceNumbers(100, numbers, (4, 9))).findings]
 

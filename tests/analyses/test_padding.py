@@ -1,4 +1,4 @@
-"""Padded batches: model inputs by hand, and detection of padding effects."""
+"""Padded batches: hand-computed model inputs, and detection of padding effects."""
 
 from __future__ import annotations
 

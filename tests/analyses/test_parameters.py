@@ -1,4 +1,4 @@
-"""Parameters: published figures, totals of every architecture, and the part of each tensor."""
+"""Parameters: published counts, totals for every architecture, and the group of each tensor."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Family = Callable[[str], Checkpoint]
 LEARNED = ("cosines", "distance", "spectrum", "table")
 
 
-# ---------------------------------------------------------------- by hand
+# ---------------------------------------------------------------- hand-computed cases
 
 
 def test_sinusoids_equal_hand_computation() -> None:
@@ -69,7 +69,7 @@ def test_cosine_of_sinusoids_is_mean_cosine_of_distance() -> None:
     assert_exact(unit @ unit.T, expected)
 
 
-# ---------------------------------------------------------------- learned
+# ---------------------------------------------------------------- learned position embeddings
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_sinusoidal_table_is_detected(family: Family) -> None:
     assert result.sinusoid_difference < 1e-7
 
 
-# ---------------------------------------------------------------- what others have
+# ---------------------------------------------------------------- other position encodings
 
 
 @pytest.mark.parametrize("name", ["nomic_bert", "eurobert", "gte", "jina_embeddings_v3", "modernbert"])

@@ -348,7 +348,7 @@ def test_long_text_is_read_in_overlapping_windows(trained_on: Trained) -> None:
     for before, after in pairwise(spans):
         assert before[-20:] == after[:20]
     assert all(len(window) <= 160 for window in windows)
-    # Each window gives the same probabilities alone as together with the other windows.
+    # A window has the same probabilities whether it is encoded alone or together with the other windows.
     best = result.answers[0]
     alone = [
         FindAnswer(top=1).of(checkpoint.trace_encodings([_uncut(window)])[0]).answers[0] for window in windows
@@ -406,7 +406,8 @@ def test_contributions_add_up_to_the_cosine(double_minilm: Checkpoint, minilm: C
     words = [not token.special for token in result.a.tokens], [not token.special for token in result.b.tokens]
     inner = result.contributions[np.ix_(*words)].sum()
     assert result.specials_share == pytest.approx(result.score - inner, abs=1e-12)
-    # One contribution by hand: a_i · b_j, divided by the norms of both mean vectors and by both token counts.
+    # One contribution, computed by hand: a_i · b_j, divided by the norms of both mean vectors and by both
+    # token counts.
     item, other = result.a.vectors(-1), result.b.vectors(-1)
     sizes = np.linalg.norm(item.mean(axis=0)) * np.linalg.norm(other.mean(axis=0)) * len(item) * len(other)
     assert result.contributions[2, 3] == pytest.approx(item[2] @ other[3] / sizes, rel=1e-12)

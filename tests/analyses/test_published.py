@@ -166,7 +166,7 @@ def raw(base: Checkpoint) -> Raw:
 
 
 def published(figures: Any, expected: Expected) -> Expected:
-    """Return published figures with the tolerance of the raw model, because they were computed in float32."""
+    """Return published values with the raw model's tolerance, because the values were computed in float32."""
     return Expected(np.asarray(figures, dtype=np.float64), expected.share)
 
 
@@ -248,7 +248,8 @@ def test_embedding_rows_equal_published(base: Checkpoint, raw: Raw) -> None:
 def test_similarity_at_published_positions_equals_published(
     case: dict[str, Any], base: Checkpoint, raw: Raw
 ) -> None:
-    """Select tokens by position, because two published positions belong to other words than intended."""
+    """Select tokens by position, because two published positions refer to other words than their authors
+    intended."""
     places = [position for _, position in (case["a"], case["b"])]
     traces = [base.trace(text) for text, _ in (case["a"], case["b"])]
 

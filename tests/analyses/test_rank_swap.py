@@ -1,4 +1,4 @@
-"""Words that swap two documents: planted cases, independent searches, and hand-computed BM25 scores."""
+"""Words that swap two documents: known cases, parity with separate searches, and hand-computed BM25."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def bm25(query: list[str], document: list[str], bags: list[list[str]]) -> float:
 
 
 def test_bm25_by_hand(minilm: Checkpoint) -> None:
-    """A contains "boat" twice, and both contain "river" once. "boat" is rarer, but occurs twice."""
+    """A contains "boat" twice, and both documents contain "river" once."""
     documents = ["boat river boat sails far away", "river night map", "night"]
     result = RankSwap("boat river", scorer="bm25").of(minilm, documents)
     removal, addition = result.changes["remove"], result.changes["add"]
@@ -192,7 +192,8 @@ def test_bm25_by_hand(minilm: Checkpoint) -> None:
 
 
 def test_no_set_of_words_is_an_answer(minilm: Checkpoint) -> None:
-    """Removing five of nine occurrences of the query word, or adding B's only word, does not swap them."""
+    """Neither removing five of nine occurrences of the query word nor adding B's only word swaps the
+    documents."""
     documents = ["boat " * 9, "night", "river"]
     result = RankSwap("boat", "1", "2", "bm25").of(minilm, documents)
     removal, addition = result.changes["remove"], result.changes["add"]

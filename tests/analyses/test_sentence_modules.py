@@ -377,7 +377,7 @@ def test_contributions_add_up_where_modules_are_linear(
 
 
 def test_contributions_worked_by_hand() -> None:
-    """Tokens (1, 2), (3, 6), W = [[1, 1], [0, 1]], b = (1, −1): (7, 3) = (2, ½) + (5, 2½)."""
+    """For tokens (1, 2) and (3, 6), W = [[1, 1], [0, 1]] and b = (1, −1), (7, 3) = (2, ½) + (5, 2½)."""
     dense = torch.nn.Linear(2, 2)
     with torch.no_grad():
         dense.weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))

@@ -108,7 +108,7 @@ def test_groups_and_errors(minilm: Checkpoint) -> None:
     assert result.notes == ("No correlation for few, flat: fewer than 3 pairs, or equal scores.",)
     worst = result.showing(show="pairs").table()
     assert (np.diff(worst["error"].abs()) <= 1e-12).all()
-    # Percentiles by score and by label have the same mean.
+    # Percentiles of scores and percentiles of labels have the same mean.
     assert worst["error"].sum() == pytest.approx(0, abs=1e-9)
 
 

@@ -48,7 +48,7 @@ LINES = (*SENTENCES, TEXT, "We left the ground at night.", "A map of the wide va
 
 
 def nothing() -> None:
-    """Ignore progress."""
+    """Do nothing; a progress callback that ignores its calls."""
 
 
 def head_of(checkpoint: Checkpoint) -> WordHead:

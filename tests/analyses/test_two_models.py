@@ -37,7 +37,7 @@ def double_after(checkpoint: Checkpoint) -> Checkpoint:
     return other
 
 
-# ---------------------------------------------------------------- against raw transformers
+# ---------------------------------------------------------------- parity with raw transformers
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "mpnet"])
@@ -191,7 +191,7 @@ def test_in_memory_model_is_compared_before_and_after_training_step(family_folde
     assert result.shell.startswith("# ")
 
 
-# ---------------------------------------------------------------- models of other sizes
+# ---------------------------------------------------------------- models of different sizes
 
 
 @pytest.fixture(scope="module")

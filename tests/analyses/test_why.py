@@ -1,4 +1,4 @@
-"""Attribution: parity with captum, independent formulas and raw models, and models with known rules."""
+"""Attribution: parity with captum, other formulas and raw models, and models trained on known rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-// Clicks everywhere at random moments, and reads what each component shows. Runs in the page of demo_clicks.py.
+// Clicks components at random moments, and reads the selection that each component shows. Runs in the page of
+// demo_clicks.py.
 
 () => {
   const NAMES = [...Array(9).keys()].map((i) => `token${i}`);

@@ -120,9 +120,9 @@ def chromium(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def expect_in_app(minilm: Checkpoint, double_minilm: Checkpoint) -> Elsewhere:
-    """Return a function that computes expected values, with a tolerance for the app's process.
+    """Return a function that computes expected values, with a tolerance for rounding in the app's process.
 
-    The other process may add numbers in another order.
+    The app's process may add numbers in another order than this process.
     """
     return lambda answer: expect_raw(answer(minilm), answer(double_minilm))
 

@@ -25,7 +25,7 @@ from bert_probe.views.text import StripToken
 from tests.helpers.traces import random_trace
 
 COUNT = 9
-# A name that is not a URL parameter, because `view_state` deletes the session keys of those.
+# This name is not a URL parameter, because `view_state` deletes the session keys of URL parameters.
 HEAD_VIEW = "head view"
 NAMES = [f"token{position}" for position in range(COUNT)]
 
@@ -56,7 +56,7 @@ def demo_thumbnails(numbers: bool) -> bytes:
 
 @contextmanager
 def slowly(name: str, place: bool) -> Iterator[None]:
-    """Pause, so that the run can be interrupted, then draw a component in a replaceable container."""
+    """Pause, so that a click can interrupt the run, then draw a component in a replaceable container."""
     for _ in range(3):
         time.sleep(0.002)
         st.empty()

@@ -1,4 +1,4 @@
-"""A page with the model view; ?layers=, heads= and tokens= set its size."""
+"""A page with the model view. The URL parameters `layers`, `heads` and `tokens` set its size."""
 
 import streamlit as st
 
@@ -27,7 +27,7 @@ def labels_of(layers: int, heads: int) -> list[list[str]]:
 
 
 def choose(head: HeadThumbnail) -> None:
-    """Select a head in the widget above the picture, like the page of the app does."""
+    """Select a head in the widget above the picture, as the page of the app does."""
     st.session_state["layer"] = head.layer + 1
 
 

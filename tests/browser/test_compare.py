@@ -1,4 +1,4 @@
-"""A minimal pair in a real browser: selecting words and heads, the finding, and files."""
+"""A minimal pair in a real browser: selecting words and heads, and downloading files."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_whole_words_option_of_another_page_applies_immediately(app: App, page: 
     prove_unless({"a=we%20had&b=we"}, ["a=we%20left", "a=we&b=left&relation=pair", "a=we%20had&b=we"]),
 )
 def test_all_states_pass_axe(app: App, new_page: Callable[..., Page], address: str) -> None:
-    """Checks all axe rules in the light theme; test_walk.py checks the contrast in the dark theme."""
+    """Check all axe rules in the light theme; test_walk.py checks the contrast in the dark theme."""
     page = visit(new_page(viewport={"width": 700, "height": 900}), f"{app.origin}/compare?{address}")
     wait_until_still(page)
     assert find_violations(page) == []

@@ -37,7 +37,7 @@ TEXT = "Almost before we knew it, we had left the ground."
 QUESTION, CONTEXT = "Where do emperor penguins keep their egg?", "They balance it on their feet."
 DECIMALS = 4
 """Decimals in the table; the share has one less, because it is a percentage with one decimal."""
-LONGER = " ".join([LONG, LONG, LONG])  # so many tokens that queries and keys are sent instead of weights
+LONGER = " ".join([LONG, LONG, LONG])  # so long that queries and keys are sent instead of weights
 
 
 def view(page: Page, app: App, query: str) -> Locator:

@@ -1,4 +1,5 @@
-"""The heads page in a real browser: words clicked, heads ablated, many sentences profiled and canceled."""
+"""The Heads page in a real browser: clicking words, ablating heads, profiling and canceling many
+sentences."""
 
 from __future__ import annotations
 

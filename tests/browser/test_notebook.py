@@ -132,7 +132,7 @@ def printed(page: Page) -> Locator:
 
 
 def answers(view: FrameLocator, expect_in_app: Elsewhere) -> None:
-    """Compare the view's response to the pointer, clicks and keys with the library's numbers."""
+    """Check that the view shows the library's numbers when the pointer, clicks and keys select tokens."""
     stage = view.get_by_role("application")
     expect(stage).to_have_attribute("aria-label", "Attention in layer 4, head 9")
     stage.press("Home")

@@ -1,4 +1,4 @@
-"""Sessions in a real browser: data that remains after a session, and hostile file names."""
+"""Sessions in a real browser: links that expire with a session, and hostile file names."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_clicked_token_shows_parts_of_its_embedding(app: App, page: Page) -> Non
 
 
 def test_hostile_text_is_shown_as_text(app: App, page: Page) -> None:
-    """Covers a page for each way of drawing text; tests/ui/test_pages.py covers Markdown on all pages."""
+    """Test one page for each way of drawing text; tests/ui/test_pages.py tests Markdown on all pages."""
     visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
     for title in PAGES_OF_TEXT if PROVE else ("Tokens", "Compare", "Answer"):
         open_page(page, title)

@@ -111,7 +111,7 @@ def test_endless_pickle_is_ended(path: Path) -> None:
         in_process(path, seconds=1)
 
 
-# ---------------------------------------------------------------- what is allowed
+# ---------------------------------------------------------------- allowed pickles
 
 
 @pytest.mark.parametrize("save", [pickles.saved, pickles.legacy])

@@ -97,7 +97,7 @@ def write_files(example: QuestionExample) -> None:
 
 
 def assert_same_numbers(actual: pd.DataFrame, expected: pd.DataFrame) -> None:
-    """Compare two tables; numbers may differ by the float32 rounding error of another batch."""
+    """Assert that two tables are equal, except for float32 rounding errors caused by different batches."""
     assert list(map(str, actual.columns)) == list(map(str, expected.columns))
     for column in range(actual.shape[1]):
         a, b = actual.iloc[:, column], expected.iloc[:, column]
@@ -183,7 +183,8 @@ def test_http_snippet_reproduces_the_table(
 
 
 def _cache(result: Result, question: RegisteredQuestion, subjects: tuple[Any, ...]) -> None:
-    """Store a result in the cache under the key that the API uses, so that it is not computed again."""
+    """Store a result in the cache under the key that the API uses, so that the API does not compute it
+    again."""
     inputs = question.inputs
     values = InputValues(sentences=None, truncate=False)
     missing = inputs.arguments(values)[len(subjects) - inputs.models :] if inputs.files else []

@@ -39,7 +39,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(scope="module", params=["tokens", "words"])
 def read(request: pytest.FixtureRequest, stores: Stores) -> Read:
-    """Return a store, and the raw model's reference values for each row."""
+    """Return a store, and the reference values of the raw model for each of its rows."""
     store = stores(request.param)
     sentences = [*treebank.SAILING, *treebank.SLEEPING, *treebank.read(EXTRA)]
     return store, [*zip((1, 2, 3, 4, 5, 7), sentences, loops(store, sentences), strict=True)]

@@ -66,7 +66,7 @@ def folder(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def unit_positions(corpus: Corpus, text: str) -> list[tuple[int, ...]]:
-    """Return the token positions of each token or word of a text; () for special tokens."""
+    """Return the token positions of each unit (token or word) of a text; () for special tokens."""
     trace = corpus.checkpoint.trace(text)
     units = [unit.positions for unit in word_lens(trace).units]
     if not corpus.store.question.words:

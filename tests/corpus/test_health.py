@@ -224,8 +224,9 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
 
 
 def test_threshold_of_a_model(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a quarter of the distance at the 99.9th percentile of the cosines of all pairs of reference
-    sentences. Vectors of another model or pooling are refused, and a store of the built-in model uses it.
+    """The threshold is a quarter of the distance at the 99.9th percentile of the cosines of all pairs of
+    reference sentences. A store of the built-in model uses this threshold. Vectors of another model or pooling
+    are refused.
     """
     texts = [f"Sentence number {number} is here." for number in range(14)]
     vectors = make_vector_set("a.npz", bert_probe.Sentences("model").of(minilm, texts).vectors, texts=texts)
@@ -295,7 +296,7 @@ def test_columns_of_another_form_are_refused(
 
 
 def test_memory_is_reserved_for_the_decoded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compressed file needs the memory of its arrays, not of the file."""
+    """A compressed file needs memory for its decompressed arrays, which may be much larger than the file."""
     monkeypatch.setattr(preflight, "free_memory", lambda: 1_500_000)
     vectors = np.zeros((1_000, 1_000), np.float32)
     np.savez_compressed(tmp_path / "a.npz", vectors=vectors)
@@ -326,7 +327,7 @@ def test_broken_headers_are_refused(tmp_path: Path) -> None:
 
 
 def test_wide_vectors_have_few_components() -> None:
-    """With fewer rows than dimensions, the variances are computed from the Gram matrix; all others are 0."""
+    """With fewer rows than dimensions, the nonzero variances are computed from the Gram matrix."""
     rows = np.random.default_rng(1).normal(size=(20, 50))
     centered = rows - rows.mean(axis=0)
     expected = np.linalg.eigvalsh(centered.T @ centered / 19)[::-1]
@@ -412,7 +413,7 @@ def test_digest_is_of_all_columns() -> None:
 
 
 def test_wide_strings_are_not_counts() -> None:
-    """NumPy would convert them to an array that is as wide as the longest."""
+    """NumPy would convert the strings to an array whose elements are all as wide as the longest string."""
     with measure_peak() as peak, pytest.raises(TextError, match="must be whole numbers"):
         make_vector_set("a.parquet", np.ones((1_000, 2)), dropped=["x" * 1_000_000, *["1"] * 999])
     assert peak() < 20e6
@@ -454,7 +455,8 @@ def test_errors_of_a_cancellable_computation_are_raised() -> None:
 
 
 def test_a_long_text_needs_memory_once() -> None:
-    """The strings of a list are not copied into an array as wide as the longest."""
+    """The strings of a list are not copied into an array whose elements are all as wide as the longest
+    string."""
     texts = ["x" * 1_000_000, *["a"] * 999]
     with measure_peak() as peak:
         make_vector_set("a.jsonl", np.ones((1_000, 2)), texts=texts)

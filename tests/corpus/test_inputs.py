@@ -61,7 +61,7 @@ def read(folder: Path, name: str, content: bytes | str, column: str | None = Non
 
 
 def texts_or_problems(result: list[Record]) -> list[tuple[int, str]]:
-    """Return the line of each record with its text or, if it has none, its problem."""
+    """Return the line number of each record, with its text or, if it has none, its problem."""
     assert all((record.text is None) == bool(record.problem) for record in result)
     assert [record.row for record in result] == list(range(1, len(result) + 1))
     return [(record.line, record.problem if record.text is None else record.text) for record in result]
@@ -69,7 +69,7 @@ def texts_or_problems(result: list[Record]) -> list[tuple[int, str]]:
 
 @contextmanager
 def assert_few_bytes(maximum: int) -> Iterator[None]:
-    """Assert that the block never allocates more bytes than this."""
+    """Assert that the `with` block never allocates more than a number of bytes."""
     tracemalloc.start()
     try:
         yield
@@ -160,7 +160,7 @@ def test_treebank_keeps_words_tags_and_comments(tmp_path: Path) -> None:
     assert (second.line, second.tagged.line, second.tagged.heads) == (9, 9, (1, -1, 1))
 
 
-# ---------------------------------------------------------------- bad rows
+# ---------------------------------------------------------------- invalid rows
 
 LONG = "x" * 1_000_001
 TOO_LONG = "The line is longer than 1,000,000 bytes."
@@ -355,7 +355,7 @@ def test_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytes
         find_inputs(tmp_path / "*.txt")
 
 
-# ---------------------------------------------------------------- flat memory
+# ---------------------------------------------------------------- bounded memory
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.txt.gz", "a.txt.zst"])
@@ -399,7 +399,7 @@ def test_decompression_bomb_of_one_line_takes_little_memory(tmp_path: Path) -> N
     assert [record.problem for record in result] == [TOO_LONG] * 2
 
 
-# ---------------------------------------------------------------- any lines
+# ---------------------------------------------------------------- arbitrary lines
 
 
 @given(st.lists(st.sampled_from(["a", "é", "👩", " ", "\r", "\n", "\r\n", "\ufeff"])), st.integers(1, 5))
@@ -458,7 +458,7 @@ def test_arbitrary_bytes_raise_no_traceback(
         find_inputs(folder / name)
 
 
-# ---------------------------------------------------------------- which files
+# ---------------------------------------------------------------- selection of the input files
 
 
 @pytest.fixture

@@ -52,7 +52,8 @@ def test_best_rows_are_those_of_brute_force(
     generator = np.random.default_rng(0)
     vectors: np.ndarray = generator.normal(size=(1_000, 24)).astype(dtype)
     vectors *= generator.uniform(0.01, 100, (1_000, 1)).astype(dtype)
-    # The scores of these rows differ by less than the rounding error of float32, and their order is wrong.
+    # The scores of these rows differ by less than the float32 rounding error, so float32 would rank them
+    # wrongly.
     vectors[500:520] = (
         vectors[7] * (1 + 1e-7 * np.arange(20)[:, None]) + generator.normal(size=(20, 24)) * 1e-7
     )
@@ -194,7 +195,7 @@ def test_rows_of_an_array_file_are_those_of_numpy(dtype: str, tmp_path: Path) ->
 def test_half_precision_vectors_are_converted_in_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search in an array file of 10 MB, which would have 20 MB in float32, needs blocks only."""
+    """An array file of 10 MB, which would have 20 MB in float32, is never converted completely."""
     monkeypatch.setattr(vector_files, "_DIGEST_BLOCK", 1 << 18)
     monkeypatch.setattr(vector_search, "_BLOCK_NUMBERS", 1 << 16)
     vectors = np.random.default_rng(0).integers(1, 9, (10_000, 512)).astype(np.float16)

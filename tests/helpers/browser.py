@@ -56,7 +56,7 @@ MADE = "a, img, strong, em, del, code, h1, li, blockquote, table, .katex, [role=
 
 
 def visit(page: Page, url: str) -> Page:
-    """Open a page of an app, wait until its script has run, and return the page."""
+    """Open a page of an app, wait until the page's script has run, and return the page."""
     page.goto(url)
     return wait_until_settled(page)
 

@@ -98,7 +98,7 @@ def byte_level(special: Special) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        # Large enough for every word of the sentences, because the trainer breaks ties at random.
+        # The vocabulary has room for every word of the sentences, because the trainer breaks ties at random.
         vocab_size=1000,
         special_tokens=special.ordered,
         show_progress=False,
@@ -364,7 +364,7 @@ REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta"
 
 
 def representative(names: Iterable[str]) -> list[Any]:
-    """Return the names of families, with those that only `make prove` checks marked."""
+    """Return the names of all families; those that only `make prove` checks are marked."""
     return prove_unless(REPRESENTATIVE, names)
 
 

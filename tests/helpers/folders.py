@@ -1,4 +1,4 @@
-"""Checkpoint folders for tests to change, and a check of loading errors."""
+"""Copies of checkpoint folders that tests can change, and a check of loading errors."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Installs BERT Probe like users do: from a wheel, in an environment without access to the repository."""
+"""Installs BERT Probe as users do: from a wheel, in an environment without access to the repository."""
 
 from __future__ import annotations
 

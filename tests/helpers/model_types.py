@@ -190,7 +190,7 @@ def outcome(name: str) -> Outcome:
         try:
             checkpoint = _in_float64(folder)
             differences = _differences(checkpoint, Raw(folder, "float64"))
-        # Matrix products of experts in transformers do not support float64.
+        # transformers' matrix products for mixtures of experts do not support float64.
         except (ProbeError, RuntimeError):
             dtype = "float32"
             differences = _differences(checkpoint, Raw(folder))

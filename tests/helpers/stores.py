@@ -41,7 +41,7 @@ class Loops:
 
 
 def loops(store: bert_probe.Store, sentences: Sequence[TaggedSentence]) -> list[Loops]:
-    """Return the reference values of each sentence."""
+    """Return the reference values of each sentence of a store."""
     checkpoint = store.checkpoint(trust=True)
     raw = Raw(checkpoint.folder, "float64")
     return [

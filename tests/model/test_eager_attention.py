@@ -218,7 +218,7 @@ def test_switched_off_heads_equal_raw_model(
     assert_exact(HeadAblation([(1, 2)]).of(trace).without_heads, expected)
 
 
-# ---------------------------------------------------------------- by hand
+# ---------------------------------------------------------------- hand-computed cases
 
 
 def attend(
@@ -388,7 +388,7 @@ def test_set_item_is_not_recorded() -> None:
     assert not calls
 
 
-# ---------------------------------------------------------------- hostile
+# ---------------------------------------------------------------- hostile model code
 
 
 def scaled_by_a_gate(weights: torch.Tensor) -> torch.Tensor:

@@ -33,7 +33,7 @@ def words(encoding: Encoding) -> list[str]:
     return [word.text for word in encoding.words]
 
 
-# ---------------------------------------------------------------- WordPiece, by hand
+# ---------------------------------------------------------------- WordPiece: hand-computed cases
 
 
 def test_wordpiece_tokens_have_spans_in_original_text(minilm: Checkpoint) -> None:
@@ -92,7 +92,7 @@ def test_typed_special_token_is_part_of_text(typed: str, minilm: Checkpoint) -> 
     assert words(encoding) == ["a", typed, "b", typed, "c"]
 
 
-# ---------------------------------------------------------------- byte level and Metaspace
+# ---------------------------------------------------------------- byte-level and Metaspace tokenizers
 
 
 def test_byte_level_spans_exclude_leading_space(family: Checkpoints) -> None:
@@ -285,7 +285,7 @@ def test_id_outside_vocabulary_is_refused(minilm: Checkpoint) -> None:
         encoder.encode("loves")
 
 
-# ---------------------------------------------------------------- records
+# ---------------------------------------------------------------- record of an encoding
 
 
 def test_tokens_are_immutable_strings_that_pickle(minilm: Checkpoint) -> None:
@@ -307,7 +307,7 @@ def test_inputs_are_read_only(minilm: Checkpoint) -> None:
         inputs["input_ids"] = np.zeros(3)  # type: ignore[index]
 
 
-# ---------------------------------------------------------------- any text at all
+# ---------------------------------------------------------------- arbitrary texts
 
 
 def assert_well_formed(encoding: Encoding) -> None:

@@ -1,4 +1,4 @@
-"""Float64 mode: float64 stays float64, and nothing else changes."""
+"""Float64 mode: float64 values are not rounded to float32, and other dtypes are not affected."""
 
 from __future__ import annotations
 

@@ -109,7 +109,8 @@ def test_text_with_marks_of_the_vocabulary_is_refused(bpe: Checkpoint, text: str
 
 
 def positions(tokens: list[str], text: str) -> Any:
-    """Return the positions of the given tokens in a text, between two special tokens."""
+    """Return the character positions of given tokens in a text; the encoding has a special token at each
+    end."""
     tokenizer: Any = SimpleNamespace(
         tokenize=lambda _: tokens, convert_tokens_to_ids=lambda names: [*range(len(names))]
     )

@@ -1,4 +1,4 @@
-"""Wrapped models that change: results carry the digest of their weights, and stale traces are refused."""
+"""Wrapped models whose weights change: results contain the current digest, and stale traces are refused."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_compiled_model_runs_uncompiled(bert: Any, tokenizer: Any, in_place: boo
 def test_wrapped_models_run_one_at_a_time(tokenizer: Any) -> None:
     torch.manual_seed(0)
     model = transformers.BertForMaskedLM(config("bert")).train()
-    # Wrap the same model twice, and a different model that shares the config.
+    # Wrap the same model twice, and another model that has the same config object.
     other = transformers.BertModel(model.config).train()
     checkpoints = [bert_probe.wrap(encoder, tokenizer) for encoder in (model, model.bert, other)]
     jobs = [(checkpoint, text) for checkpoint in checkpoints for text in SENTENCES] * 3

@@ -1,4 +1,4 @@
-"""Caches: values are computed once per key, bounded in size, and never confused."""
+"""Caches: values are computed once per key, sizes are bounded, and different inputs have different keys."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from tests.helpers.http import TEXT, TOKENS, api_client, problem_detail
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """Return a client on the local machine."""
+    """Return an API client whose requests come from the local machine."""
     with api_client() as client:
         yield client
 

@@ -27,7 +27,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[TestClient]:
-    """Return a client on the local machine."""
+    """Return an API client whose requests come from the local machine."""
     with api_client() as client:
         yield client
 

@@ -19,7 +19,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def places(a: str, b: str) -> Pairs:
-    """Align two texts split at spaces; capitalized words are special tokens."""
+    """Return the alignment of two texts, which are split at spaces; capitalized words are special tokens."""
     keys_a, keys_b = ([(0, word.isupper(), word) for word in text.split()] for text in (a, b))
     return align(keys_a, keys_b)
 

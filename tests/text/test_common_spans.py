@@ -1,4 +1,5 @@
-"""Common spans of two tokenizations: hand-computed cases, a reference by characters, and properties."""
+"""Common spans of two tokenizations: hand-computed cases, parity with a loop over characters, and
+properties."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ def test_spans_of_two_tokenizers_cover_same_characters(family: Opened, text: str
         assert all(span.shared for span in inner)
         expected = [pair for pair in by_characters(a, b, text) if all(pair)]
         actual = [({*span.a}, {*span.b}) for span in inner]
-        # Tokens that only one side has are added to the next span; otherwise, the spans equal the reference.
+        # Tokens that occur on only one side are added to the next span. Otherwise, the spans equal the
+        # reference.
         assert len(actual) == len(expected)
         assert all(
             actual_a >= expected_a and actual_b >= expected_b

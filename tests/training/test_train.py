@@ -1,4 +1,5 @@
-"""Training: steps equal a loop, the best weights are kept, and the saved model predicts as evaluated."""
+"""Training: steps equal a plain loop, the best weights are kept, and the saved model predicts as
+evaluated."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.f
     return torch.stack(result)
 
 
-# ---------------------------------------------------------------- the steps
+# ---------------------------------------------------------------- training steps
 
 
 @pytest.mark.parametrize("update", ["head", "top:1", "all"])

@@ -1,4 +1,4 @@
-"""The Evaluate page: its numbers against the library, links to other pages, and files that cannot be read."""
+"""The Evaluate page: its numbers equal the library's, links to other pages, and unreadable files."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ REFUSED = {
     ),
 )
 def test_invalid_text_is_reported_and_kept(page: str, text: str) -> None:
-    """Tests all errors on a single page, because bert_probe/ui/main.py shows them on every page."""
+    """Test all errors on a single page, because bert_probe/ui/main.py shows them on every page."""
     sentence = REFUSED[text]
     app = open_page(page, a=text)
     assert not app.exception

@@ -42,7 +42,7 @@ def public(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Permissi
 
 
 def everything(app: AppTest) -> str:
-    """Return all elements of the page and the sidebar, with their labels, options and help."""
+    """Return all elements of the page and of the sidebar, with labels, options and help texts."""
     return "\n".join(str(block.proto) for block in _elements(app))
 
 

@@ -1,4 +1,4 @@
-"""The Search page: the ranking and its explanation against the library, and input that cannot be used."""
+"""The Search page: the ranking and its explanation equal the library's, and invalid input is refused."""
 
 from __future__ import annotations
 

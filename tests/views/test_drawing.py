@@ -36,7 +36,7 @@ def texts_of(svg: str) -> list[str]:
 
 
 def lines_in(svg: str) -> int:
-    """Return the number of lines; each path contains all lines of the same opacity."""
+    """Return the number of lines in an SVG, in which one path contains all lines of the same opacity."""
     return sum(path.count("M") for path in re.findall(r'<path d="([^"]*)"', svg))
 
 

@@ -17,7 +17,7 @@ def linear(colours: tuple[str, ...]) -> np.ndarray:
 
 
 def oklab(rgb: np.ndarray) -> np.ndarray:
-    """Convert via CIE XYZ, independently of the combined matrices in the palette."""
+    """Convert linear RGB to OKLab via CIE XYZ, independently of the combined matrices in the palette."""
     xyz = (
         rgb
         @ np.array(

@@ -1,4 +1,4 @@
-"""The playground computes the same measures, similarity and views from q, k and states as the library."""
+"""The playground computes the same measures, similarities and views as the library."""
 
 from __future__ import annotations
 

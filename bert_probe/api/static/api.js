@@ -1,4 +1,4 @@
-// The page of the HTTP API, rendered from /api/openapi.json, which the app derives from its questions.
+// The documentation page of the HTTP API, rendered from /api/openapi.json, which the app derives from its questions.
 // Text is never inserted as HTML, and nothing is loaded from other servers.
 
 const SHOWN = 50; // maximum number of rows of an answer that are displayed
@@ -23,7 +23,7 @@ const kindOf = (schema) => {
   if (schema.const !== undefined) return JSON.stringify(schema.const);
   if (schema.enum) return schema.enum.map((one) => JSON.stringify(one)).join(" | ");
   if (schema.anyOf) {
-    const some = schema.anyOf.filter((one) => one.type !== "null"); // an omitted member counts as null
+    const some = schema.anyOf.filter((one) => one.type !== "null"); // null means the same as an omitted member
     return [...new Set(some.map(kindOf))].join(" | ");
   }
   if (schema.type === "array") return `[${kindOf(schema.items)}, …]`;
@@ -42,7 +42,7 @@ const kindOf = (schema) => {
   return most ? `${schema.minimum}${most}` : `${schema.minimum}, ${schema.minimum + 1}, …`;
 };
 
-/** Returns the rows of the table of fields. */
+/** Returns the rows of the table that describes the fields of a schema. */
 const fields = (schema, prefix = "") =>
   Object.entries(schema.properties ?? {})
     .filter(([name]) => name !== "question" && name !== "analysis")
@@ -80,7 +80,7 @@ const LINES = {
     "with urllib.request.urlopen(request) as answer:\n    print(json.load(answer)[\"columns\"])",
 };
 
-/** Creates tabs with the same request in two languages. */
+/** Creates two tabs with code for the same request, one for each language. */
 const lines = (path, body) => {
   const shown = element("pre", { tabIndex: 0 });
   const buttons = Object.keys(LINES).map((name) => element("button", { type: "button", textContent: name, role: "tab" }));
@@ -93,7 +93,7 @@ const lines = (path, body) => {
   return [element("div", { className: "row", role: "tablist" }, ...buttons), shown];
 };
 
-/** Returns the column names in the order of the response text; JSON.parse would move numeric names to the front. */
+/** Returns the column names in the order of the response text. JSON.parse would move numeric names to the front. */
 const namesOf = (content, columns) => {
   const written = content.slice(content.lastIndexOf('\n "columns": {\n')).matchAll(/^ {2}("(?:[^"\\]|\\.)*"): /gm);
   const names = [...written].map(([, name]) => JSON.parse(name));
@@ -144,7 +144,7 @@ const trial = (path, example) => {
   return [text, element("div", { className: "row" }, send), place];
 };
 
-/** Creates the section of a question; the content below its heading is created when it scrolls into view. */
+/** Creates the section of a question. The content below the heading is created when the section scrolls into view. */
 const question = (path, { summary, description, operationId, requestBody }) => {
   const { schema, example } = requestBody.content["application/json"];
   const place = element("div");

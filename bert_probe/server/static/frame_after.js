@@ -1,7 +1,6 @@
 // BertViz counts layers, heads and tokens from 0.
-// This script changes only the visible texts, so that they count from 1.
-// The observers repeat this after each change, because BertViz then redraws.
-// Tokens are nested deeper than axis labels, so a token that is a number is not changed.
+// This script changes the visible labels, so that they count from 1. After each redraw by BertViz, observers change the
+// labels again. Tokens are nested deeper than axis labels, so a token that is a number is not changed.
 (() => {
   /** @type {WeakSet<Element>} */
   const processed = new WeakSet();
@@ -27,7 +26,7 @@
   for (const option of document.querySelectorAll("#filter option")) {
     option.textContent = (option.textContent ?? "").replace("->", "→");
   }
-  /** @param {string} index from 0 */
+  /** @param {string} index index from 0 */
   const fromOne = (index) => String(Number(index) + 1);
   /** @param {Element} label */
   const renumberLabel = (label) => {

@@ -1,4 +1,4 @@
-// Replaces require.js, of which BertViz uses two functions, and the colors of d3.
+// Replaces the two functions of require.js that BertViz uses, and the color scheme of d3.
 (() => {
   /** @type {Record<string, unknown>} */
   const libraries = { jquery: window.jQuery, d3: window.d3 };

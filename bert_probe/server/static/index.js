@@ -12,8 +12,8 @@ history.pushState = (state, title, url) => {
   else pushState(state, title, url);
 };
 
-// Charts drawn by the server have the colors of the theme at that time.
-// When the theme changes, a popstate event without a change of URL makes Streamlit rerun the page.
+// The server draws charts in the colors of the current theme. When the theme changes, this script dispatches a popstate
+// event without a change of URL, which makes Streamlit rerun the page and redraw the charts.
 const THEME_CHANGE = "theme";
 /** @param {Element} app */
 const observeTheme = (app) => {
@@ -61,8 +61,9 @@ addEventListener("drop", (event) => {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 });
 
-// Opens an expander that a change of page, which also changes the form, moves while the mouse button is pressed.
-// The browser reports no click in this case. A drag, which ends elsewhere on the screen, remains without effect.
+// Opens a clicked expander even if it moves while the mouse button is pressed. An expander moves when the page, and
+// therefore the form in the sidebar, changes. The browser reports no click in this case. A drag, which ends elsewhere
+// on the screen, does not open the expander.
 /** @type {{ summary: HTMLElement, x: number, y: number } | null} */
 let pressed = null;
 addEventListener(
@@ -89,9 +90,9 @@ addEventListener(
   true,
 );
 
-// Text in a form reaches the server only when the form is submitted.
-// While a field differs from its submitted value, the page is marked, because its figures do not show the typed text.
-// Each element with "data-submitted" contains the submitted values by widget key; see `ui/blocks.not_run`.
+// Text in a form reaches the server only when the form is submitted. While a field differs from its submitted value,
+// the page shows "Not run yet", because the figures do not refer to the typed text. Each element with "data-submitted"
+// contains the submitted values by widget key; see `ui/blocks.not_run`.
 const NOT_RUN = "Not run yet";
 const NOT_RUN_PAGE = `${NOT_RUN}: this page still shows the results of the last run.`;
 /** Returns the value of a widget in the browser; null if it is not on the page. @param {string} key */
@@ -109,7 +110,7 @@ const isTyped = ([key, submitted]) => {
 };
 /** @param {Element} element @param {string} text */
 const setText = (element, text) => {
-  if (element.textContent !== text) element.textContent = text; // Screen readers announce each change.
+  if (element.textContent !== text) element.textContent = text; // Screen readers announce every write.
 };
 const markTyped = () => {
   let isAny = false;
@@ -155,7 +156,7 @@ const markSoon = () => {
   });
 };
 for (const type of ["input", "change", "click", "keyup", "focusout"]) addEventListener(type, markSoon, true);
-// Marks must also be updated when the server changes fields or values, and when Streamlit redraws them.
+// Update the "Not run yet" marks also when the server changes fields or values, and when Streamlit redraws them.
 new MutationObserver(markSoon).observe(document, {
   childList: true,
   subtree: true,

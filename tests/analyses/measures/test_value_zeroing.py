@@ -46,7 +46,7 @@ def exact() -> Checkpoint:
 
 @contextmanager
 def value_zero(layer: torch.nn.Module, token: int) -> Iterator[None]:
-    """Make the value projection of a BERT layer return zeros for one token, as a reference implementation."""
+    """Reference implementation: make the value projection of a BERT layer return zeros for one token."""
 
     def zeroed(_module: torch.nn.Module, _args: object, output: torch.Tensor) -> torch.Tensor:
         changed = output.clone()

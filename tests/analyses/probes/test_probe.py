@@ -72,7 +72,7 @@ def test_fit_equals_scikit_learn(penalty: float) -> None:
     rows = space.within(inputs)
     weights = fit(rows, classes, np.zeros((7, 4)), space.penalties, tolerance=1e-15)
     standard = (inputs - inputs.mean(dim=0)) / inputs.std(dim=0, correction=0)
-    # The intercept is a column of ones, so that scikit-learn penalizes it like the probe does.
+    # The intercept is a column of ones, so scikit-learn penalizes the intercept, as the probe does.
     full = np.hstack([standard.numpy(), np.ones((90, 1))])
     theirs = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-10, max_iter=10_000)
     expected = theirs.fit(full, classes).predict_proba(full)

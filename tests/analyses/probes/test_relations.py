@@ -1,4 +1,5 @@
-"""Heads as predictors of treebank relations: parity with loops over raw attention, and cases by hand."""
+"""Heads as predictors of treebank relations: parity with loops over raw attention, and hand-computed
+cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structural probe: hand-computed distances, trees and scores, and recovery of a planted map."""
+"""The structural probe: hand-computed distances, trees and scores, and recovery of a known linear map."""
 
 from __future__ import annotations
 
