@@ -225,8 +225,8 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
 
 def test_threshold_of_a_model(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The threshold is a quarter of the distance at the 99.9th percentile of the cosines of all pairs of
-    reference sentences. A store of the built-in model uses this threshold. Vectors of another model or pooling
-    are refused.
+    reference sentences. A store of the built-in model uses this threshold. Vectors of another model or
+    pooling are refused.
     """
     texts = [f"Sentence number {number} is here." for number in range(14)]
     vectors = make_vector_set("a.npz", bert_probe.Sentences("model").of(minilm, texts).vectors, texts=texts)
