@@ -66,16 +66,14 @@ def _group(nodeid: str) -> str | None:
 
 
 def _rank(item: pytest.Item) -> int:
-    """Return the sort key of a test. Slow files start first, so that all processes end at about the same
-    time."""
+    """Return the sort key of a test. Slow files start first, so that processes end at about the same time."""
     if group := _group(item.nodeid):
         return ("browser", "browser without app").index(group)
     return 2 if item.nodeid.startswith(LONGEST) else 3
 
 
 class _BrowserGroups(LoadFileScheduling):  # type: ignore[misc]
-    """Assigns each file or group of browser tests to a single process, so that each server starts only
-    once."""
+    """Assigns each file or group of browser tests to one process, so that each server starts only once."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _group(nodeid) or super()._split_scope(nodeid)

@@ -270,8 +270,7 @@ def get_response(port: int, path: str, headers: dict[str, str] | None = None) ->
 
 @pytest.mark.prove
 def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The examples run in this process, with each model opened once. Other tests run the installed
-    package."""
+    """The examples run in this process and open each model once; other tests run the installed package."""
     blocks: list[tuple[str, str]] = re.findall(
         r"^```(\w*)\n(.*?)^```$", (ROOT / "docs" / "usage.md").read_text(encoding="utf-8"), re.S | re.M
     )

@@ -24,8 +24,7 @@ def matrices() -> Any:
 
 
 def assert_agree(actual: np.ndarray, expected: np.ndarray) -> None:
-    """Assert that both arrays have NaN in the same cells, and that other cells agree within float32
-    rounding."""
+    """Assert that NaN is in the same cells, and that all other cells agree within float32 rounding."""
     np.testing.assert_allclose(actual, expected, rtol=0, atol=ULP, equal_nan=True)
 
 

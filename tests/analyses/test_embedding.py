@@ -127,8 +127,7 @@ def saved(folder: Path, name: str, model: Any) -> Checkpoint:
 
 
 def other_ways() -> dict[str, Callable[[], Any]]:
-    """Return factories for configs whose input embedding is not a sum of three embeddings, by tokenizer
-    name."""
+    """Return config factories by tokenizer name; the input embedding is not a sum of three embeddings."""
     bird = {"attention_type": "original_full", "rescale_embeddings": True, "pad_token_id": 0}
     bird["vocab_size"] = families.config("bert").vocab_size
     return {

@@ -25,8 +25,7 @@ TOKENS = "[CLS] we saw [SEP]"
 
 
 def shift(by: int, share: float) -> Array:
-    """Return a head that puts a share of its attention on the token at a distance, and spreads the rest
-    evenly."""
+    """Return a head with a share of its attention at one distance and the rest spread evenly."""
     to = np.eye(4, k=by)
     missing = 1 - to.sum(axis=1, keepdims=True)
     return share * (to + missing / 4) + (1 - share) / 4

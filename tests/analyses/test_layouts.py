@@ -29,8 +29,7 @@ def clusters(count: int, groups: int = 3, seed: int = 1) -> tuple[np.ndarray, np
 
 
 def apart(points: np.ndarray, groups_of_points: np.ndarray) -> bool:
-    """Return whether every point is nearer to all points of its own group than to any point of another
-    group."""
+    """Return whether every point is nearer to all points of its group than to any point outside of it."""
     distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
     same = groups_of_points[:, None] == groups_of_points[None]
     return all(distances[i, same[i]].max() < distances[i, ~same[i]].min() for i in range(len(points)))

@@ -303,8 +303,7 @@ def highlights_with(percentiles: list[float], names: list[str] | None = None) ->
 
 
 def ranked(result: HighlightsResult, top: float = 100) -> list[str]:
-    """Return the reported sentences for a case in which the reference values of each measure are 0, 1, …,
-    99."""
+    """Return the sentences that are reported if each measure has the reference values 0, 1, …, 99."""
     numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(result.candidates))}
     return [finding.said for finding in result.ranked(ReferenceNumbers(100, numbers, (4, 9))).findings]
 

@@ -248,8 +248,7 @@ def test_embedding_rows_equal_published(base: Checkpoint, raw: Raw) -> None:
 def test_similarity_at_published_positions_equals_published(
     case: dict[str, Any], base: Checkpoint, raw: Raw
 ) -> None:
-    """Select tokens by position, because two published positions refer to other words than their authors
-    intended."""
+    """Select tokens by position, because two published positions are not those of the intended words."""
     places = [position for _, position in (case["a"], case["b"])]
     traces = [base.trace(text) for text, _ in (case["a"], case["b"])]
 

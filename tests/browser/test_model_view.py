@@ -61,8 +61,7 @@ def sentence(layer: int, head: int, measure: str = "") -> str:
 
 
 def order(measure: str) -> list[tuple[int, list[int]]]:
-    """Return the expected sort order: the layers from top to bottom, each with its heads from left to
-    right."""
+    """Return the expected order: layers from top to bottom, each with its heads from left to right."""
     measured = values(measure)
     rows = sorted(range(LAYERS), key=lambda layer: -measured[layer].mean())
     return [(layer, sorted(range(HEADS), key=lambda head: -measured[layer, head])) for layer in rows]

@@ -183,8 +183,7 @@ def test_http_snippet_reproduces_the_table(
 
 
 def _cache(result: Result, question: RegisteredQuestion, subjects: tuple[Any, ...]) -> None:
-    """Store a result in the cache under the key that the API uses, so that the API does not compute it
-    again."""
+    """Cache a result under the key that the API uses, so that the API does not compute it again."""
     inputs = question.inputs
     values = InputValues(sentences=None, truncate=False)
     missing = inputs.arguments(values)[len(subjects) - inputs.models :] if inputs.files else []

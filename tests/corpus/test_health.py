@@ -455,8 +455,7 @@ def test_errors_of_a_cancellable_computation_are_raised() -> None:
 
 
 def test_a_long_text_needs_memory_once() -> None:
-    """The strings of a list are not copied into an array whose elements are all as wide as the longest
-    string."""
+    """The strings are not copied into an array whose elements are all as wide as the longest string."""
     texts = ["x" * 1_000_000, *["a"] * 999]
     with measure_peak() as peak:
         make_vector_set("a.jsonl", np.ones((1_000, 2)), texts=texts)

@@ -71,8 +71,7 @@ def largest(values: Any) -> float:
 
 
 def own_error(single: Any, double: Any) -> float:
-    """Return the largest error of float32 values compared with float64 values, relative to the largest
-    value."""
+    """Return the largest difference of float32 from float64 values, relative to the largest value."""
     size = largest(double)
     return 0.0 if size == 0 else largest(np.asarray(single, np.float64) - np.asarray(double)) / size
 

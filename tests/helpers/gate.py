@@ -13,8 +13,7 @@ PROVE = os.environ.get("BERT_PROBE_PROVE") == "1"
 
 
 def examples(prove: int) -> int:
-    """Return the number of examples for a property-based test; `make test` runs a fifth of them, but at least
-    5."""
+    """Return the number of examples for a property-based test: a fifth, but at least 5, in `make test`."""
     return prove if PROVE else max(5, prove // 5)
 
 

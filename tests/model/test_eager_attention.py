@@ -388,7 +388,7 @@ def test_set_item_is_not_recorded() -> None:
     assert not calls
 
 
-# ---------------------------------------------------------------- hostile model code
+# ---------------------------------------------------------------- attention that cannot be reproduced
 
 
 def scaled_by_a_gate(weights: torch.Tensor) -> torch.Tensor:

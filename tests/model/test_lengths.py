@@ -126,7 +126,7 @@ def test_truncation_does_not_change_tokenizer_settings(minilm: Checkpoint) -> No
     assert minilm.tokenizer.backend_tokenizer.truncation is None
 
 
-# ---------------------------------------------------------------- other limits
+# ---------------------------------------------------------------- threads and memory size
 
 
 def test_tokenization_does_not_block_other_threads(minilm: Checkpoint) -> None:

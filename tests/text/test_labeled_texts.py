@@ -128,8 +128,7 @@ def test_unknown_kind_and_too_many_labels_are_refused(tmp_path: Path) -> None:
 
 
 def test_long_labels_are_refused() -> None:
-    """A model with long labels cannot be opened, and each element of an array is as wide as the longest
-    label."""
+    """A model with such labels cannot be opened. In an array, each label is as wide as the longest one."""
     assert MAX_LABEL_LENGTH == config.MAX_LABEL_LENGTH == 1_000
     for header, label in (("label", "x" * 1_001), ("labels", "a|" + "x" * 1_001)):
         content = f"text,{header}\na,{label}\nb,c\n".encode()

@@ -78,8 +78,7 @@ def test_losses_equal_sentence_transformers(texts_per_example: int) -> None:
 
 
 def test_losses_by_hand() -> None:
-    """With two orthogonal pairs of equal vectors, each anchor has the cosine 1 with its positive and 0
-    otherwise."""
+    """The two pairs are orthogonal. Each anchor has the cosine 1 with its positive, and 0 with the other."""
     vectors = torch.tensor([[[1.0, 0], [2.0, 0]], [[0, 1.0], [0, 3.0]]], dtype=torch.float64)
     expected = np.log(1 + np.exp(-20.0))
     assert float(contrastive.in_batch_negatives_loss(vectors)) == pytest.approx(expected)
