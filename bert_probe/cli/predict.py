@@ -107,8 +107,8 @@ def first_task(checkpoint: Checkpoint) -> str:
     """
     if not checkpoint.tasks:
         raise UnavailableError(
-            f"{checkpoint.description.name} has no trained task head. Use a model that was fine-tuned "
-            f"for a task."
+            f"{checkpoint.description.name} has no trained task head. Use a model that was fine-tuned for a "
+            "task."
         )
     return checkpoint.tasks[0]
 

@@ -223,7 +223,7 @@ def _check_memory(vectors: LayerVectors) -> None:
         raise OutOfMemoryError(
             f"Building an index of {len(vectors):,} vectors needs {needed / 1e9:.1f} GB of memory, but only "
             f"{free / 1e9:.1f} GB are available. Free some memory, or use the option exact, which needs no "
-            f"index."
+            "index."
         )
 
 

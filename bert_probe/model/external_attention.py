@@ -79,8 +79,7 @@ def from_attention(
     if len(encoding) != count:
         raise ShapeError(
             f"The attention has {count} tokens, but tokens has {len(encoding)} entries. Pass one token for "
-            f"each "
-            "query."
+            "each query."
         )
     provenance = _provenance(name, layers, encoding)
     return Trace(
@@ -103,8 +102,7 @@ def layers_of(weights: Any) -> list[Array]:
         if layer is None:
             raise ShapeError(
                 f"Layer {number} is None, because fused attention does not return weights. Load the model "
-                "with "
-                "attn_implementation='eager' and call it with output_attentions=True."
+                "with attn_implementation='eager' and call it with output_attentions=True."
             )
         array = _array(layer, f"Layer {number}")
         array = array[0] if array.ndim == 4 and len(array) == 1 else array
@@ -152,10 +150,9 @@ def _check_layers(layers: list[Array]) -> None:
         if invalid.any():
             head, query, key = (int(indices[0]) for indices in np.nonzero(invalid))
             raise ShapeError(
-                f"Layer {number}, head {head + 1} has attention {layer[head, query, key]} from token "
-                f"{query} to "
-                f"token {key}, but attention must be finite and not negative. Remove these tokens, or pass "
-                "weights after the softmax."
+                f"Layer {number}, head {head + 1} has attention {layer[head, query, key]} from token {query} "
+                f"to token {key}, but attention must be finite and not negative. Remove these tokens, or "
+                "pass weights after the softmax."
             )
 
 

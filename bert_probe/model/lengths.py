@@ -49,8 +49,7 @@ def check_text(text: object) -> None:
     except UnicodeEncodeError as error:
         raise TextError(
             f"Character {error.start} is half of a surrogate pair, which no encoding can represent. Remove "
-            f"this "
-            "character."
+            "this character."
         ) from None
 
 

@@ -101,8 +101,7 @@ def public(
     if len(names) > MAX_MODELS:
         raise AddressError(
             f"{len(names)} models were passed, but a public server keeps at most {MAX_MODELS} in memory. "
-            f"Pass "
-            "fewer models with --models."
+            "Pass fewer models with --models."
         )
     for origin in frame_ancestors:
         if not _ORIGIN.fullmatch(origin):

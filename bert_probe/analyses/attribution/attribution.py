@@ -273,8 +273,7 @@ class SimilarityAttribution(SentencePairQuestion):
         if pooling.similarity not in ("cosine", "dot"):
             raise UnavailableError(
                 f"The {pooling.score_name} is not a product of two vectors, so it cannot be decomposed into "
-                f"contributions of token pairs. Explain "
-                "the score of one text instead."
+                "contributions of token pairs. Explain the score of one text instead."
             )
         sides = [
             attribution_target(

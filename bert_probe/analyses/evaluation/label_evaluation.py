@@ -257,7 +257,7 @@ def _check_classes(texts: LabeledTexts) -> Array:
         raise UnavailableError(
             f"{len(rare):,} classes have only one text, which cannot be both in the training and in the "
             f"held-out split: {', '.join(name[:40] for name in rare[:5])}. Add texts, or remove these "
-            f"classes."
+            "classes."
         )
     indices = {label: index for index, label in enumerate(texts.labels)}
     return np.array([indices[str(row.label)] for row in texts.rows])

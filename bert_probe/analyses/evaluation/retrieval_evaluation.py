@@ -138,7 +138,7 @@ class RetrievalEvaluation(PromptedSearch):
             if not names:
                 raise SelectionError(
                     f"{BM25_SCORER} does not use a model, so two models cannot be compared with it. Choose "
-                    f"another scorer."
+                    "another scorer."
                 )
             search = Search(
                 "query",

@@ -190,7 +190,7 @@ class SimilarityEvaluation(Question):
             line = pairs.rows[int(np.isnan(values).any(axis=0).argmax())].line
             raise UnavailableError(
                 f"The score of line {line:,} is undefined, because one of its texts has a zero vector. "
-                f"Remove this line."
+                "Remove this line."
             )
         return ScoredPairs(recipes[0], recipes[1], first, second, read_only(values), dropped)
 

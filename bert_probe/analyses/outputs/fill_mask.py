@@ -408,9 +408,8 @@ def _predict(
             logits = output.answer(chunk_inputs, states[chunk][None], None)[0].double()
             if not torch.isfinite(logits).all():
                 raise UnavailableError(
-                    f"The head of {checkpoint.description.name} predicts values that are not finite, so "
-                    f"the head "
-                    "cannot be evaluated. Use float32, or train the head with a lower learning rate."
+                    f"The head of {checkpoint.description.name} predicts values that are not finite, so the "
+                    "head cannot be evaluated. Use float32, or train the head with a lower learning rate."
                 )
             score = logits.gather(1, true[is_mask][chunk][:, None])
             ranks = (logits > score).sum(dim=1) + 1

@@ -182,7 +182,7 @@ def _check_finite(logits: Array, checkpoint: Checkpoint, line: int) -> Array:
         raise UnavailableError(
             f"The head of {checkpoint.description.name} predicts values that are not finite for line "
             f"{line:,}, so the head cannot be evaluated. Use float32, or train the head with a lower "
-            f"learning rate."
+            "learning rate."
         )
     return logits
 

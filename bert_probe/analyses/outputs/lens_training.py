@@ -106,9 +106,8 @@ def mask_lines(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) 
     )
     if size > MAX_BYTES:
         raise TextError(
-            f"{len(lines):,} lines have {count:,} masked words, whose vectors need {size / 1e9:.1f} GB, "
-            f"but at most "
-            f"{MAX_BYTES / 1e9:.0f} GB are allowed. Use fewer lines: a few thousand are enough."
+            f"{len(lines):,} lines have {count:,} masked words, whose vectors need {size / 1e9:.1f} GB, but "
+            f"at most {MAX_BYTES / 1e9:.0f} GB are allowed. Use fewer lines: a few thousand are enough."
         )
     groups = group_by_length([len(text) for text in texts], GROUP_TOKENS, checkpoint.pads)
     return MaskedLines(texts, [*range(len(lines))] * PASSES, places, groups)

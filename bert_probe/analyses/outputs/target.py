@@ -196,8 +196,7 @@ def select_output(
     if similarity is not None and similarity != SentenceSimilarity():
         raise SelectionError(
             f"prompt, pair_prompt and dimensions apply to {SENTENCE_SIMILARITY} only, not to {task}. Omit "
-            f"these "
-            "options."
+            "these options."
         )
     if other is not None:
         raise TextError(
@@ -327,7 +326,7 @@ def _similarity_output(
     if target is not None:
         raise SelectionError(
             f"{SENTENCE_SIMILARITY} has a single output, so it accepts no target ({target!r}). Omit the "
-            f"target."
+            "target."
         )
     if other is None:
         raise TextError("Similarity needs two texts. Pass a second text.")

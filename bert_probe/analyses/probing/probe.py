@@ -389,8 +389,7 @@ def _task(data: _Rows, held_out: _Rows) -> _Task:
     if len(labels) > MAX_LABELS:
         raise TextError(
             f"There are {len(labels):,} different labels, but at most {MAX_LABELS} can be probed. Check "
-            f"which column contains the "
-            "labels."
+            "which column contains the labels."
         )
     indices = {label: index for index, label in enumerate(labels)}
     by_form: dict[str, Counter[str]] = {}

@@ -153,9 +153,8 @@ def _common_relations(files: Mapping[str, Sequence[_Pairs]]) -> tuple[list[str],
     for name, relations in relations_by_file.items():
         if not relations:
             raise TextError(
-                f"{name} has no relations between words. Use a treebank: a CoNLL-U file in which words "
-                f"have syntactic "
-                "heads."
+                f"{name} has no relations between words. Use a treebank: a CoNLL-U file in which words have "
+                "syntactic heads."
             )
     first, second = relations_by_file.values()
     if not first & second:

@@ -197,8 +197,7 @@ def _trees(name: str, texts: vectors.EncodedTexts) -> _Trees:
     if not result.edges:
         raise TextError(
             f"{name} has no tree with two words other than punctuation. Use a treebank: a CoNLL-U file in "
-            f"which "
-            "words have syntactic heads."
+            "which words have syntactic heads."
         )
     return result
 

@@ -179,8 +179,7 @@ class RankSwap(PromptedSearch):
             if name not in numbers:
                 raise SelectionError(
                     f"There is no document with the ID {name[:100]!r}. A document without an ID is "
-                    f"identified by its "
-                    "number, counted from 1."
+                    "identified by its number, counted from 1."
                 )
         if len(names) == 2 and names[0] == names[1]:
             raise SelectionError(

@@ -168,8 +168,7 @@ class SearchExplanation(PromptedSearch):
             if name not in by_id:
                 raise SelectionError(
                     f"There is no document with the ID {name[:100]!r}. A document without an ID is "
-                    f"identified by its "
-                    "number, counted from 1."
+                    "identified by its number, counted from 1."
                 )
         if first == self.against:
             raise SelectionError(

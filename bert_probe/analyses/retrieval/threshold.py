@@ -130,7 +130,7 @@ class ScoreThreshold(Question):
             line = pairs.rows[int(np.isnan(scores).argmax())].line
             raise UnavailableError(
                 f"The score of line {line:,} is undefined, because one of its texts has a zero vector. "
-                f"Remove this line."
+                "Remove this line."
             )
         curve = ThresholdCurve.of(scores, positive)
         dropped = sum(first.dropped) + sum(second.dropped)

@@ -249,8 +249,8 @@ class CosineDistribution:
         lengths = {len(values) for values in self.columns().values()}
         if len(lengths) > 1:
             raise ShapeError(
-                f"The columns have {sorted(lengths)} layers, but all columns must have the same number "
-                f"of layers."
+                f"The columns have {sorted(lengths)} layers, but all columns must have the same number of "
+                "layers."
             )
 
     def columns(self, prefix: str = "") -> dict[str, tuple[float, ...]]:

@@ -103,8 +103,7 @@ class WordInContext(Question):
         if len(words) != len(traces):
             raise SelectionError(
                 f"{len(words)} words do not match {len(traces)} texts. Pass one word for all texts, or one "
-                f"word for "
-                "each text."
+                "word for each text."
             )
         units = []
         for number, (trace, word) in enumerate(zip(traces, words, strict=True), start=1):

@@ -114,8 +114,7 @@ class UnknownTokens:
     def __str__(self) -> str:
         problem = (
             f"{self.count:,} of {self.total:,} tokens are {self.name}, because the model's vocabulary does "
-            f"not "
-            f"contain their characters."
+            "not contain their characters."
         )
         if not self.change:
             return f"{problem} Use a model whose vocabulary fits the text."
