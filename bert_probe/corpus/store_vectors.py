@@ -70,9 +70,10 @@ class VectorOrigin:
 
 
 def read_columns(store: Store, progress: Progress = no_progress) -> dict[str, Any]:
-    """Return the vectors of the sentences of a store, as arguments of `make_vector_set`.
+    """Return the arguments of `make_vector_set` for the vectors of the sentences of a store.
 
     They are the sentence vectors, or the means of the token vectors if the store has no sentence vectors.
+    `vector_files` makes the set, because this module would otherwise import the module that imports it.
 
     Args:
         progress: called with the number of vectors' bytes read and their total.

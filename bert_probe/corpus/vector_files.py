@@ -232,13 +232,7 @@ def has_vectors(name: str, stream: BinaryIO) -> bool:
 def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
     """Return the sentence vectors of a store, or the means of its token vectors if it has none.
 
-    Args:
-        progress: called with the number of vectors' bytes read and their total.
-
-    Raises:
-        UnavailableError: the store has no vectors.
-        StoreError: the store is broken.
-        OutOfMemoryError: the vectors do not fit into memory.
+    The arguments and errors are those of `store_vectors.read_columns`.
     """
     from bert_probe.corpus.store_vectors import read_columns
 

@@ -313,7 +313,7 @@ def pair_indices(count: int, is_ordered: bool = False) -> tuple[Array, Array]:
     return first, second + (second >= first)
 
 
-class Rows(Protocol):
+class IndexableRows(Protocol):
     """An array, or a file whose rows are read when they are indexed."""
 
     @property
@@ -325,7 +325,7 @@ class Rows(Protocol):
 
 
 def pair_scores(
-    vectors: Rows, similarity: str, first: Array, second: Array, progress: Progress = no_progress
+    vectors: IndexableRows, similarity: str, first: Array, second: Array, progress: Progress = no_progress
 ) -> Array:
     """Return the score of each pair of rows, float64; NaN if it is undefined.
 
@@ -393,7 +393,7 @@ def nearest_neighbors(
     return np.concatenate(neighbors), np.concatenate(best)
 
 
-def _block(vectors: Rows) -> int:
+def _block(vectors: IndexableRows) -> int:
     return max(1, _BLOCK_NUMBERS // max(1, int(vectors.shape[1])))
 
 

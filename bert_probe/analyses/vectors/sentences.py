@@ -41,7 +41,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.preflight import reserved_memory
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 MAX_OPTIMAL_ORDER = 1000
@@ -475,7 +475,7 @@ class SentenceMap(Question):
         question = Sentences(self.pooling, prompt=self.prompt, dimensions=self.dimensions)
         vectors = question.of(checkpoint, sentences, truncate, progress)
         count = len(vectors.sentences)
-        return self.of_vectors(vectors, lambda _done, _total: progress(count, count))
+        return self.of_vectors(vectors, final_progress(progress, count))
 
     def of_vectors(self, vectors: SentencesResult, progress: Progress = no_progress) -> SentenceMapResult:
         """Return the map of sentence vectors that are already computed.
