@@ -26,7 +26,7 @@ from bert_probe.corpus.vector_files import DocumentVectors, VectorSet
 from bert_probe.corpus.vector_formats import ArrayFile
 from bert_probe.errors import EmptyTextError, SelectionError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.progress import Progress, final_progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document
 
@@ -153,7 +153,7 @@ class VectorSearch(PromptedSearch):
             similarity,
             valid[first],
             valid[second],
-            lambda _done, _total: progress(len(vectors), len(vectors)),
+            final_progress(progress, len(vectors)),
         )
         pairs = read_only(np.sort(values)) if len(values) else None
         return IndexedVectors(vectors, similarity, read_only(scales), pairs)
@@ -271,7 +271,8 @@ class IndexedVectors:
                     # The threads of BLAS would wait for each other on a busy machine.
                     np.einsum("ij,j->i", block, converted, out=products[rows])
 
-        threads = torch.get_num_threads()
+        blocks = -(-len(products) * len(query) // _BLOCK_NUMBERS)
+        threads = min(blocks, torch.get_num_threads())
         limits = np.linspace(0, len(products), threads + 1).astype(int).tolist()
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(multiply, starmap(range, pairwise(limits))))
