@@ -5,5 +5,5 @@ import streamlit as st
 from bert_probe.server import asgi
 
 asgi.apply_settings()
-# Streamlit detects the app by parsing this line, so the call must have this form.
+# Streamlit detects the app by parsing the source of this line, so keep the form `app = st.App(…)`.
 app = st.App(**asgi.app_arguments())

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line, and exit cleanly if Ctrl+C interrupts its import."""
+    """Run the command line; exit without a traceback if Ctrl+C interrupts the slow imports."""
     try:
         from bert_probe.cli.main import main as run
     except KeyboardInterrupt:

@@ -29,7 +29,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit, WordLens, find_word, word_lens
 
 Head = int | Literal["mean"]
-"""Index of a head, from 0, or "mean" for the mean over a layer's heads."""
+"""Type of a head selection: a head index from 0, or "mean" for the mean over a layer's heads."""
 
 LAYER, HEAD = Index("layer"), Index("head", mean=True)
 SHARE = Number(0, 1, integer=False)
@@ -44,8 +44,8 @@ RESIDUAL = "For rollout: weight of the residual connection, from 0 to 1."
 class Attention(Question):
     """Attention between tokens or words, of one head or averaged over a layer's heads.
 
-    There are three optional steps: merging subword tokens into words, leaving out special tokens, and
-    renormalizing rows, in this order.
+    Three optional steps are applied in this order: subword tokens are merged into words, special tokens are
+    left out, and rows are renormalized.
 
     Attributes:
         layer: layer index from 0; negative values count from the end.
@@ -120,9 +120,10 @@ class AttentionLong(Question):
     residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionLongResult:
-        """Return a result that computes one matrix at a time while the table is written.
+        """Return the attention of the selected layers and heads as a lazy result.
 
-        Slow measures are computed and cached immediately, so that their progress can be reported.
+        The result computes one matrix at a time while its table is written. Slow measures are computed and
+        cached immediately, so that their progress can be reported.
 
         Args:
             trace: the model's forward pass over the text.
@@ -145,7 +146,7 @@ class AttentionLong(Question):
             single = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
             single.of(trace, step_progress(progress, number, len(slow)))
         result = AttentionLongResult(resolved, InputRecord.of(trace), trace, tuple(product(layers, heads)))
-        # Compute a matrix now, so that errors are raised here and not while the table is written.
+        # Compute the first matrix now, so that errors are raised here and not while the table is written.
         next(result.matrices())
         return result
 
@@ -254,7 +255,7 @@ class AttentionLongResult(Result):
         """Return one table with the rows of all matrices."""
         table = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
-            # This column has both "mean" and integers, but a file needs a single type for each column.
+            # The column has both "mean" and integers, but file formats need one type per column.
             table["head"] = table["head"].astype(str)
         return table
 
@@ -266,7 +267,7 @@ class AttentionLongResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class UnitSelection:
-    """The tokens or words of a text that are the rows and columns of a matrix.
+    """The tokens or words of a text that are selected as rows and columns of an attention matrix.
 
     Attributes:
         units: the selected tokens or words.
@@ -279,9 +280,10 @@ class UnitSelection:
     indices: list[int] | None
 
     def reduce(self, weights: Array) -> Array:
-        """Return attention between tokens, reduced to the selected tokens or words.
+        """Return attention between the selected tokens or words, shape [..., unit, unit].
 
-        The shape [..., token, token] becomes [..., unit, unit].
+        Args:
+            weights: attention between all tokens of the text, shape [..., token, token].
         """
         merged = weights if self.lens is None else self.lens.merge(weights)
         return merged if self.indices is None else merged[..., self.indices, :][..., self.indices]
@@ -308,7 +310,7 @@ def _notes(attention_measure: AttentionMeasure, trace: Trace) -> dict[str, Any]:
 
 
 SIZE = 96
-"""Maximum number of cells per side; most screens have too few pixels to show more."""
+"""Default maximum number of cells per side of a thumbnail; most screens have too few pixels for more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -430,9 +432,10 @@ class TokenRollout(Question):
     """The column or row of one token in the attention rollout up to each layer.
 
     Attributes:
-        token: the token, given by its position or as a word. With ``words``, the word that contains it.
-        direction: "from" for how much of the token reaches each token (its column), or "into" for how much
-            of each token reaches it (its row).
+        token: the token, given by its position or as a word. With ``words``, the rollout is that of the whole
+            word that contains the token.
+        direction: "from" for the column of the token (how much of it reaches each token of the text), or
+            "into" for its row (how much of each token of the text reaches it).
         words: merge subword tokens into words.
         residual: the weight of the residual connection, 0 to 1.
     """
@@ -484,9 +487,9 @@ class TokenRolloutResult(Result):
 
     Attributes:
         units: the tokens or words of the text.
-        chosen: index of this token or word in `units`.
-        values: the rollout, shape [layer, unit], in the dtype of the trace, 0 to 1. With "into", the values
-            of each layer sum to 1.
+        chosen: index in `units` of the token or word whose rollout is shown.
+        values: the rollout, shape [layer, unit], in the dtype of the trace, 0 to 1. With the direction
+            "into", the values of each layer sum to 1.
     """
 
     question: TokenRollout

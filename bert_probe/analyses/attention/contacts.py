@@ -1,4 +1,4 @@
-"""Contacts between the residues of a protein: the model's prediction, or APC-corrected attention."""
+"""Contacts between the residues of a protein: predicted by the model, or APC-corrected attention."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METHODS = (AUTO, PREDICTION, ATTENTION)
 ALL_PAIRS = "all"
 _SHARES = {"L": 1, "L/2": 2, "L/5": 5, "L/10": 10}
 TOPS = (*_SHARES, ALL_PAIRS)
-"""Numbers of pairs in the table, as fractions of the number L of residues."""
+"""Choices for the number of pairs in the table; L is the number of residues."""
 
 NOT_A_PREDICTION = "This is not a contact prediction but APC-corrected attention."
 _UNTRAINED = "The bias of the model's contact head is exactly 0, so the head was probably never trained."
@@ -54,7 +54,7 @@ def sum_corrected(weights: Array, coefficients: Array) -> Array:
 
 @question("contacts")
 class Contacts(Question):
-    """Pairs of residues that a protein model predicts to be in contact, or their APC-corrected attention.
+    """Contact probabilities of the residue pairs of a protein, or the corrected attention between residues.
 
     With a contact head (ESM-2), the values are the probabilities that ``model.predict_contacts`` returns: a
     logistic regression on the attention of all heads (Rao et al. 2020). For other models, the values are the
@@ -172,7 +172,7 @@ class ContactsResult(Result):
 
     @property
     def numbers(self) -> Array:
-        """Residue number of each token, from 1; its token number if tokens are not single residues."""
+        """Residue number of each token, from 1, or its index from 1 if tokens are not single residues."""
         return np.array(
             [
                 index if residue.residue is None else residue.residue
@@ -259,7 +259,8 @@ def _residues(trace: Trace) -> tuple[Token, ...]:
 def _predict(trace: Trace, progress: Progress) -> Array:
     """Return the probabilities of the contact head, as `EsmModel.predict_contacts` computes them.
 
-    The head leaves out the first and the last token, and the attention from and to end tokens.
+    Like `predict_contacts`, leave out the first and the last token, and set the attention from and to
+    end-of-sequence tokens to 0.
     """
     with trace.checkpoint.running() as model:
         regression = model.contact_head.regression

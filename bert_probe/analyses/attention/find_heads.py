@@ -1,4 +1,4 @@
-"""Search for heads that attend from one word to another."""
+"""Search for the attention heads that attend most from one word of a text to another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 
 Word = int | str
-"""Type of a word, given by its name (see `find_word`) or by the position of one of its tokens."""
+"""Type of a word selection: the word's name (see `find_word`) or the position of one of its tokens."""
 
 
 class WordPairs(FieldType):
@@ -49,7 +49,7 @@ class WordPairs(FieldType):
         return tuple((_check_word(query), _check_word(key)) for query, key in value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> tuple[tuple[str, str], ...]:  # noqa: ARG002
-        """Return the pairs with the name of each word, which also identifies the word on the command line."""
+        """Return the pairs with each word as a name, such as "ground" or "it:2", instead of a position."""
         query_keys = [[word_name(trace, select_word(trace, word)) for word in pair] for pair in value]
         return tuple((query, key) for query, key in query_keys)
 
@@ -68,7 +68,7 @@ class WordPairs(FieldType):
         return ",".join("-".join(map(_write_word, pair)) for pair in value)
 
     def read(self, name: str, text: str, sizes: Dimensions) -> tuple[tuple[Word, Word], ...]:  # noqa: ARG002
-        """Return the word pairs in a text that `write` returned."""
+        """Parse the word pairs in a text that was written by `write`."""
         pairs = []
         for pair in text.split(","):
             query, hyphen, key = pair.partition("-")
@@ -99,8 +99,8 @@ class FindHeads(Question):
         """Return the attention of each head from the query words to the key words.
 
         Raises:
-            SelectionError: the text does not contain a word, or contains it several times and its name does
-                not specify the occurrence.
+            SelectionError: the text does not contain a word, or contains it several times and the given name
+                does not specify the occurrence.
         """
         lens = word_lens(trace)
         indices = {unit.positions: index for index, unit in enumerate(lens.units)}
@@ -199,7 +199,7 @@ class FindHeadsResult(Result):
 
 
 def select_word(trace: Trace, word: Word) -> Unit:
-    """Return the word with this name, or the word that contains the token at this position.
+    """Return the word of a text with the given name, or the word that contains the token at a position.
 
     Raises:
         SelectionError: the text does not contain the word or position.

@@ -24,7 +24,7 @@ class HeadConfidence(Question):
     Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4, leave out the end-of-sentence token.
     This question leaves out all special tokens, as queries and as keys, unless ``specials`` is true. Weights
     are not renormalized. The first token of a causal model attends only to itself, so it is left out as a
-    query unless it is alone. A confident head is not necessarily an important one.
+    query unless it is the only token. A confident head is not necessarily an important one.
 
     Attributes:
         specials: include special tokens such as [CLS] and [SEP].
@@ -42,13 +42,13 @@ class HeadConfidence(Question):
             OutOfMemoryError: a layer's attention needs more memory than is available.
         """
         tokens = trace.encoding.tokens
-        places = [index for index, token in enumerate(tokens) if self.specials or not token.special]
-        if not places:
+        keys = [index for index, token in enumerate(tokens) if self.specials or not token.special]
+        if not keys:
             raise SelectionError("The text has only special tokens. Use a longer text, or set specials=True.")
-        queries = [place for place in places if place or not trace.is_causal] or places
-        square = np.ix_(range(trace.heads), queries, places)
+        queries = [position for position in keys if position or not trace.is_causal] or keys
+        selection = np.ix_(range(trace.heads), queries, keys)
         confidence = [
-            trace.attention(layer)[square].max(axis=-1).mean(axis=-1, dtype=np.float64)
+            trace.attention(layer)[selection].max(axis=-1).mean(axis=-1, dtype=np.float64)
             for layer in range(trace.layers)
         ]
         return HeadConfidenceResult(self, InputRecord.of(trace), read_only(np.stack(confidence)))

@@ -30,7 +30,7 @@ BATCH_TOKENS = 2048
 The limit is low because a trace stores the vectors of every layer.
 """
 MAX_RESAMPLES = 20_000
-"""Maximum number of bootstrap resamples; all of their means are in memory for the percentiles."""
+"""Maximum number of bootstrap resamples; the means of all resamples are in memory at once."""
 _BLOCK = 50
 """Number of bootstrap resamples whose means are computed in one matrix product."""
 
@@ -83,8 +83,8 @@ class HeadMeans(Question):
             progress: called with the number of sentences done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there are no sentences, or one cannot be encoded; the
-                message then states its line.
+            EmptyTextError, TooLongError, TextError: there are no sentences, or a sentence cannot be encoded.
+                The message states the line number of the sentence.
             OutOfMemoryError: the sentences need more memory than is available.
             UnavailableError: the model in memory changes during the computation.
         """
@@ -99,7 +99,11 @@ class HeadMeans(Question):
         return HeadMeansResult(self, inputs, mean, _by_measure(low), _by_measure(high), head_labels(mean))
 
     def _measured(self, checkpoint: Checkpoint, encodings: Sequence[Encoding], progress: Progress) -> Array:
-        """Return all measures of each sentence, float64 of shape [sentence, measure, layer, head]."""
+        """Return the measures of all heads for each sentence.
+
+        The result is float64 of shape [sentence, measure, layer, head]; measures are in the order of
+        `MEASURES`.
+        """
         description = checkpoint.description
         with memory_errors(
             f"The measures of {len(encodings):,} sentences need more memory than is available. "
@@ -149,8 +153,9 @@ class HeadMeansResult(Result):
     Attributes:
         mean: mapping from the name of each measure to its means, float64 of shape [layer, head]; see
             `HeadsResult`.
-        low, high: lower and upper end of the bootstrap interval of each mean, in the same form as ``mean``.
-        labels: label of each head, derived from the means, for each layer and head; see `head_labels`.
+        low, high: lower and upper bounds of the bootstrap interval of each mean, with the names and shapes of
+            ``mean``.
+        labels: label of each head, derived from the means and indexed by layer and head; see `head_labels`.
     """
 
     question: HeadMeans
@@ -184,7 +189,7 @@ class HeadMeansResult(Result):
 
 
 def _resample_counts(count: int, resamples: int, seed: int) -> Iterator[Array]:
-    """Yield, for each resample, the number of times that each sentence was drawn, shape [sentence]."""
+    """Yield, for each resample, how often it contains each sentence, float64 of shape [sentence]."""
     generator = np.random.default_rng(seed)
     for _ in range(resamples):
         yield np.bincount(generator.integers(count, size=count), minlength=count).astype(np.float64)

@@ -37,12 +37,12 @@ LABELS = {
     "same_token": "repeated token",
 }
 LABEL_SHARE = 0.5
-"""Minimum share of attention on a target, such as the previous token, for a head to be labeled."""
+"""A head is labeled with a target, such as the previous token, if it receives at least this share."""
 BROAD_ENTROPY = 0.85
-"""Minimum relative entropy of a head labeled "broad"."""
+"""Minimum relative entropy of the heads that are labeled "broad"."""
 
 Labels = tuple[tuple[str, ...], ...]
-"""Label of each head, for each layer and head; "" for a head without a label."""
+"""Type of the labels of all heads, indexed by layer and head; "" for a head without a label."""
 
 
 @question("heads")
@@ -78,8 +78,8 @@ class HeadsResult(Result):
     Attributes:
         values: mapping from the name of each measure to its values, float64 of shape [layer, head]; for
             names, units and ranges, see `measure_heads`.
-        labels: label of each head, for each layer and head; see `head_labels`. All labels are "" for external
-            attention whose rows do not sum to 1.
+        labels: label of each head, indexed by layer and head; see `head_labels`. All labels are "" for
+            external attention whose rows do not sum to 1.
     """
 
     question: Heads
@@ -97,8 +97,8 @@ class HeadsResult(Result):
 def head_labels(values: Mapping[str, Array]) -> Labels:
     """Return a label for each head, derived from its measures.
 
-    A head is labeled with the name of its largest share if that share is at least `LABEL_SHARE`. Otherwise,
-    it is labeled "broad" if its relative entropy is at least `BROAD_ENTROPY`. All other labels are "".
+    A head gets the label of its largest attention share if this share is at least `LABEL_SHARE`. Otherwise,
+    the label is "broad" if the relative entropy is at least `BROAD_ENTROPY`, or "" if it is lower.
 
     Args:
         values: the measures, each of shape [layer, head].
@@ -143,9 +143,10 @@ SHARE_TARGETS = {
     "same_word": "the rest of the same word",
     "same_token": "other occurrences of the same token",
 }
-"""Name of a share → the keys whose attention it sums.
+"""Mapping from the name of each attention share to a description of the keys that are counted for it.
 
-Shares overlap; for example, the next token may be a separator.
+A share is the sum of a query's attention weights over these keys. Shares overlap; for example, the next token
+may be a separator.
 """
 
 SHARES = tuple(SHARE_TARGETS)
@@ -153,14 +154,17 @@ SHARES = tuple(SHARE_TARGETS)
 MEASURES = ("entropy_bits", "mean_distance", *SHARES, "relative_entropy", "difference_from_mean")
 
 BLOCK = 2**19
-"""Number of attention weights per thread and block.
+"""Number of attention weights per thread in a block of queries.
 
-The blocks are small enough for the CPU cache and large enough to amortize the cost of threading.
+With this size, a block fits in the CPU cache, and the cost of starting threads is small in comparison.
 """
 LANES = 64
-"""Row widths are rounded up to multiples of this number, because reductions are vectorized."""
+"""Row widths are rounded up to a multiple of this number, so that vectorized reductions are fast."""
 MASKED_SCORE = -1e30
-"""Score of the keys in the margin, whose softmax weight is then 0 in float32 and float64."""
+"""Attention score of the margin of a row (see `_AttentionBuffer`).
+
+The softmax of this score is exactly 0 in float32 and float64.
+"""
 
 
 @torch.inference_mode()
@@ -181,7 +185,8 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
             relative_entropy: entropy_bits divided by its largest possible value: log₂ of the row's length
                 or, in a causal model, the mean of log₂ n over the queries, which may attend to n keys.
             mean_distance: Σ p · |query − key|, in tokens or words.
-            each of `SHARES`: total attention on these keys, 0 to 1; a query without such a key counts as 0.
+            each name in `SHARES`: total attention on the keys in `SHARE_TARGETS`, 0 to 1; a query for which
+                the text has no such key counts as 0.
             difference_from_mean: total variation, ½ Σ |p − p̄|, from the mean over the layer's heads.
     """
     features = _features(trace, lens)
@@ -196,9 +201,10 @@ def measure_heads(trace: Trace, lens: WordLens | None, max_queries: int | None =
 
 
 def max_entropy_bits(queries: int, length: int, is_causal: bool) -> float:
-    """Return the largest possible mean entropy of the first queries of a text; 1 if it would be 0.
+    """Return the largest possible mean entropy, in bits, of the attention of a text's first queries.
 
-    A query may attend to all keys or, in a causal model, to itself and the keys before it.
+    A query may attend to all keys or, in a causal model, to itself and the keys before it. The result is 1
+    instead of 0 if each query may attend to a single key only, so that entropies can be divided by it.
 
     Args:
         queries: number of queries.
@@ -211,17 +217,17 @@ def max_entropy_bits(queries: int, length: int, is_causal: bool) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Features:
-    """The keys of a text whose attention is summed for each of the `SHARES`.
+    """The keys of a text over which each of the `SHARES` sums the attention weights.
 
     Attributes:
         length: number of tokens or words.
         is_causal: whether a query attends only to itself and the keys before it.
-        keys: for each share that counts the same keys for every query, 1 for each counted key and 0 for the
-            others; float64, shape [key].
-        groups: for each share that counts the other members of the query's group, the index of the group of
-            each token or word.
-        segments: for each run of queries in the same segment, its slice, and an array with 1 for each key
-            of another segment and 0 for the other keys; float64, shape [key].
+        keys: mapping from each share that sums over the same keys for every query to a mask of these keys,
+            1 or 0; float64, shape [key].
+        groups: mapping from each share that sums over the other members of the query's group, such as the
+            tokens of the same word, to the group index of each token or word.
+        segments: for each run of adjacent queries in the same segment, its slice, and a mask of the keys in
+            other segments, 1 or 0; float64, shape [key].
     """
 
     length: int
@@ -234,16 +240,17 @@ class _Features:
 class _AttentionBuffer:
     """Reusable memory for the attention of a block of queries, shape [head, row, key].
 
-    Each row begins with a margin of zeros. In a view whose row stride is the row width plus one, each column
-    contains the weights at one distance from their query. Where the view reads past the end of a row, the
-    margin of the next row gives zeros. The sum of a column is therefore the attention at one distance.
+    The buffer sums attention by distance without a loop over the rows. In a view whose row stride is the row
+    width plus one, each column contains the weights of all rows at the same distance between query and key.
+    Each row begins with a margin of zeros, so that the view reads zeros where it extends past the end of the
+    previous row.
 
     Attributes:
-        width, margin: widths of a row and of its margin.
+        width, margin: width of a row with its margin, and width of the margin.
         scores, weights: scores and weights including the margin, shape [head, row, width].
         within: view of the weights without the margin, shape [head, row, key].
         slanted: for each group of at most margin + 1 rows, the index after its last row, and a view of its
-            weights with the stride above, shape [head, row, key − query]; the smallest distance comes first.
+            weights with row stride width + 1, shape [head, row, key − query], by ascending distance.
         mean: mean of the weights over the heads, shape [row, width].
     """
 
@@ -251,7 +258,7 @@ class _AttentionBuffer:
         group = margin + 1
         self.width = width = margin + length
         self.margin = margin
-        # The last row has no next row, so zeros after it take the place of that row's margin.
+        # The last row is not followed by the margin of another row, so allocate additional zeros.
         memory = torch.zeros(heads * rows * width + group - 1, dtype=dtype)
         self.weights = memory[: heads * rows * width].view(heads, rows, width)
         self.within = self.weights[:, :, margin:]
@@ -272,8 +279,8 @@ class _QueryBlock:
     Attributes:
         queries: positions of the queries.
         buffer: memory for the attention of these queries, shared by blocks of the same size.
-        pairs: for each share that counts groups, the flat indices of the weights that it counts, within one
-            head of the buffer.
+        pairs: mapping from each share in `_Features.groups` to the flat indices of the weights that it sums,
+            within one head of the buffer.
     """
 
     queries: slice
@@ -324,9 +331,9 @@ def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Fea
 def _compute_blocks(
     trace: Trace, layer: int, lens: WordLens | None, blocks: list[_QueryBlock]
 ) -> Iterator[_ComputedBlock]:
-    """Yield each block, with a layer's attention weights in its buffer, and the entropy of each row.
+    """Fill the buffer of each block with a layer's attention weights, and yield the block and its entropies.
 
-    The entropy is in nats and has shape [head, row].
+    The entropy of each row is in nats; the entropies have shape [head, row].
     """
     has_plain_scores = trace.masks is not None and trace.masks[layer] is None and not trace.softcap(layer)
     if lens is not None or not has_plain_scores:
@@ -395,7 +402,7 @@ def _split_queries(trace: Trace, features: _Features, count: int) -> list[_Query
 def _features(trace: Trace, lens: WordLens | None) -> _Features:
     words = word_lens(trace).units
     units: Sequence[Token | Unit] = trace.tokens if lens is None else words
-    pieces = [len(word.positions) for word in words] if lens is None else 1
+    token_counts = [len(word.positions) for word in words] if lens is None else 1
     segment = np.array([unit.segment for unit in units])
     keys = {
         "first": np.arange(len(units)) == 0,
@@ -403,7 +410,7 @@ def _features(trace: Trace, lens: WordLens | None) -> _Features:
         "punctuation": np.array([is_punctuation(unit) for unit in units]),
     }
     groups = {
-        "same_word": np.repeat(np.arange(len(words)), pieces),
+        "same_word": np.repeat(np.arange(len(words)), token_counts),
         "same_token": np.unique([str(unit) for unit in units], return_inverse=True)[1],
     }
     ends = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(units)]
@@ -431,18 +438,18 @@ def _is_sign(character: str) -> bool:
 
 
 SPECIALIZED_SHARES = tuple(share for share in SHARES if share not in ("first", "separator"))
-"""Attention shares by which a head can stand out; the shares of attention sinks are excluded."""
+"""Attention shares for which `first_look` selects heads; the shares of attention sinks are excluded."""
 
 MAX_QUERIES = 64
-"""Maximum number of queries that are measured, so that long texts open quickly.
+"""Maximum number of queries that `first_look` measures, so that long texts open quickly.
 
-The queries are taken from the beginning of the text.
+The first queries of the text are measured.
 """
 
 MAX_TOKENS = 1024
-"""Maximum number of tokens of a text whose heads are measured.
+"""Maximum number of tokens of a text for which `first_look` measures heads.
 
-With some attention masks, measuring a few queries requires the attention of a whole layer.
+With some attention masks, the attention of all queries must be computed even if only a few are measured.
 """
 
 
@@ -487,8 +494,8 @@ def first_look(trace: Trace) -> FirstLook:
     """Return the attention head that stands out most on a text.
 
     Candidates are the heads whose largest share is one of `SPECIALIZED_SHARES` and at least `LABEL_SHARE`.
-    For each candidate, the excess of its share over the mean of that share over all heads of the model is
-    computed. The result is the candidate with the largest excess; in a tie, the first one.
+    From the share of each candidate, the mean of the same share over all heads of the model is subtracted.
+    The candidate with the largest difference is returned; in a tie, the first one.
 
     Raises:
         OutOfMemoryError: see `Heads.of`.

@@ -1,4 +1,7 @@
-"""The steps of one query's attention, from q and k to the head's output, compared with the model."""
+"""The steps that compute the attention of one query, from q and k to the head's output.
+
+The output is compared with that of the model.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,8 @@ from bert_probe.model.trace import Array, Trace, read_only
 
 LAYER, HEAD, TOKEN = Index("layer"), Index("head"), Optional(TokenSelector())
 
-_FRACTION_BITS = {
-    "float64": 52,
-    "float32": 23,
-    "float16": 10,
-    "bfloat16": 7,
-}  # number of stored mantissa bits
+# number of stored mantissa bits of each dtype
+_FRACTION_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
 
 @question("attention steps", command="steps")
@@ -47,8 +46,8 @@ class AttentionSteps(Question):
     Attributes:
         layer, head: indices from 0; negative values count from the end.
         query: the query, given by its position or as a word. If None, the last word of the text.
-        key: the key whose vectors are shown, given by its position or as a word. If None, a table of all
-            keys is shown.
+        key: the key to return a table of vectors for, given by its position or as a word. If None, the table
+            has a row for each key.
     """
 
     inputs = OneTrace()
@@ -119,7 +118,7 @@ class AttentionSteps(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionStepsResult(Result):
-    """The attention of one query in one head, with each step computed on access.
+    """The steps that compute the attention of one query in one head; each step is computed on access.
 
     Attributes:
         trace: the model's forward pass over the text; each of its tokens is a key.
@@ -134,8 +133,8 @@ class AttentionStepsResult(Result):
             absolute output.
         rotary: whether the model has rotary position embeddings (Su et al. 2021).
         by_distance: whether the mask of this head depends only on the distance between query and key.
-        relative: whether the mask contains the products of q and k with vectors of the distance between query
-            and key (DeBERTa; He et al. 2021).
+        relative: whether the mask contains the products of q and of k with vectors learned for each distance
+            between query and key (DeBERTa; He et al. 2021).
         local: whether the config restricts this layer to a window around the query.
         sharing: indices of the heads that have the same keys and values as this head, including this head;
             several in grouped-query attention (Ainslie et al. 2023).
@@ -229,18 +228,18 @@ class AttentionStepsResult(Result):
 
     @property
     def allowed_scores(self) -> Array:
-        """Finite scores of the keys that are not masked, shape [allowed key]."""
+        """Scores of the keys that are not masked, shape [unmasked key]; all are finite."""
         allowed: Array = self.scores[~self.masked]
         return allowed
 
     @property
     def biased(self) -> bool:
-        """Whether the mask contains values other than 0 and -inf."""
+        """Whether the mask adds a bias, that is, contains values other than 0 and -inf."""
         return bool(self.mask[~self.masked].any())
 
     @property
     def bias_note(self) -> str:
-        """A sentence about the values other than 0 and -inf in the mask."""
+        """A sentence about the bias that the mask adds to the attention scores."""
         if not self.biased:
             return "The model does not add a bias to the attention scores."
         if self.relative:
@@ -316,7 +315,7 @@ class AttentionStepsResult(Result):
         """Split the output into the weighted values of the keys with the largest weights, and a remainder.
 
         Args:
-            count: maximum number of keys that have their own row.
+            count: maximum number of keys with a separate row.
 
         Returns:
             The positions of these keys, by descending weight, and an array of shape [row, dim] with their
@@ -373,10 +372,10 @@ class AttentionStepsResult(Result):
         )
 
     def vectors(self, key: int) -> pd.DataFrame:
-        """Return a table of the vectors that lead from one key to the head's output, one row each.
+        """Return a table of the vectors in the attention from the query to one key.
 
-        The rows are q, k, q×k, v, weight×v, output, and the model's output. If values and queries differ in
-        size, the missing dimensions of the shorter vectors are empty.
+        The rows are q, k, q×k, v, weight×v, the head's output, and the model's output. If values and queries
+        differ in size, the missing dimensions of the shorter vectors are empty.
         """
         rows = {
             "q": self.q,
@@ -394,7 +393,7 @@ class AttentionStepsResult(Result):
 
 
 def _position(token: int | str | None) -> int:
-    # an integer, because the resolved question has positions in place of words and None
+    # The argument is an integer, because `resolved` replaces words and None by positions.
     assert isinstance(token, int)
     return token
 
@@ -406,9 +405,12 @@ def default_query(trace: Trace) -> int:
 
 
 def _mask_row(mask: Array | None, head: int, query: int, length: int) -> Array:
-    """Return the values that a mask adds to the scores of one query, shape [key].
+    """Return the values that an attention mask adds to the scores of one query, shape [key].
 
-    The mask has a shape that `Trace.masks` allows.
+    Args:
+        mask: the mask of a layer; see `Trace.masks` for its possible shapes. None if no key is masked.
+        head, query: index of the head and position of the query.
+        length: number of keys.
     """
     if mask is None:
         return np.zeros(length)
@@ -419,7 +421,7 @@ def _mask_row(mask: Array | None, head: int, query: int, length: int) -> Array:
 
 
 def _is_by_distance(mask: Array | None, head: int) -> bool:
-    """Return whether a mask has the same value at all pairs of tokens with the same distance."""
+    """Return whether the values of a mask depend only on the distance between query and key."""
     if mask is None or mask.shape[-2] == 1:
         return False
     rows = mask if mask.ndim == 2 else mask[head if len(mask) > 1 else 0]
@@ -433,7 +435,10 @@ def _spacing(output: Array, dtype: str) -> float:
 
 
 def _is_local(config: Any, layer: int) -> bool:
-    """Return whether a config restricts a layer to a window. Without layer types, all layers have one."""
+    """Return whether a config restricts the attention of a layer to a sliding window.
+
+    If the config has a ``sliding_window`` but no ``layer_types``, all layers use the window.
+    """
     layer_types = getattr(config, "layer_types", None)
     if layer_types:
         return bool(layer_types[layer] == "sliding_attention")
@@ -451,7 +456,7 @@ class HeadOutputs:
     """Outputs of the model's own attention heads for one text, before the output projection.
 
     Attributes:
-        provenance: provenance of the trace of the text.
+        provenance: provenance of the text's trace, which identifies the text and the model.
         layers: outputs of each layer, read-only, float32 of shape [head, token, dim].
     """
 
@@ -503,7 +508,7 @@ def head_outputs(trace: Trace) -> HeadOutputs:
     description = checkpoint.description
     if trace.provenance.get("weights_sha256") != description.weights_sha256:
         raise SelectionError(_changed_model(description.name))
-    # Use a new context, so that an enclosing ablation does not affect this forward pass.
+    # A new context does not contain the context variables of an enclosing ablation.
     calls = Context().run(_record_calls, checkpoint, trace.encoding)
     if len(calls) != trace.layers:
         raise SelectionError(_changed_model(description.name))

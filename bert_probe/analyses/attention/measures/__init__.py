@@ -1,7 +1,7 @@
-"""Attention measures, one module each.
+"""Attention measures, each defined as ``MEASURE`` in its own module of this package.
 
-Each module of this package defines ``MEASURE`` and is discovered automatically. All measures are available in
-the library, on the command line, on the pages, in the head view and in exports.
+The modules are discovered automatically. All measures are available in the library, on the command line, on
+the pages, in the head view and in exports.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ class AttentionMeasure:
     Attributes:
         name: identifier in questions, URLs and on the command line.
         label: label of the measure's button.
-        title: start of a heatmap's title, before the layer.
+        title: first words of a heatmap's title; the layer follows them.
         value: description of a single value.
         total: description of a row's sum.
         meaning: what the measure shows and what it does not show.
-        order: sort key among the measures.
-        of_layer: function from trace, layer, residual weight and progress callback to the values of the
-            whole layer, shape [query, key].
-        of_heads: function from trace, layer and heads to the values of these heads, shape
-            [head, query, key]; None if the measure is not defined for individual heads.
-        lengths: function from trace and layer to the factors by which the measure multiplies the attention
-            weights, shape [head, key]; None if the measure does not multiply them.
+        order: sort key that determines the order of the measures in lists.
+        of_layer: function that takes a trace, a layer, a residual weight and a progress callback, and returns
+            the values of the whole layer, shape [query, key].
+        of_heads: function that takes a trace, a layer and a slice of heads, and returns the values of these
+            heads, shape [head, query, key]; None if the measure is not defined for individual heads.
+        lengths: function that takes a trace and a layer, and returns the factors by which the measure
+            multiplies the attention weights, shape [head, key]; None if the measure does not multiply them.
         shares: whether rows sum to 1 over all keys; otherwise the largest value depends on the text.
-        rolled: whether the value for a layer combines all layers up to it, with a weight for the residual
-            connection.
-        takes_long: function from trace and layer to whether `of_layer` has to run the model. The result of
-            `of_layer` is then cached with the trace, so a second call is fast.
-        caveat: function from a trace to a warning about its model; "" if there is none.
+        rolled: whether the values of a layer combine the attention of this layer and all layers below it,
+            with a weight for the residual connection.
+        takes_long: function that takes a trace and a layer, and returns whether `of_layer` has to run the
+            model. In this case, the result is cached with the trace, so a second call is fast.
+        caveat: function that takes a trace and returns a warning about its model; "" if there is none.
     """
 
     name: str
@@ -73,7 +73,7 @@ class AttentionMeasure:
         return self.of_heads
 
     def sums_to_one(self, trace: Trace) -> bool:
-        """Return whether rows sum to 1 for this trace; rows of external attention may have other sums."""
+        """Return whether rows sum to 1 for a trace; rows of external attention may have other sums."""
         return self.shares and not trace.caveat
 
     def of_head(

@@ -39,11 +39,10 @@ def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
 
 
 def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
-    """Return how much of each input token reaches each token through all layers.
+    """Return the attention rollout: how much of each input token reaches each token through all layers.
 
-    R_l = ((1 − r) · mean over heads of A_l + r · I) R_{l−1}, with R_0 = I: later layers multiply from
-    the left; Abnar and Zuidema 2020, section 3. Rows sum to 1. Rollout uses attention weights alone, so it
-    does not measure causal importance.
+    R_l = ((1 − r) · mean over heads of A_l + r · I) R_{l−1}, with R_0 = I (Abnar and Zuidema 2020,
+    section 3). Rows sum to 1. Rollout uses attention weights alone, so it does not measure causal importance.
 
     Args:
         layers: attention of each layer, beginning with the first; each has shape [head, query, key].

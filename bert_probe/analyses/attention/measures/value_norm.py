@@ -17,12 +17,11 @@ _cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
 
 
 def value_norms(trace: Trace, layer: int) -> Array:
-    """Return the norms of each head's transformed values, ‖v W_O‖.
+    """Return the norm of each head's transformed value vectors, ‖v W_O‖, shape [head, token].
 
-    Their shape is [head, token], and they have the dtype of the trace.
-
-    W_O is the head's slice of the layer's output projection, without its bias; Kobayashi et al. 2020,
-    section 2.2. If the architecture does not expose W_O, the norms are ‖v‖; see `projects`.
+    W_O is the head's slice of the layer's output projection, without its bias (Kobayashi et al. 2020,
+    section 2.2). If the architecture does not expose W_O, the norms are ‖v‖; see `projects`. The norms have
+    the dtype of the trace.
 
     Raises:
         SelectionError: the layer does not exist.
@@ -63,15 +62,15 @@ def projects(trace: Trace) -> bool:
 
 
 def value_weighted(trace: Trace, layer: int, heads: slice) -> Array:
-    """Return value-weighted attention: attention times `value_norms`, ‖α v W_O‖.
+    """Return value-weighted attention, ‖α v W_O‖: attention times `value_norms`, shape [head, query, key].
 
-    Its shape is [head, query, key], and it has the dtype of the trace. Rows do not sum to 1. A large weight
-    on a short vector, often that of [SEP], contributes little.
+    The values have the dtype of the trace. Rows do not sum to 1. A large weight on a short value vector,
+    often that of [SEP], contributes little.
 
     Raises:
         SelectionError, UnavailableError: see `value_norms`.
     """
-    # compute the norms first, so that errors are raised before attention is computed
+    # Compute the norms first, so that errors are raised before attention is computed.
     norms = value_norms(trace, layer)
     weighted: Array = trace.attention_of(layer, heads) * norms[heads, None]
     return weighted
@@ -98,8 +97,8 @@ MEASURE = AttentionMeasure(
     value="weight × value norm",
     total="weighted norm",
     meaning="The attention weight times the norm of the transformed value vector (Kobayashi et al. 2020): "
-    "a large weight on a short vector contributes little. The measure shows how much a head reads from a "
-    "token, but not the direction.",
+    "a large weight on a short vector contributes little. The measure shows how long the vector is that a "
+    "head reads from a token, but not its direction.",
     order=2,
     of_layer=_mean,
     of_heads=value_weighted,

@@ -28,12 +28,12 @@ _cache: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
 
 
 def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) -> Array:
-    """Return how much the output at each query changes when the value vector of each key is zeroed.
+    """Return how much a layer's output at each query changes when the value vector of each key is zeroed.
 
-    The change is the cosine distance, 0 to 2, between the layer's outputs with and without the key's value,
-    which is zeroed in all heads at once with unchanged attention weights; Mohebbi et al. 2023, section 3. The
-    result has shape [query, key]. Rows do not sum to 1. The output includes the residual connection and the
-    feed-forward block of this layer.
+    The change is the cosine distance, 0 to 2, between the layer's outputs with and without the key's value
+    (Mohebbi et al. 2023, section 3). The value is zeroed in all heads at once, and attention weights are
+    unchanged. The output includes the residual connection and the feed-forward block of the layer. The result
+    has shape [query, key], and its rows do not sum to 1.
 
     Args:
         trace: the model's forward pass over the text.
@@ -79,14 +79,19 @@ def value_zeroing(trace: Trace, layer: int, progress: Progress = no_progress) ->
 
 @dataclass(frozen=True, eq=False)
 class _Zeroed:
-    """Callback that subtracts, in each batch row, the contribution of one key from the attention output."""
+    """Callback that subtracts the contribution of one key from the attention output of each batch row.
+
+    Attributes:
+        keys: position of the key that each batch row zeroes, shape [row].
+        weights, values: attention weights and value vectors of the layer.
+    """
 
     keys: torch.Tensor
     weights: torch.Tensor
     values: torch.Tensor
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
-        # shape [head, query, key, dim]
+        # The contributions have shape [head, query, key, dim].
         read = self.weights[:, :, self.keys, None] * self.values[:, None, self.keys]
         return call.output - read.permute(2, 1, 0, 3).to(call.output.dtype)
 
@@ -125,8 +130,8 @@ MEASURE = AttentionMeasure(
     value="cosine distance after zeroing",
     total="change",
     meaning="How much a token's output vector of this layer changes when the value vector of another token "
-    "is zeroed "
-    "in the layer (Mohebbi et al. 2023). This covers the whole layer, but not the effect on later layers.",
+    "is zeroed in the layer (Mohebbi et al. 2023). This covers the whole layer, but not the effect on later "
+    "layers.",
     order=4,
     of_layer=_cached_value_zeroing,
     shares=False,

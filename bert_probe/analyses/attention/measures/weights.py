@@ -11,8 +11,7 @@ MEASURE = AttentionMeasure(
     value="attention weight",
     total="attention",
     meaning="How a token distributes its attention over all tokens. The weights show where a head reads "
-    "from, "
-    "but not what the head reads there or whether the output depends on it.",
+    "from, but not what the head reads there or whether the output depends on it.",
     order=1,
     of_layer=lambda trace, layer, _residual, _report: trace.mean_attention(layer),
     of_heads=lambda trace, layer, heads: trace.attention_of(layer, heads),
