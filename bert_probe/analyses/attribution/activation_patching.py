@@ -68,11 +68,11 @@ class ActivationPatching(Question):
 
     Vig et al. 2020, Meng et al. 2022.
 
-    The target value is one output value of the model's task head, by default that of A's most probable
-    prediction, or, without a task head, the cosine with A's sentence vector. Without patching, the target
-    value is B's; with all components patched, it is A's. The result is the share of this difference that
-    patching one component at a time restores. Unlike attention, this is a causal effect, measured by running
-    the model. Question answering and next-sentence prediction need two text pairs.
+    The target value is one output value of the model's task head: by default, the value of A's most probable
+    prediction. Without a task head, the target value is the cosine with A's sentence vector. Components are
+    patched one at a time. For each component, the result has the share of the difference between B's and A's
+    target values that the patch restores. Unlike attention, this is a causal effect, measured by running the
+    model. Question answering and next-sentence prediction need two text pairs.
 
     Attributes:
         component: "tokens" to patch the vector of one token after one layer, or "heads" to patch the output
@@ -82,9 +82,11 @@ class ActivationPatching(Question):
         target: the class, label, word, or rank of an answer span whose value is predicted. If None, A's most
             probable prediction.
         at: the token of A whose label or word is predicted.
-        prompt: name of the checkpoint's prompt before both texts, or "none", for the cosine. Both texts have
-            the same prompt, because they are variants of one text. By default, the checkpoint's own.
-        dimensions: number of dimensions of the sentence vectors, for the cosine.
+        prompt: for the cosine: name of the checkpoint's prompt to put before both texts, or "none". If None,
+            the checkpoint's default prompt. Both texts have the same prompt, because they are variants of one
+            text.
+        dimensions: for the cosine: number of dimensions to which the sentence vectors are truncated. If None,
+            the checkpoint's own number.
     """
 
     inputs = TwoTraces(pair_options=("--pair-a", "--pair-b"))
@@ -119,9 +121,10 @@ class ActivationPatching(Question):
     )
 
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> ActivationPatchingResult:
-        """Patch each component of A's forward pass into B's, one component per row of a batch.
+        """Return the effect of patching each component of A's forward pass into B's.
 
         Args:
+            a, b: the forward passes over the two texts. Activations are copied from ``a`` into ``b``.
             progress: called with the number of components done and the total.
 
         Raises:
@@ -174,7 +177,7 @@ class ActivationPatching(Question):
         )
 
     def _pooling(self, checkpoint: Checkpoint, has_pair: bool) -> PoolingConfig:
-        """Return the pooling of the sentence vectors: the checkpoint's own, or the first available."""
+        """Return the pooling configuration of the sentence vectors, with the first available pooling."""
         if has_pair and self.prompt not in (None, NO_PROMPT):
             raise TextError(
                 "A prompt applies to single texts, not to text pairs. Omit the prompt, or pass single texts."
@@ -183,7 +186,7 @@ class ActivationPatching(Question):
         return resolve_pooling(checkpoint, available_poolings(checkpoint)[0], prompt, self.dimensions)
 
     def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
-        """Return the index of the target logit, or None if the target is a cosine."""
+        """Return the task head's output whose value is the target value, or None for the cosine."""
         # By default, skip masked-word prediction for texts without a mask, and pair tasks for single texts.
         has_pairs = a.encoding.pair is not None and b.encoding.pair is not None
         has_mask = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
@@ -211,7 +214,7 @@ class ActivationPatching(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ActivationPatchingResult(Result):
-    """The effect of patching components of A's forward pass into B's.
+    """The effect of copying activations from A's forward pass into B's, for each component.
 
     Attributes:
         tokens_a, tokens_b: the aligned tokens of A and of B.
@@ -248,16 +251,17 @@ class ActivationPatchingResult(Result):
 
     @property
     def recovered(self) -> Array:
-        """Share of the difference between B's and A's target value that patching each component restores.
+        """Share of the difference between B's and A's target values that patching each component restores.
 
-        At 0, the target value is B's, and at 1, it is A's; negative shares lead away from A. The shares of
-        several components do not necessarily add up to the effect of patching them together.
+        The shape is that of `answers`. At 0, the target value is B's, and at 1, it is A's. A negative share
+        means that patching increases the difference. The shares of several components do not necessarily add
+        up to the effect of patching them together.
         """
         return self._share(self.answers)
 
     @property
     def recovered_together(self) -> Array:
-        """Share of the difference that is restored by patching all components of each layer together."""
+        """Share of the difference that patching all components of a layer restores, shape as `together`."""
         return self._share(self.together)
 
     def _share(self, values: Array) -> Array:
@@ -297,8 +301,8 @@ class ActivationPatchingResult(Result):
 def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
     """Return the positions in A and in B of each pair of aligned tokens, in ascending order.
 
-    Identical tokens are aligned as in `align_traces`. The tokens between two aligned tokens are also aligned,
-    one by one, if A and B have the same number of them.
+    Identical tokens are aligned as in `align_traces`. If A and B have the same number of tokens between two
+    pairs of aligned tokens, these tokens are also aligned, in their order.
 
     Raises:
         SelectionError: no tokens are aligned.
@@ -316,11 +320,14 @@ def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
 
 
 AnswerFn = Callable[[torch.Tensor], Array]
-"""Function from last hidden states, shape [row, token, hidden], to target values, float64 of shape [row]."""
+"""Type of a function that computes target values from last hidden states.
+
+It takes hidden states of shape [row, token, hidden], and returns float64 of shape [row].
+"""
 
 
 class _PatchedText:
-    """B's forward pass with activations of A patched in, and the resulting target value."""
+    """B's forward pass, with methods that patch activations of A into it and return the target values."""
 
     def __init__(
         self,
@@ -338,7 +345,7 @@ class _PatchedText:
         )
 
     def _cosine(self, pooling: PoolingConfig) -> tuple[AnswerFn, float]:
-        """Return a function that computes the cosine with A's sentence vector, and its value for A."""
+        """Return a function that computes the cosine with A's sentence vector, and A's target value, 1."""
         target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
 
         def cosines(states: torch.Tensor) -> Array:
@@ -348,7 +355,7 @@ class _PatchedText:
         return cosines, 1.0
 
     def _number(self, number: TargetOutput, aligned: Mapping[int, int]) -> tuple[AnswerFn, float]:
-        """Return a function that computes the target value for the patched text B, and A's target value."""
+        """Return a function that computes the target value from B's hidden states, and A's target value."""
         unaligned = [place for place in number.places if place not in aligned]
         if unaligned:
             token = self.a.trace.tokens[unaligned[0]]
@@ -369,35 +376,38 @@ class _PatchedText:
         return values, float(number.on(inputs_a, last, self.a.pooled(last))[0])
 
     def untouched(self) -> float:
-        """Return the target value for B without patching; raise an error if it equals that for A."""
+        """Return B's target value without patching.
+
+        Raises:
+            SelectionError: B's target value equals A's.
+        """
         value = float(self.answer_fn(self.b.states[-1][None])[0])
         # Rounding may make a cosine of 1 slightly larger than 1.
         if value == self.goal or (self.goal == 1 and not value < 1):
             raise SelectionError(
                 "The two texts have the same prediction, so patching cannot change the prediction. Use "
-                "texts with "
-                "different "
-                "predictions."
+                "texts with different predictions."
             )
         return value
 
     def tokens(self, progress: Progress) -> Array:
-        """Return the target values with each token's vector patched.
+        """Return the target values with one token's vector after one layer patched.
 
-        The shape is [layer + 1, token + 1]. In the last column, all tokens are patched.
+        The shape is [layer + 1, token + 1]; row 0 is the embeddings. In the last column, all tokens are
+        patched.
         """
 
         def run(layer: int, mask: torch.Tensor) -> torch.Tensor:
             states = self.b.states[layer].repeat(len(mask), 1, 1)
             patch = self.a.states[layer][self.from_]
             states[:, self.to] = torch.where(mask[..., None], patch, states[:, self.to])
-            # After the last layer, the hidden states include the final norm, if there is one.
+            # The hidden states after the last layer already include the model's final norm, if it has one.
             return states if layer == self.b.trace.layers else self._onward(states, layer)
 
         return self._grid(run, self.b.trace.layers + 1, len(self.to), progress)
 
     def heads(self, progress: Progress) -> Array:
-        """Return the target values with each head's output patched.
+        """Return the target values with one head's output patched.
 
         The shape is [layer, head + 1]. In the last column, all heads of the layer are patched.
         """
@@ -420,13 +430,15 @@ class _PatchedText:
     def _grid(
         self, run: Callable[[int, torch.Tensor], torch.Tensor], layers: int, parts: int, progress: Progress
     ) -> Array:
-        """Return the target values with each component patched, computed in batches.
+        """Return the target values with one component of one layer patched, computed in batches.
 
         The shape is [layer, component + 1]. In the last column, all components are patched.
 
         Args:
             run: function that patches components of a layer and returns the last hidden states. Its arguments
                 are the layer and a mask of the components to patch, bool of shape [row, component].
+            layers: number of layers to patch, including the embeddings for tokens.
+            parts: number of components of a layer.
         """
         single = torch.eye(parts, dtype=torch.bool, device=self.to.device)
         masks = torch.cat([single, torch.ones_like(single[:1])])
@@ -441,7 +453,7 @@ class _PatchedText:
         return values
 
     def _onward(self, states: torch.Tensor, layer: int) -> torch.Tensor:
-        """Run hidden states through a layer and everything after it, and return the last hidden states."""
+        """Run hidden states through a layer and all later layers, and return the last hidden states."""
         for step in self.steps[layer:]:
             states = step.on(states)
         return states

@@ -44,13 +44,13 @@ BASELINE_HELP = "Baseline token of integrated gradients."
 
 @dataclass(frozen=True, repr=False)
 class TargetQuestion(SentencePairQuestion):
-    """Base class of questions about one output value of a prediction.
+    """Base class of questions that explain one output value of the model.
 
     Attributes:
         task: task of the task head. If None, the task of the checkpoint's first head.
         target: the class, label, word, or rank of an answer span whose value is explained. If None, the most
             probable prediction.
-        at: the word to mask, or the token whose label is explained.
+        at: the word to mask for a masked-word prediction, or the token whose label is explained.
     """
 
     second: ClassVar[str] = "--pair"
@@ -72,7 +72,7 @@ class TargetQuestion(SentencePairQuestion):
     )
 
     def number(self, trace: Trace, other: Trace | None) -> TargetOutput:
-        """Select the target output to explain.
+        """Return the model output whose value is explained.
 
         Raises:
             UnavailableError, SelectionError, TextError: see `select_output`.
@@ -82,7 +82,7 @@ class TargetQuestion(SentencePairQuestion):
         return select_output(trace, other, self.task, self.target, position, self.similarity)
 
     def about(self, number: TargetOutput, trace: Trace) -> Self:
-        """Return the question with the task and target of the explained output filled in."""
+        """Return the question with its default task and target replaced by those of the explained output."""
         return replace(self.resolved(trace), task=number.task, target=number.target or None)
 
 
@@ -93,8 +93,8 @@ class Attribution(TargetQuestion):
     Attributes:
         method: name of an attribution method; see `methods`.
         words: score whole words instead of tokens.
-        removal: how a word is ablated. If None, "masked" when the model predicts for a token, and "removed"
-            otherwise.
+        removal: how a word is ablated: "removed" from the text, or "masked" by the mask token. If None,
+            "masked" for predictions at single tokens, and "removed" otherwise.
         baseline: baseline token of integrated gradients. If None, the first of `BASELINES` that the tokenizer
             has.
     """
@@ -113,7 +113,7 @@ class Attribution(TargetQuestion):
 
         Args:
             trace: the text whose tokens or words are scored.
-            other: the second text, which is held constant; for sentence similarity only.
+            other: for sentence similarity only: the second text, whose sentence vector is held constant.
             progress: called with the number of steps done and the total.
 
         Raises:
@@ -174,7 +174,8 @@ class AttributionResult(Result):
         value: target value for the unchanged text.
         units: tokens or words of the text as the model reads it.
         scores: score of each unit, float64 of shape [unit]; NaN for units that the method does not score.
-        said: details of the computation, such as baseline, steps, error, or contribution of biases.
+        said: details of the computation, such as the baseline token, the number of steps, the approximation
+            error, or the contribution of biases.
         prompt_units: indices of the units that contain tokens of the checkpoint's prompt.
     """
 
@@ -197,8 +198,8 @@ class AttributionResult(Result):
     def shares(self) -> Array:
         """Scores divided by the sum of their absolute values, so that methods can be compared.
 
-        The shares are float64 of shape [unit], -1 to 1. They are NaN for missing scores and for special
-        tokens, which the sum excludes.
+        The shares are float64 of shape [unit], -1 to 1. They are NaN for special tokens, whose scores the sum
+        excludes, and for units that the method does not score.
         """
         own = np.where([unit.special for unit in self.units], np.nan, self.scores)
         total = np.nansum(np.abs(own))
@@ -234,11 +235,12 @@ METHOD = "integrated-jacobians"
 
 @question("similarity attribution", command="similarity-attribution")
 class SimilarityAttribution(SentencePairQuestion):
-    """Contribution of each pair of tokens, one from each text, to the score of the two texts.
+    """Contribution of each pair of tokens, one from each text, to the similarity score of the two texts.
 
-    The method is integrated Jacobians (Moeller et al. 2023): both texts are interpolated linearly from an
-    uninformative baseline. The score of a pair is the dot product of the two tokens' contributions to their
-    sentence vectors; for the cosine, it is divided by the norms of both sentence vectors.
+    The method is integrated Jacobians (Moeller et al. 2023): gradients are integrated along the linear path
+    from an uninformative baseline to each text. The contribution of a pair is the dot product of the two
+    tokens' contributions to their sentence vectors; for the cosine, it is divided by the norms of both
+    sentence vectors.
 
     Attributes:
         baseline: the baseline token. If None, the first of `BASELINES` that the tokenizer has.
@@ -255,12 +257,12 @@ class SimilarityAttribution(SentencePairQuestion):
         """Return the contribution of each token pair to the score of the texts.
 
         Args:
-            progress: called after each batch of tokens with the number of tokens times steps done, and the
-                total.
+            progress: called after each batch of tokens with the number of derivatives computed, one per token
+                and step, and the total.
 
         Raises:
-            UnavailableError: the checkpoint does not declare its pooling, or its architecture accepts no
-                input embeddings, or its score is a distance.
+            UnavailableError: the checkpoint does not declare its pooling, its architecture does not accept
+                input embeddings, or its similarity score is a distance.
             TextError: a trace contains a text pair.
             OutOfMemoryError: there is not enough memory.
         """
@@ -320,7 +322,7 @@ class SimilarityAttribution(SentencePairQuestion):
 
 @dataclass(frozen=True, eq=False)
 class _InterpolationPath:
-    """Contributions of a text's tokens, integrated along the linear path from the baseline to the text.
+    """Contributions of a text's tokens to its sentence vector, integrated from the baseline to the text.
 
     Attributes:
         tokens: contribution of each token to the sentence vector, float64 of shape [token, size].
@@ -351,7 +353,7 @@ def _integrate(
         end, start = embeddings(inputs["input_ids"]), embeddings(side.ids_without())
         ends = [as_array(vector(point)[0]).astype(np.float64) for point in (start, end)]
         count = end.shape[1]
-        # Each row has one direction, in which only the vector of one token changes.
+        # Each direction changes the vector of one token only.
         directions = torch.eye(count, dtype=end.dtype, device=end.device)[..., None] * (end - start)
         moving = (end - start)[0].abs().sum(dim=-1).nonzero()[:, 0]
         tokens = np.zeros((count, len(ends[0])))
@@ -363,14 +365,18 @@ def _integrate(
                     vector, point, directions[rows]
                 )
                 on_batch(len(rows))
-            on_batch(count - len(moving))  # The other tokens are those of the baseline.
+            # The derivatives of tokens that equal the baseline token are 0 and are not computed.
+            on_batch(count - len(moving))
     return _InterpolationPath(tokens, *ends)
 
 
 def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.Tensor) -> Array:
-    """Return the directional derivatives of the sentence vector at a point.
+    """Return the derivatives of the sentence vector in some directions, shape [direction, size].
 
-    The result has shape [direction, size].
+    Args:
+        vector: function that returns the sentence vectors for input embeddings.
+        point: the input embeddings at which the derivatives are computed, shape [1, token, hidden].
+        directions: shape [direction, token, hidden].
     """
     with forward_ad.dual_level():
         dual = vector(forward_ad.make_dual(point.expand_as(directions).contiguous(), directions))
@@ -379,21 +385,21 @@ def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.
 
 
 def _quadrature(steps: int) -> Iterator[tuple[float, float]]:
-    """Yield each point, 0 to 1, and its weight in Gauss-Legendre quadrature."""
+    """Yield the points, 0 to 1, and the weights of Gauss-Legendre quadrature with ``steps`` points."""
     points, weights = np.polynomial.legendre.leggauss(steps)
     yield from zip((points + 1) / 2, weights / 2, strict=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimilarityAttributionResult(Result):
-    """Contributions of token pairs to the score of two texts.
+    """Contributions of token pairs to the similarity score of two texts.
 
     Attributes:
         tokens_a, tokens_b: tokens of the texts as the model reads them.
         contributions: contribution of each token pair to the score, float64 of shape
             [token of A, token of B].
-        score: score of the two sentence vectors.
-        reference: part of the score that is due to the baselines and not attributed to any token pair.
+        score: similarity score of the two sentence vectors.
+        reference: contribution of the baseline vectors, which is not attributed to any token pair.
         baseline: the baseline token.
         similarity: the similarity function: "cosine" or "dot".
         prompt_positions: positions of the tokens of the checkpoint's prompt in A and in B.
@@ -418,7 +424,7 @@ class SimilarityAttributionResult(Result):
 
     @property
     def off(self) -> float:
-        """The absolute integration error: |sum of contributions + reference − score|."""
+        """Absolute error of the numerical integration: |sum of contributions + reference − score|."""
         return abs(float(self.contributions.sum()) + self.reference - self.score)
 
     @property
@@ -428,7 +434,7 @@ class SimilarityAttributionResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The score, the part due to the baselines, the integration error, and the baseline token."""
+        """Similarity score, contribution of the baseline, integration error, and baseline token."""
         return {
             self.similarity: self.score,
             "reference": self.reference,

@@ -39,25 +39,26 @@ from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.sentence_files import with_line_numbers
 
 REMOVED_SHARES = (0.1, 0.2, 0.5)
-"""Shares of the words, highest scores first, that are removed or, for sufficiency, kept.
+"""Shares of the words with the highest scores that are removed (comprehensiveness) or kept (sufficiency).
 
-At least one word is removed or kept.
+A measure is the mean over these shares. Each share is rounded to at least one word.
 """
 RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
+"""Percentiles of the random orders that are the bounds of a 95% interval."""
 
 
 @question("attribution faithfulness", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
     """Faithfulness of attribution methods: how well they predict the effect of removing words.
 
-    The measures are those of DeYoung et al. 2020.
+    The measures, comprehensiveness and sufficiency, are those of DeYoung et al. 2020.
 
     Attributes:
         words: score whole words instead of tokens.
         removal, baseline: as in `Attribution`.
-        orders: number of random orders of the words, for comparison.
-        seed: random seed of these orders.
+        orders: number of random orders of the words, which are measured for comparison.
+        seed: seed of the random orders.
         rows: "methods" for a table of the methods and their faithfulness, or "words" for a table of the words
             and their scores by each method.
     """
@@ -139,9 +140,9 @@ class AttributionFaithfulness(TargetQuestion):
 def _effects(
     target: AttributionTarget, value: float, orders: Mapping[str, Array], progress: Progress
 ) -> Mapping[str, tuple[float, float]]:
-    """Return the comprehensiveness and the sufficiency for each order in which words are removed.
+    """Return the comprehensiveness and the sufficiency of each order of the words.
 
-    A set of words that occurs in several orders is removed only once.
+    The model runs only once for a set of words that is removed in several orders.
     """
     unit_count = len(target.free)
     counts = sorted({max(1, round(share * unit_count)) for share in REMOVED_SHARES})
@@ -192,9 +193,9 @@ class AttributionFaithfulnessResult(Result):
         return effects
 
     def loo_correlation(self, method: str) -> float:
-        """Return Spearman's rank correlation of a method's scores with the leave-one-out effects, -1 to 1.
+        """Return Spearman's rank correlation of a method's scores with the leave-one-out scores, -1 to 1.
 
-        It is NaN for fewer than three words, or if all scores or effects are equal.
+        The correlation is NaN for fewer than three words, or if all scores of one method are equal.
         """
         from scipy.stats import spearmanr  # imported here because the import is slow
 
@@ -217,16 +218,15 @@ class AttributionFaithfulnessResult(Result):
         return {"number": first.number, "value": first.value, "not_available": dict(self.refused)}
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects.
+        """Return a table of the methods or of the words, depending on ``rows`` of the question.
 
-        "words" selects a table with a row per token or word. Columns: position, token, and the score by each
-        method.
+        "words" gives one row per token or word. Columns: position, token, and the score of each method.
 
-        "methods" selects a table with a row per method and one for the mean of the random orders. Columns:
-        method, comprehensiveness (how much the target value falls without the highest-ranked words; higher is
-        better), sufficiency (how much it falls with only these words; lower is better), loo_correlation (rank
-        correlation with leave-one-out effects). For the random orders, further columns have the bounds of the
-        middle 95% of comprehensiveness and sufficiency.
+        "methods" gives one row per method, and a last row for the mean of the random orders. Columns: method,
+        comprehensiveness (how much the target value decreases without the highest-ranked words; higher is
+        better), sufficiency (how much it decreases with only these words; lower is better), loo_correlation
+        (rank correlation with the leave-one-out scores). The last row also has the bounds of the middle 95%
+        of the random orders (``_low`` and ``_high``).
         """
         if self.question.rows == "words":
             return self._by_word()
@@ -263,7 +263,7 @@ class AttributionFaithfulnessResult(Result):
 MEASURES = ("comprehensiveness", "sufficiency", "loo_correlation")
 RANDOM_ROW = "random"
 PAIR_SEPARATOR = "\t"
-"""Character that separates a text from an optional second text in a line."""
+"""Character between a text and an optional second text on the same line."""
 
 
 @question("faithfulness summary", command="faithfulness-summary")
@@ -312,8 +312,8 @@ class FaithfulnessSummary(SentencePairQuestion):
             progress: called with the number of texts done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError, SelectionError: there are no texts, or one cannot be
-                explained; the message then states its line.
+            EmptyTextError, TooLongError, TextError, SelectionError: there are no texts, or the prediction for
+                a text cannot be explained. The message states the line number of the text.
             UnavailableError, OutOfMemoryError: see `AttributionFaithfulness.of`.
         """
         lines = with_line_numbers(sentences, "text")
@@ -376,8 +376,8 @@ class FaithfulnessSummaryResult(Result):
 
     Attributes:
         values: measures of each method on each text, float64 of shape [text, method, measure]. The methods
-            are in the order of `methods`, followed by the random orders; the measures are in the order of
-            `MEASURES`. NaN if a method or its rank correlation is not available.
+            are in the order of `methods`, followed by the mean of the random orders; the measures are in the
+            order of `MEASURES`. A value is NaN if the method or its rank correlation is not available.
     """
 
     question: FaithfulnessSummary

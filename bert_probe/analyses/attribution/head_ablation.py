@@ -1,6 +1,6 @@
-"""Head ablation: how the last layer changes when attention heads are ablated.
+"""Head ablation: how the vectors of the last layer change when attention heads are ablated.
 
-Heads are ablated only for individual forward passes, so the shared model is never changed.
+Forward hooks ablate heads during single forward passes only, so the shared model is never changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
 Head = tuple[int, int]
-"""A head, given by its layer index and head index, from 0."""
+"""Type of a head: its layer index and its head index, both from 0."""
 
 REPLACEMENTS = ("zero", "mean")
 SIMILARITIES = ("before", "after", "difference")
@@ -39,7 +39,7 @@ REPLACEMENT_HELP = "Replacement for a head's output: 0, or its mean over the tok
 
 @question("head ablation", command="ablate")
 class HeadAblation(Question):
-    """Change of the last layer when some attention heads are ablated together (Michel et al. 2019).
+    """Change of the last layer's vectors when some attention heads are ablated (Michel et al. 2019).
 
     Attributes:
         heads: layer and head index of each head, from 0; negative values count from the end.
@@ -74,7 +74,7 @@ class HeadAblation(Question):
     )
 
     def of(self, trace: Trace) -> HeadAblationResult:
-        """Run the model on a traced text with the heads ablated.
+        """Run the model on a traced text with the heads ablated, and compare the last layer's vectors.
 
         Raises:
             SelectionError: a layer or head does not exist.
@@ -96,7 +96,7 @@ class HeadAblation(Question):
 
 @question("head ablation sweep", command="ablate-each")
 class HeadAblationSweep(Question):
-    """Change of the last layer when each attention head is ablated alone.
+    """Change of the last layer's vectors when each attention head is ablated alone.
 
     Attributes:
         replacement: as in `HeadAblation`.
@@ -107,7 +107,7 @@ class HeadAblationSweep(Question):
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACEMENT_HELP)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> HeadAblationSweepResult:
-        """Measure the effect of ablating each head alone. Several ablations share a batch.
+        """Measure the effect of ablating each head alone.
 
         Args:
             progress: called with the number of heads done and the total.
@@ -127,10 +127,10 @@ class HeadAblationSweep(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAblationResult(Result):
-    """Changes of the last layer after some attention heads were ablated.
+    """Changes of the last layer's vectors after some attention heads were ablated.
 
-    A change is 1 − cosine of a token's last-layer vectors with and without the heads: 0 if they have the same
-    direction, and 1 if they are orthogonal.
+    The change of a token is 1 − cosine of its last-layer vectors with and without the heads: 0 if the vectors
+    have the same direction, and 1 if they are orthogonal.
 
     Attributes:
         tokens: tokens of the text.
@@ -162,7 +162,7 @@ class HeadAblationResult(Result):
 
     @property
     def mean_token_change(self) -> float:
-        """Change of a token's vector, averaged over the tokens."""
+        """Mean of `token_change` over the tokens."""
         return float(self.token_change.mean())
 
     @property
@@ -185,11 +185,11 @@ class HeadAblationResult(Result):
         return SimilarityChange(tokens, before, after)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects.
+        """Return the table that ``show`` of the question selects.
 
-        Columns of "set": layer, head, cls_change, mean_token_change. Several heads are written as 8.10+3.2,
-        with an empty layer. Columns of "tokens": position, token, change. Tables of cosines have a row and a
-        column per token.
+        Columns of "set": layer, head, cls_change, mean_token_change. If several heads were ablated, the layer
+        is empty and the head is a list such as 8.10+3.2. Columns of "tokens": position, token, change. Tables
+        of cosines have a row and a column per token.
         """
         if self.question.show == "set":
             return self._one_row()
@@ -240,12 +240,13 @@ class SimilarityChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadAblationSweepResult(Result):
-    """Changes of the last layer after each attention head was ablated alone.
+    """Changes of the last layer's vectors after each attention head was ablated alone.
+
+    The change of a token is 1 − cosine of its last-layer vectors with and without the head.
 
     Attributes:
-        mean_token_change: mean over the tokens of 1 − cosine of their last-layer vectors with and without the
-            head, float64 of shape [layer, head], 0 to 2.
-        cls_change: 1 − cosine of the first token's vectors with and without the head, in the same form.
+        mean_token_change: mean change over the tokens, float64 of shape [layer, head], 0 to 2.
+        cls_change: change of the first token, float64 of shape [layer, head], 0 to 2.
     """
 
     question: HeadAblationSweep
@@ -271,7 +272,7 @@ class HeadAblationSweepResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class _AblatedText:
-    """Last-layer vectors of a text without some heads, and their changes; see `HeadAblationResult`."""
+    """Last-layer vectors of a text with some heads ablated, and the changes as in `HeadAblationResult`."""
 
     vectors: Array
     token_change: Array
@@ -292,7 +293,7 @@ def model_with_heads(trace: Trace) -> Checkpoint:
 
 
 def _ablate(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> Iterator[_AblatedText]:
-    """Yield the ablated text for each set of heads. Several sets share a batch."""
+    """Yield the vectors and changes for each set of ablated heads; each set is one row of a batch."""
     checkpoint, encoding = model_with_heads(trace), trace.encoding
     original = _run(checkpoint, encoding, [()], replacement)
     size = max(1, BATCH_TOKENS // len(encoding))
@@ -310,10 +311,10 @@ def _ablate(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> I
 def _run(
     checkpoint: Checkpoint, encoding: Encoding, sets: Sequence[Sequence[Head]], replacement: str
 ) -> tuple[Array, Array | None]:
-    """Return last-layer vectors and pooler outputs for each set of ablated heads.
+    """Return the last-layer vectors and the pooler outputs for each set of ablated heads.
 
-    Their shapes are [set, token, hidden] and [set, 1, hidden]. The pooler outputs are None if the model has
-    no pooler.
+    The vectors have shape [set, token, hidden]. The pooler outputs have shape [set, 1, hidden], or are None
+    if the model has no pooler.
     """
     description = checkpoint.description
     off = np.zeros((description.layers, len(sets), description.heads), dtype=bool)

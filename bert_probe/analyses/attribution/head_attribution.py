@@ -55,13 +55,13 @@ class HeadAttribution(TargetQuestion):
     def of(
         self, trace: Trace, other: Trace | None = None, progress: Progress = no_progress
     ) -> HeadAttributionResult:
-        """Measure the target value without each head, and without all heads of each layer.
+        """Return the change of the target value without each head and without all heads of each layer.
 
         Args:
             progress: called with the number of ablations done and the total.
 
         Raises:
-            UnavailableError: see `Attribution.of`; also if the architecture does not expose its heads.
+            UnavailableError: see `Attribution.of`. Also raised if the architecture does not expose its heads.
             SelectionError, TextError, OutOfMemoryError: see `Attribution.of`.
         """
         number = self.number(trace, other)
@@ -114,7 +114,7 @@ class HeadAttributionResult(Result):
 
     Attributes:
         number: description of the target output.
-        value: target value of the unchanged model.
+        value: target value without ablation.
         changes: target value without each head minus ``value``, float64 of shape [layer, head].
         layers: target value without all heads of each layer minus ``value``, shape [layer].
         importance: importance of each head, |Σ output · gradient|, shape [layer, head].
@@ -136,18 +136,18 @@ class HeadAttributionResult(Result):
 
     @property
     def agreement(self) -> float:
-        """Spearman's rank correlation between the heads' importance and absolute change, -1 to 1."""
+        """Spearman's rank correlation of the heads' importance with their absolute change, -1 to 1."""
         from scipy.stats import spearmanr  # imported here because the import is slow
 
         return float(spearmanr(self.importance.ravel(), np.abs(self.changes).ravel()).statistic)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Description and value of the target output, and the correlation of importance and change."""
+        """Description and value of the target output, and the rank correlation `agreement`."""
         return {"number": self.number, "value": self.value, "rank_correlation": self.agreement}
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects.
+        """Return the table that ``show`` of the question selects.
 
         Columns of "heads": layer, head, change; of "layers": layer, change; of "importance": layer, head,
         importance.
@@ -161,16 +161,16 @@ class HeadAttributionResult(Result):
 
 ORDERS = ("effect", "importance", "random")
 SEPARATOR = "\t"
-"""Character that separates label, text and optional second text in a line."""
+"""Character between the label, the text and the optional second text on a line."""
 
 
 @question("head pruning", command="head-pruning")
 class HeadPruning(Question):
-    """Accuracy on labeled texts as more and more attention heads are ablated (Michel et al. 2019).
+    """Accuracy on labeled texts as an increasing number of heads is ablated (Michel et al. 2019).
 
-    The least important heads are ablated first. There are three orders: by the mean "effect" of each head on
-    the logit of the true class, by the mean gradient-based "importance" for this logit, and "random" for
-    comparison.
+    Heads are ablated in three orders. "effect" and "importance" ablate the least important heads first, by
+    the mean change of the true class's logit without the head, or by the mean gradient-based importance of
+    the head for this logit. "random" is for comparison.
 
     Attributes:
         parts: number of steps of about equal size, from no ablated head to all heads ablated.
@@ -191,7 +191,7 @@ class HeadPruning(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> HeadPruningResult:
-        """Return the accuracies for each order in which heads are ablated.
+        """Return the accuracy at each step of each order in which heads are ablated.
 
         Args:
             sentences: labeled texts, each written as label, tab, text, and optionally tab and second text.
@@ -199,8 +199,8 @@ class HeadPruning(Question):
             progress: called with the number of texts done and the total.
 
         Raises:
-            EmptyTextError, TooLongError, TextError: there is no text, or a line has no text or does not start
-                with one of the checkpoint's labels.
+            EmptyTextError, TooLongError, TextError: there are no lines, or a line has no text or does not
+                start with one of the checkpoint's labels.
             UnavailableError: the checkpoint has no classification head, or its architecture does not expose
                 its attention heads.
         """
@@ -274,7 +274,7 @@ def _accuracy(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadPruningResult(Result):
-    """Accuracies as more and more attention heads are ablated.
+    """Accuracies as an increasing number of attention heads is ablated.
 
     Attributes:
         removed: number of ablated heads at each step, from none to all, shape [step].
@@ -294,7 +294,7 @@ class HeadPruningResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The accuracy of the unchanged model."""
+        """The accuracy of the model without ablation."""
         return {"accuracy": float(self.accuracies[0, 0])}
 
     def frame(self) -> pd.DataFrame:

@@ -1,6 +1,6 @@
-"""Attribution methods. Each module of this package defines one as ``METHOD``.
+"""Attribution methods, each defined as ``METHOD`` in its own module of this package.
 
-A new module is discovered automatically. Its method is then available in the library, on the command line, on
+The modules are discovered automatically. All methods are available in the library, on the command line, on
 the pages, in exports and in the faithfulness check.
 """
 
@@ -58,11 +58,10 @@ class AttributionTarget:
 
     @property
     def free(self) -> tuple[int, ...]:
-        """Indices of the units that can be removed.
+        """Indices of the units that can be ablated.
 
-        Special tokens, the tokens of a prompt, and the tokens at which the model predicts cannot be removed.
-        If units are masked instead of removed, the tokens at which the model predicts can be masked, unless
-        they are mask tokens.
+        Special tokens and the tokens of a prompt cannot be ablated. The tokens at which the model predicts
+        cannot be removed, but they can be masked unless they are mask tokens already.
         """
         mask = self.trace.checkpoint.tokenizer.mask_token_id
         fixed = {position for position in self.number.places if self._stays(position, mask)}
@@ -84,10 +83,11 @@ class AttributionTarget:
 
     @cached_property
     def read_at(self) -> Array:
-        """Share of each token in the gradient norm of the target value with respect to last-layer vectors.
+        """How much the target value depends on the last-layer vector of each token.
 
-        The values are float64 of shape [token] and sum to 1. For example, the prediction of a masked word
-        depends only on the vector of the mask.
+        The values are the norms of the target value's gradient with respect to the vectors, divided by their
+        sum; float64 of shape [token]. For example, the prediction of a masked word depends only on the vector
+        of the mask, whose value is 1.
         """
         with forward_from_embeddings(self.trace) as forward_pass:
             states, _ = forward_pass.to_end(forward_pass.start())
@@ -103,7 +103,7 @@ class AttributionTarget:
     def ids_without(self) -> torch.Tensor:
         """Return the token ids of the baseline text, shape [1, token].
 
-        Special tokens and the masks to predict are unchanged. All other tokens become the baseline token.
+        Special tokens and the mask tokens to predict are unchanged. The baseline token replaces all others.
         """
         checkpoint = self.trace.checkpoint
         mask = checkpoint.tokenizer.mask_token_id
@@ -138,8 +138,8 @@ class AttributionMethod:
         name: identifier in questions, URLs and on the command line.
         label: label in tables and on buttons.
         meaning: one or two sentences that explain the scores and cite the paper.
-        order: sort key among the methods.
-        of: function from target and progress callback to scores.
+        order: sort key that determines the order of the methods in lists.
+        of: function that takes a target and a progress callback, and returns the scores.
     """
 
     name: str
@@ -160,8 +160,10 @@ def attribution_target(
     """Return the attribution target for an output, with default values filled in.
 
     Args:
-        removal: how a unit is ablated. If None, "masked" when the model predicts for a token and the
-            tokenizer has a mask token, and "removed" otherwise.
+        number: the target output.
+        words: score whole words instead of tokens.
+        removal: how a unit is ablated. If None, "masked" for predictions at single tokens if the tokenizer
+            has a mask token, and "removed" otherwise.
         baseline: baseline token. If None, the first of `BASELINES` that the tokenizer has.
     """
     checkpoint = number.trace.checkpoint

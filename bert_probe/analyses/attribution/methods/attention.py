@@ -16,8 +16,8 @@ METHOD = AttributionMethod(
     name="attention",
     label="Attention only",
     meaning="The last layer's attention, averaged over its heads, at the tokens from which the prediction "
-    "is computed. "
-    "For comparison only: this attention ignores value vectors, earlier layers, and the prediction.",
+    "is computed. For comparison only: this attention ignores value vectors, earlier layers, and the "
+    "prediction.",
     order=6,
     of=_scores,
 )

@@ -15,7 +15,10 @@ from bert_probe.model.progress import Progress
 
 INITIAL_STEPS, MAX_STEPS = 32, 1024
 MAX_GAP = 0.01
-"""Maximum difference between the sum of the scores and the output's change, as a share of the change."""
+"""Maximum relative error of the sum of the scores; otherwise, the number of steps is doubled.
+
+The exact sum is the difference between the target values for the text and for the baseline.
+"""
 
 
 def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
@@ -28,7 +31,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         inputs = batch(checkpoint, [target.trace.encoding])
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
-            progress(steps, 2 * steps)  # report progress, which raises an error if the work was cancelled
+            progress(steps, 2 * steps)  # The callback raises an error if the work was cancelled.
             states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
             return number.on(inputs | {"input_ids": ids}, states, pooled)
 

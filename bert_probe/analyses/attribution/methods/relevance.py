@@ -38,8 +38,7 @@ METHOD = AttributionMethod(
     name="attention-gradient",
     label="Attention × gradient",
     meaning="The positive part of attention weights times their gradient, propagated through all layers to "
-    "the tokens "
-    "from which the prediction is computed (Chefer et al. 2021).",
+    "the tokens from which the prediction is computed (Chefer et al. 2021).",
     order=3,
     of=_scores,
 )

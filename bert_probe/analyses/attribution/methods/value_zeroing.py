@@ -17,7 +17,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         on_step = partial(_report_layer, progress, layer, trace.layers)
         changes = zeroing.of_layer(trace, layer, 0.0, on_step).clip(min=0)
         totals = changes.sum(axis=-1, keepdims=True)
-        # A token whose vector never changes gets a row of zeros.
+        # The shares of a token whose vector never changes are 0.
         changes[totals[:, 0] == 0] = 0
         layers.append(changes / totals.clip(min=1e-300))
     reached = rollout((layer[None] for layer in layers), residual=0.0)
@@ -33,10 +33,8 @@ METHOD = AttributionMethod(
     name="value-zeroing",
     label="Value zeroing",
     meaning="How much each token's output vector of a layer changes when the value vector of another token "
-    "is "
-    "zeroed, as shares, propagated through all layers to the tokens from which the prediction is computed "
-    "(Mohebbi et al. 2023). These scores do not depend "
-    "on the explained class or word.",
+    "is zeroed, as shares, propagated through all layers to the tokens from which the prediction is computed "
+    "(Mohebbi et al. 2023). These scores do not depend on the explained class or word.",
     order=5,
     of=_scores,
 )
