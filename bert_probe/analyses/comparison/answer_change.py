@@ -1,4 +1,4 @@
-"""Changes in predictions: what two models predict for the same text."""
+"""Changes in predictions: comparison of what two models predict for the same text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bert_probe.model.outputs import missing_head_message, output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 Key = tuple[Any, ...]
-"""Values that identify a prediction in a table: position and token, a label, or a text span."""
+"""Type of a prediction's identifying values, such as position and token; see `KEY_COLUMNS`."""
 
 KEY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     FILL_MASK: ("position", "token"),
@@ -46,7 +46,7 @@ KEY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     NEXT_SENTENCE_PREDICTION: ("label",),
     SENTENCE_SIMILARITY: (),
 }
-"""Task → the table columns that identify a prediction."""
+"""Mapping from each task to the names of the table columns that identify a prediction."""
 
 
 @question("answer change", command="diff answers")
@@ -55,8 +55,9 @@ class AnswerChange(Question):
 
     Attributes:
         task: a task for which both models have a task head. If None, the first common task.
-        top: number of words per mask, or of answer spans, from each model. In text classification, all
-            classes are compared; in token classification, each token's most probable label.
+        top: number of most probable words per mask, or of best answer spans, to compare from each model. In
+            text classification, all classes are compared; in token classification, the most probable label
+            of each token.
         mask: position or name of a word to mask, in addition to the masks in the text.
     """
 
@@ -79,7 +80,7 @@ class AnswerChange(Question):
             SelectionError: the traces come from different texts, or the models have different tokenizers.
             UnavailableError: the models have no common task, or one predicts a regression value and the other
                 probabilities.
-            TextError: the task needs a mask or a second text, which is missing.
+            TextError: the task needs a mask or a second text, but the traces have none.
         """
         inputs, trace_a, trace_b = check_same_tokens(a, b)
         task = self.task or common_tasks(a.checkpoint, b.checkpoint)[0]
@@ -117,8 +118,8 @@ class _ModelAnswer:
     Attributes:
         kind: unit of the predictions: "probability", "value", or the name of a similarity score.
         keys: the model's top predictions, most probable first.
-        number: function that returns the model's value for any prediction, or NaN for a label that the model
-            does not have.
+        number: function that returns the model's value for a prediction of either model, or NaN for a label
+            that the model does not have.
     """
 
     kind: str
@@ -153,7 +154,7 @@ class AnswerChangeResult(Result):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Short names of the predictions, used in charts."""
+        """Names of the predictions for charts and sentences, such as the label or the word."""
         task = self.question.task
         if task == SENTENCE_SIMILARITY:
             return (self.kind,)
@@ -176,7 +177,7 @@ class AnswerChangeResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence about the prediction that changed most."""
+        """A sentence that names the prediction that changed most, with its values in both models."""
         change = np.nan_to_num(np.abs(self.difference))
         if not change.any():
             return (

@@ -26,23 +26,24 @@ from bert_probe.text.alignment import Alignment, align_traces
 from bert_probe.text.words import Unit, WordLens, find_word, truncate_text, word_lens
 
 CHANGES = ("total_variation", "jensen_shannon")
-"""Names of the measures by which a head's change is measured; see `MinimalPairResult`."""
+"""Names of the two measures of a head's change, which are defined in `MinimalPairResult`."""
 
 REST = "rest"
-"""Name of the table row for the sum over all keys without a counterpart."""
+"""Name of the table row with the sum over all keys that have no counterpart in the other text."""
 
 
 @question("minimal pair", command="compare")
 class MinimalPair(Question):
     """Differences in attention and vectors between two texts, at the tokens that both texts share.
 
-    If both texts have the same model input, all differences are exactly 0. The measures are symmetric.
+    If both texts have the same model input, all differences are exactly 0. Exchanging the texts does not
+    change the measures.
 
     Attributes:
         words: merge tokens into words: attention as in `WordLens.merge`, vectors by their mean.
         show: the table to return: "heads" for the change of each head, or "moved" for the change of each
             vector.
-        by: the measure by which heads are ranked.
+        by: the measure by which heads are ranked, one of `CHANGES`.
     """
 
     inputs = TwoTraces()
@@ -96,7 +97,7 @@ class MinimalPairRow(Question):
 
     Attributes:
         token: the token, given by its position in A or as a word. With ``words``, the word that contains the
-            token. If None, the token or word whose vector changed most.
+            token. If None, the token or word whose vector differs most between the texts.
         layer: layer index from 0; negative values count from the end.
         head: head index from 0, or "mean" for the mean over the layer's heads.
         words: merge tokens into words.
@@ -139,24 +140,24 @@ class MinimalPairRow(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MinimalPairResult(Result):
-    """The differences between two texts, at the tokens or words that both share.
+    """The differences between two texts A and B, at the tokens or words that both texts share.
 
-    All arrays have the traces' dtype.
+    All arrays have the dtype of the traces.
 
     Attributes:
         alignment: the aligned tokens or words, which are the units in the shapes below.
         same_input: whether the model inputs of both texts are equal.
-        total_variation: ½ Σ |p − q| between a query's attention in A and in B, averaged over the aligned
-            queries; shape [layer, head], 0 to 1. The sum is over the aligned keys, and all other keys count
-            as one key.
+        total_variation: ½ Σ |p − q| between a query's attention p in A and q in B, averaged over the aligned
+            queries; shape [layer, head], 0 to 1. The sum is over the aligned keys and one more key, whose
+            attention is the sum over all other keys.
         jensen_shannon: Jensen-Shannon distance over the same keys and queries; shape [layer, head], 0 to 1.
             It is the square root of the divergence to base 2 (Endres and Schindelin 2003).
         moved: 1 − cosine of a unit's vectors in A and in B; shape [layer + 1, unit], 0 to 2. Row 0 is the
             embeddings. The vector of a word is the mean of its tokens' vectors.
-        shift: attention that a query moves from one key to another; shape [layer, head, unit], 0 to 1. It is
-            the smaller of the query's largest decrease and its largest increase.
-        strongest_a, strongest_b: attention of each query in A and in B, in the head where the query's shift
-            is largest (the first one in a tie); shape [unit, unit + 1]. The last column is the sum over all
+        shift: attention that moves from one key to another for each query; shape [layer, head, unit], 0 to 1.
+            It is the smaller of the largest decrease and the largest increase of a key's attention.
+        strongest_a, strongest_b: attention of each query in A and in B, in the head with the largest shift of
+            this query (in a tie, the first head); shape [unit, unit + 1]. The last column is the sum over all
             other keys.
     """
 
@@ -184,7 +185,7 @@ class MinimalPairResult(Result):
 
     @property
     def change(self) -> Array:
-        """Change of each head by the question's measure, shape [layer, head]."""
+        """Change of each head by the measure that the question selects, shape [layer, head]."""
         changed: Array = getattr(self, self.question.by)
         return changed
 
@@ -206,10 +207,13 @@ class MinimalPairResult(Result):
         return int(layer), int(head)
 
     def finding(self, place: int | None = None) -> str:
-        """Return a sentence about what changed for one aligned unit, by default the one that changed most.
+        """Return a sentence about the changes of one aligned unit.
 
-        Layers and heads are counted from 1. A shift is the amount of attention that moved, at least, from one
-        key to another. If several layers or heads share the maximum, the sentence lists or counts them all.
+        Layers and heads are counted from 1. A shift is a lower bound of the attention that moved from one key
+        to another. If several layers or heads share the maximum, the sentence lists or counts them all.
+
+        Args:
+            place: index of the unit among the aligned units. If None, `most_moved`.
 
         Raises:
             SelectionError: there is no aligned unit with this index.
@@ -217,10 +221,10 @@ class MinimalPairResult(Result):
         return describe(self, place)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects.
+        """Return the table that ``show`` of the question selects.
 
-        "heads" selects one row per head, sorted by descending change; "moved" selects one row per unit and
-        one column per layer.
+        "heads" gives one row per head, sorted by descending change; "moved" gives one row per aligned unit
+        and one column per layer.
         """
         if self.question.show == "moved":
             return frames.vectors(self.moved.T, self.alignment.aligned)
@@ -234,10 +238,10 @@ class MinimalPairRowResult(Result):
     """The attention of one aligned token or word in both texts.
 
     Attributes:
-        alignment: the aligned tokens or words; its pairs are the keys.
-        place: index of the query among the pairs.
-        a, b: attention in A and in B, shape [key + 1]. The last value is the sum over all keys without a
-            counterpart.
+        alignment: the aligned tokens or words, which are the keys.
+        place: index of the query among the aligned tokens or words.
+        a, b: attention of the query in A and in B, shape [key + 1]. The last value is the sum over all keys
+            without a counterpart.
     """
 
     question: MinimalPairRow
@@ -333,7 +337,14 @@ def _aligned_index(alignment: Alignment, position: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _AlignedText:
-    """One of the two texts, with its trace and the indices of its aligned units and of its other units."""
+    """One of the two texts.
+
+    Attributes:
+        trace: the model's forward pass over the text.
+        lens: the mapping that merges subword tokens into words; None if the units are tokens.
+        aligned: indices of the units that have a counterpart in the other text.
+        changed: indices of all other units.
+    """
 
     trace: Trace
     lens: WordLens | None
@@ -385,7 +396,12 @@ def _same_input(a: Trace, b: Trace) -> bool:
 
 
 def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, Array]:
-    """Return the mean total variation, the mean Jensen-Shannon distance, and the shift of each row."""
+    """Return the changes between two attention matrices of the aligned queries, shape [unit, unit + 1].
+
+    Returns:
+        The mean total variation over the queries, the mean Jensen-Shannon distance, and the shift of each
+        query, shape [unit]; see `MinimalPairResult`.
+    """
     difference, total = b - a, b + a
     # The Jensen-Shannon divergence is a sum of nonnegative terms, so rounding preserves small differences:
     # Σ (p + q) ((1 + t) log(1 + t) + (1 − t) log(1 − t)) / 4 with t = (q − p) / (q + p).
@@ -436,7 +452,7 @@ def _describe_shift(pair: MinimalPairResult, place: int) -> str:
     a, b = pair.strongest_a[place], pair.strongest_b[place]
     keys = int((b - a).argmin()), int((b - a).argmax())
     source, target = (f"{_key_name(pair, key)} ({a[key]:.2f} → {b[key]:.2f})" for key in keys)
-    # Report the smaller of the decrease and the increase, because the target may also gain from other keys.
+    # The amount is a lower bound, because the target key may also gain attention from other keys.
     amount_text = _format_amount(amount) if amount < 0.005 else f"at least {_format_amount(amount)}"
     return f"head {_head_name(layer, head)} shifts {amount_text} of its attention from {source} to {target}"
 
@@ -462,7 +478,7 @@ def _head_name(layer: int, head: int) -> str:
 
 
 def _unit_name(pair: MinimalPairResult, place: int) -> str:
-    """Return an aligned unit in quotation marks, with its position if several units have the same text."""
+    """Return the text of an aligned unit in quotation marks, with its position if the text is ambiguous."""
     names = [unit.display for unit in pair.alignment.aligned]
     unit = pair.alignment.aligned[place]
     quoted = f"“{truncate_text(unit.display)}”"

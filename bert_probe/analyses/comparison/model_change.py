@@ -1,4 +1,4 @@
-"""Changes between two models: differences in parameters, and in heads and vectors on the same text."""
+"""Changes between two models: in their parameters, and in heads and vectors for the same text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bert_probe.model.trace import Array, Trace, read_only, tensor_view
 from bert_probe.text.alignment import CommonSpans, common_spans
 from bert_probe.text.words import Unit, truncate_text, word_lens
 
-# Provenance fields that may differ between traces of the same model.
+# Provenance fields that may differ between two copies of the same model
 _NAME_FIELDS = frozenset({"model", "origin", "revision"})
 BOTH, OTHER_SHAPE, ONLY_A, ONLY_B = "both", "other shape", "only A", "only B"
 _BLOCK_SIZE = 1 << 20
@@ -37,7 +37,7 @@ _BLOCK_SIZE = 1 << 20
 def check_same_tokens(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
     """Check that two traces have the same tokens, and return their provenance and both traces.
 
-    If the models are equal, A's trace is returned twice.
+    If the models are equal, A's trace is returned in place of B's; see `are_same_model`.
 
     Raises:
         SelectionError: the traces come from different texts, or the models have different tokenizers.
@@ -52,7 +52,7 @@ def check_same_tokens(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
 def align_spans(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace, CommonSpans]:
     """Return the provenance of two traces, both traces, and the text spans that both tokenizers share.
 
-    If the models are equal, A's trace is returned twice.
+    If the models are equal, A's trace is returned in place of B's; see `are_same_model`.
 
     Raises:
         SelectionError: the traces come from different texts, or the text was truncated.
@@ -137,15 +137,15 @@ def check_encodings(encoding_a: Encoding, encoding_b: Encoding, text_name: str =
     )
     raise SelectionError(
         f"The models have different tokenizers: token {position} of {text_name} is {_quote(token_a)} in A "
-        "and "
-        f"{_quote(token_b)} in B. Use two models with the same tokenizer."
+        f"and {_quote(token_b)} in B. Use two models with the same tokenizer."
     )
 
 
 def are_same_model(inputs: InputRecord, a: Checkpoint, b: Checkpoint) -> bool:
     """Return whether two models have the same weights and settings, including dtype, device and libraries.
 
-    For equal models, A's results are reused for B, because rounding may differ between runs.
+    For equal models, callers use A's results also for B. Running the model twice could give small differences
+    due to rounding.
     """
     settings_a, settings_b = (
         {name: value for name, value in model.items() if name not in _NAME_FIELDS} for model in inputs.models
@@ -160,16 +160,16 @@ def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return {name: value for name, value in settings.items() if name not in ("_name_or_path", "name_or_path")}
 
 
-def _quote(piece: str | None) -> str:
-    return "nothing" if piece is None else f"“{truncate_text(piece)}”"
+def _quote(token: str | None) -> str:
+    return "nothing" if token is None else f"“{truncate_text(token)}”"
 
 
 @question("vector change", command="diff vectors")
 class VectorChange(Question):
-    """Change of each token's vector between two models after each layer: 1 − cosine.
+    """Cosine distance between each token's vectors in two models, after each layer.
 
-    The comparison is meaningful only if one model was derived from the other, so that their dimensions
-    correspond. `LayerSimilarity` compares any two models.
+    The comparison is meaningful only if one model was derived from the other, for example by fine-tuning, so
+    that their dimensions correspond. `LayerSimilarity` compares any two models with the same tokenizer.
 
     Attributes:
         words: compare words instead of tokens; a word's vector is the mean of its tokens' vectors.
@@ -208,7 +208,7 @@ class VectorChange(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VectorChangeResult(Result):
-    """Changes of direction of token vectors from model A to model B.
+    """Cosine distances between the vectors of model A and of model B for the same text.
 
     Attributes:
         units: the tokens or words of the text.
@@ -243,7 +243,7 @@ class VectorChangeResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence about the vector that changed most."""
+        """A sentence that names the token and layer with the largest change, and gives the distance."""
         peaks = np.nan_to_num(self.moved)
         if not peaks.any():
             return "No vector changed direction."
@@ -281,7 +281,9 @@ class HeadChange(Question):
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
 
     def of(self, a: Trace, b: Trace) -> HeadChangeResult:
-        """Compare the heads of two models. Only one attention matrix per model is in memory at a time.
+        """Compare the attention of each head in two models.
+
+        Only one attention matrix per model is in memory at a time.
 
         Raises:
             SelectionError: the traces come from different texts, or the models have different tokenizers.
@@ -309,7 +311,7 @@ class HeadChange(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadChangeResult(Result):
-    """Changes of attention heads from model A to model B.
+    """Changes of the attention of each head between model A and model B.
 
     Attributes:
         total_variation: change of each head, float64 of shape [layer, head], 0 to 1: ½ Σ |p − q| between a
@@ -350,9 +352,10 @@ class HeadChangeResult(Result):
 
 
 def total_variation(difference: torch.Tensor) -> torch.Tensor:
-    """Return the total variation ½ Σ |p − q| of each query, float64 of shape [query], 0 to 1.
+    """Return the total variation ½ Σ |p − q| of each query over its keys, float64 of shape [query], 0 to 1.
 
-    The sum is over the keys; ``difference`` is q − p, of shape [query, key].
+    Args:
+        difference: difference of two attention matrices, q − p, shape [query, key].
     """
     return difference.abs().sum(dim=1, dtype=torch.float64) / 2
 
@@ -365,8 +368,8 @@ def _grid(trace: Trace) -> str:
 class ParameterChange(Question):
     """Relative change ‖B − A‖ ÷ ‖A‖ of each parameter that both models have with the same shape.
 
-    Other parameters are listed without a value. As in `Parameters`, only parameters of the encoders are
-    included.
+    Parameters that only one model has, or that differ in shape, are listed without a value. As in
+    `Parameters`, only parameters of the encoders are included.
     """
 
     inputs = TwoCheckpoints()
@@ -421,10 +424,10 @@ class TensorChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParameterChangeResult(Result):
-    """Changes of parameters from model A to model B.
+    """Changes of the parameters from model A to model B.
 
     Attributes:
-        inventory: the parameters of A.
+        inventory: the inventory of A's parameters.
         tensors: A's parameters in their original order, followed by the parameters that only B has.
     """
 
@@ -443,12 +446,12 @@ class ParameterChangeResult(Result):
         return tuple(tensor for tensor in self.tensors if tensor.there != BOTH)
 
     def relative(self, of: Callable[[Parameter], bool] = lambda _: True) -> float:
-        """Return the relative change ‖B − A‖ ÷ ‖A‖ over several parameters; NaN if none is compared.
+        """Return the relative change ‖B − A‖ ÷ ‖A‖ of several parameters taken as one vector.
 
-        Tied parameters count once.
+        Tied parameters count once. The result is NaN if none of the parameters was compared.
 
         Args:
-            of: function that returns whether a parameter is included.
+            of: function that returns whether a parameter is included; by default, all are.
         """
         tensors = [
             tensor for tensor in self.compared if tensor.parameter.tied_to is None and of(tensor.parameter)
@@ -483,7 +486,8 @@ class ParameterChangeResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return a table with one row per parameter.
 
-        Columns: name, group, part, shape, count, in, norm, change, relative.
+        Columns: name, group, part, shape, count, in (the models that have the parameter), norm, change,
+        relative.
         """
         return pd.DataFrame(
             {
@@ -501,7 +505,7 @@ class ParameterChangeResult(Result):
 
 
 def _compare(row: Parameter, tensor_a: torch.Tensor | None, tensor_b: torch.Tensor | None) -> TensorChange:
-    assert tensor_a is not None  # not None, because all rows are parameters of model A
+    assert tensor_a is not None  # The caller compares only parameters of model A.
     if tensor_b is None:
         return TensorChange(row, ONLY_A)
     if tensor_a.shape != tensor_b.shape:

@@ -32,9 +32,9 @@ from bert_probe.text.sentence_files import with_line_numbers
 
 TABLES = ("best", "all")
 CHUNK_BYTES = 128_000_000
-"""Size limit of the part of A's attention that is in memory, in bytes.
+"""Maximum size in bytes of the layers of A's attention that are in memory at a time.
 
-B's attention is computed once for each such part.
+B's attention is recomputed for each chunk of A's layers.
 """
 
 
@@ -42,13 +42,13 @@ B's attention is computed once for each such part.
 class LayerSimilarity(Question):
     """Linear CKA of every layer of A with every layer of B, over the tokens of many texts.
 
-    CKA measures whether tokens that are similar in one layer are also similar in the other. CKA is invariant
-    to rotating or scaling a layer's vectors, so the models may have different hidden sizes.
+    CKA measures whether tokens that are similar in one layer are also similar in the other layer. CKA is
+    invariant to rotating or scaling a layer's vectors, and the models may have different hidden sizes.
 
     Attributes:
-        examples: maximum number of tokens to compare. If the texts have more tokens, a random sample is
-            drawn. Special tokens are skipped.
-        seed: random seed of the sample.
+        examples: maximum number of tokens to compare, special tokens excluded. If the texts have more tokens,
+            a random sample is drawn.
+        seed: seed of the random sample.
     """
 
     inputs = TwoModelSentences()
@@ -66,7 +66,7 @@ class LayerSimilarity(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> LayerSimilarityResult:
-        """Compare the layers of two models on the tokens of sentences.
+        """Return the CKA of all pairs of layers of two models, over the tokens of the given sentences.
 
         Args:
             sentences: the sentences; blank ones are skipped.
@@ -125,7 +125,7 @@ class LayerSimilarity(Question):
 
 
 class _PairCounter:
-    """Counter of completed steps that reports the progress."""
+    """Counter of completed steps that calls the progress callback at each increment."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.progress, self.done, self.total = progress, 0, total
@@ -155,10 +155,10 @@ class LayerSimilarityResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence about the layer that changed most.
+        """A sentence that names the layer that changed most, with its CKA.
 
-        If the models have different numbers of layers, the sentence is about the layer of B that is most
-        similar to A's last layer.
+        If the models have different numbers of layers, the sentence names the layer of B that is most similar
+        to A's last layer.
         """
         if self.cka.shape[0] == self.cka.shape[1]:
             diagonal = np.diagonal(self.cka)
@@ -190,7 +190,8 @@ def linear_cka(x: Array, y: Array) -> float:
 
     Args:
         x: vectors, shape [example, dimension].
-        y: other vectors of the same examples, shape [example, dimension]; their dimension may differ.
+        y: other vectors of the same examples, shape [example, dimension]; their dimension may differ from
+            that of x.
 
     Returns:
         The CKA, 0 to 1. It is exactly 1 if y is x, and NaN if all rows of x or of y are equal.
@@ -209,7 +210,12 @@ def linear_cka(x: Array, y: Array) -> float:
 
 
 def _cka_matrix(a: Sequence[Array], b: Sequence[Array], steps: _PairCounter | None = None) -> Array:
-    """Return the CKA of every layer in ``a`` with every layer in ``b``; both contain centered matrices."""
+    """Return the CKA of every layer of A with every layer of B, shape [layer of A, layer of B].
+
+    Args:
+        a, b: centered vectors of each layer, shape [example, dimension].
+        steps: called after each pair of layers.
+    """
     norms_a = [_squared_norm(x, x) for x in a]
     norms_b = norms_a if b is a else [_squared_norm(y, y) for y in b]
     cka = np.full((len(a), len(b)), np.nan)
@@ -231,11 +237,11 @@ def _squared_norm(x: Array, y: Array) -> float:
 
 
 def _center(x: Array) -> Array:
-    """Center the columns in float64 and scale the matrix to unit Frobenius norm to avoid overflow."""
+    """Return a matrix in float64 with centered columns, scaled to unit Frobenius norm to avoid overflow."""
     centered = x.astype(np.float64)
     centered -= centered.mean(axis=0)
     norm = np.linalg.norm(centered)
-    # Equal rows may differ slightly from their mean because of rounding.
+    # If all rows are equal, rounding may leave small values after centering. Treat these as 0.
     if norm <= len(x) * np.finfo(np.float64).eps * np.linalg.norm(x.astype(np.float64)):
         return np.zeros_like(centered)
     centered /= norm
@@ -245,7 +251,12 @@ def _center(x: Array) -> Array:
 def _vectors(
     checkpoint: Checkpoint, encodings: Sequence[Encoding], positions: Array, steps: _PairCounter
 ) -> list[Array]:
-    """Return the centered vectors of the sampled tokens after each layer, shape [token, hidden]."""
+    """Return the centered vectors of the sampled tokens after each layer, each of shape [token, hidden].
+
+    Args:
+        positions: sentence index and position of each sampled token; see `LayerSimilarity._sample`.
+        steps: called with the number of sentences of each batch.
+    """
     vectors: list[Array] = []
     for group in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         traces = checkpoint.trace_encodings([encodings[index] for index in group])
@@ -262,10 +273,10 @@ def _vectors(
 
 @question("head matches", command="diff matches")
 class HeadMatches(Question):
-    """Similarity of each head of A to each head of B: 1 − total variation of their attention.
+    """Similarity of each head of A to each head of B: 1 − total variation between their attention.
 
-    The similarity is averaged over the queries. The tokenizers may differ: tokens are first merged into the
-    text spans that both tokenizers share, in the same way as subword tokens are merged into words.
+    The similarity is averaged over the queries. The tokenizers may differ: attention is first merged into the
+    text spans that both tokenizers share, summed over keys and averaged over queries.
 
     Attributes:
         show: "best" for each head of A with the most similar head of B, or "all" for every pair of heads.
@@ -283,7 +294,7 @@ class HeadMatches(Question):
     def of(self, a: Trace, b: Trace, progress: Progress = no_progress) -> HeadMatchesResult:
         """Compare all pairs of heads of two models.
 
-        Only one layer of B's attention is in memory at a time, and as many layers of A's attention as fit in
+        At a time, one layer of B's attention is in memory, and as many layers of A's attention as fit into
         `CHUNK_BYTES`.
 
         Args:
@@ -312,7 +323,7 @@ class HeadMatches(Question):
                         else _flat(spans.merged(trace_b.attention(layer_b), 1))
                     )
                     for layer, weights in zip(layers_a, p, strict=True):
-                        # Total variation is half the sum of absolute differences, here averaged over queries.
+                        # The cityblock distance is the sum of absolute differences over queries and keys.
                         similarity[layer, :, layer_b] = 1 - cdist(weights, q, "cityblock") / (
                             2 * len(spans.rows)
                         )
@@ -357,18 +368,23 @@ class HeadMatchesResult(Result):
 
     @property
     def best(self) -> Array:
-        """Column of the most similar head for each row of `matrix`; in a tie, the first one."""
+        """Column index of the largest similarity in each row of `matrix`; in a tie, the first."""
         columns: Array = self.matrix.argmax(axis=1)
         return columns
 
     @property
     def mutual(self) -> Array:
-        """Whether each head of A and its best match in B match mutually, bool of shape [head of A]."""
+        """Whether each head of A is also the best match of its own best match, bool of shape [head of A]."""
         is_mutual: Array = self.matrix.argmax(axis=0)[self.best] == np.arange(len(self.matrix))
         return is_mutual
 
     def place(self, head: int, side: int) -> tuple[int, int]:
-        """Return the layer index and head index, from 0, of a row (side 0) or column (side 1) of `matrix`."""
+        """Return the layer index and head index, from 0, of a row or column of `matrix`.
+
+        Args:
+            head: index of the row or column.
+            side: 0 for a row (a head of A), 1 for a column (a head of B).
+        """
         layer, index = divmod(int(head), self.similarity.shape[1 + 2 * side])
         return layer, index
 
@@ -404,25 +420,27 @@ class HeadMatchesResult(Result):
 
     @property
     def strongest(self) -> tuple[int, int]:
-        """Row and column of the largest similarity in `matrix`; in a tie, the first ones."""
+        """Row and column index of the largest similarity in `matrix`; in a tie, the first."""
         row = int(self.matrix.max(axis=1).argmax())
         return row, int(self.best[row])
 
     @property
     def finding(self) -> str:
-        """A sentence about the best match, in which layers and heads are counted from 1."""
+        """A sentence that names the best match and gives median similarities; heads are counted from 1."""
         row, column = self.strongest
         best = self.matrix.max(axis=1)
         return (
             f"The best match is head {self.name(row, 0)} of A and head {self.name(column, 1)} of B: "
-            "similarity "
-            f"{self.matrix[row, column]:.3g}. The median over the best matches of all heads of A is "
-            f"{float(np.median(best)):.3g}; over all pairs of heads it is "
+            f"similarity {self.matrix[row, column]:.3g}. The median over the best matches of all heads of A "
+            f"is {float(np.median(best)):.3g}; over all pairs of heads it is "
             f"{float(np.median(self.matrix)):.3g}."
         )
 
     def name(self, head: int, side: int) -> str:
-        """Return the name of a row's or column's head in `matrix`, such as "3.5" for layer 3, head 5."""
+        """Return the name of the head of a row (side 0) or column (side 1) of `matrix`.
+
+        For example, the name of head 5 of layer 3 is "3.5".
+        """
         return ".".join(str(index + 1) for index in self.place(head, side))
 
     def frame(self) -> pd.DataFrame:
@@ -446,5 +464,5 @@ class HeadMatchesResult(Result):
 
 
 def _flat(weights: Array) -> Array:
-    """Return attention weights with one row per head, float64 of shape [head, query × key]."""
+    """Return the attention of each head as one row, float64 of shape [head, query × key]."""
     return weights.reshape(len(weights), -1).astype(np.float64)
