@@ -32,13 +32,16 @@ from bert_probe.text.labeled_texts import CLASSES, LabeledTexts
 
 MEASURES = ("accuracy", "macro_f1", "calibration_error", "v_measure")
 BINS = 15
-"""Number of equally wide bins of the confidence (Guo et al. 2017)."""
+"""Number of equally wide confidence bins of the expected calibration error (Guo et al. 2017)."""
 MAX_CLASSES = 200
-"""Maximum number of classes."""
+"""Maximum number of classes of the labeled texts."""
 MAX_PROBABILITIES = 100_000
-"""Maximum number of texts times the number of classes over HTTP and on a page. A fold is not interrupted."""
+"""Maximum number of texts times the number of classes over HTTP and on a page.
+
+The number is limited because the computation cannot be cancelled while a fold is fitted.
+"""
 STARTS = 10
-"""Number of starts of k-means."""
+"""Number of k-means runs with different initial centers, of which the best is used."""
 _MAX_ITERATIONS = 2_000
 _TABLES = ("summary", "texts", "moved", "confusion", "reliability", "vectors", "neighbors", "curve")
 
@@ -49,23 +52,22 @@ class LabelEvaluation(Question):
 
     scikit-learn's logistic regression with stratified cross-validation gives accuracy, macro F1 and expected
     calibration error; k-means with as many clusters as classes gives the V-measure. The 95% bootstrap
-    intervals resample the texts. With a second model, the result also has the differences, for the same folds
-    and resamples.
+    intervals resample the texts. With a second model, the result also has the differences between the models,
+    computed on the same folds and resamples.
 
     Attributes:
-        pooling: pooling of token vectors; by default, that of the checkpoint if it has one, otherwise the
+        pooling: pooling of token vectors. If None, the checkpoint's own pooling if it has one, otherwise the
             mean.
         prompt: name of the checkpoint's prompt before each text, or "none"; see `resolve_pooling`.
         dimensions: number of dimensions to which the vectors are truncated.
-        folds: number of folds. It is reduced to the number of texts in the smallest class if that is smaller.
+        folds: number of folds of the cross-validation; at most the number of texts in the smallest class.
         regularization: inverse strength C of the L2 penalty of the logistic regression.
-        curve: whether to evaluate the classification also with fewer dimensions, int8 vectors and binary
-            vectors.
-        show: the table to return. "summary" has the measures with intervals; "texts" has the texts, the least
-            probable labels first; "confusion" is the confusion matrix; "reliability" the reliability curve;
-            "curve" the accuracy of each vector format. With a second model, "moved" has the texts whose
-            probability changed most, "vectors" the agreement on nearest neighbors, and "neighbors" the
-            neighbors that changed.
+        curve: also evaluate the classification with fewer dimensions, int8 vectors and binary vectors.
+        show: the table to return. "summary" has the measures with intervals; "texts" has the texts, sorted by
+            ascending probability of their label; "confusion" is the confusion matrix; "reliability" is the
+            reliability curve; "curve" has the accuracy of each vector format. With a second model, "moved"
+            has the texts whose probability changed most, "vectors" has the agreement on nearest neighbors,
+            and "neighbors" has the neighbors that changed.
     """
 
     inputs = EvaluationFiles(
@@ -105,11 +107,11 @@ class LabelEvaluation(Question):
 
         Args:
             checkpoint: the model.
-            texts: texts from `read_labeled_texts` with one class each.
+            texts: texts with one class each, as returned by `read_labeled_texts`.
             truncate: truncate texts that are too long instead of raising an error.
             other: a model to compare with.
-            progress: called with the number of texts done and the total, of all models; during the folds, the
-                clustering, the curve, the comparison and the bootstrap, the texts are reported as done.
+            progress: called with the amount of work done and the total. After the last fold, all work is
+                reported as done.
 
         Raises:
             TextError, EmptyTextError, TooLongError: the labels are not classes, or a text cannot be encoded.
@@ -163,7 +165,7 @@ class LabelEvaluation(Question):
         """Raise UnavailableError for more than `MAX_PROBABILITIES` texts times classes."""
         texts = inputs[1]
         if not isinstance(texts, LabeledTexts):
-            return  # `of` raises the error for invalid labels
+            return  # `of` raises an error for labels of another type.
         limit = MAX_PROBABILITIES // max(1, len(texts.labels))
         if len(texts.rows) > limit:
             raise UnavailableError(
@@ -172,7 +174,7 @@ class LabelEvaluation(Question):
             )
 
     def _probabilities(self, vectors: Array, labels: Array, folds: int, progress: Progress) -> Array:
-        """Return the held-out probabilities of the classes, [text, class].
+        """Return the class probabilities of each text, predicted when it is held out, [text, class].
 
         Args:
             progress: called with the number of folds done and the total.
@@ -180,7 +182,8 @@ class LabelEvaluation(Question):
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import StratifiedKFold
 
-        # cross_val_predict cannot be cancelled, so it is not used. Each fold's training part has every class.
+        # scikit-learn's cross_val_predict cannot be cancelled. The training split of each fold has all
+        # classes, because each class has at least as many texts as there are folds.
         splits = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(vectors, labels))
         parts = []
         for fold, (training, held_out) in enumerate(splits):
@@ -214,13 +217,13 @@ class LabelEvaluation(Question):
 
 @dataclass(frozen=True, eq=False)
 class ClassifiedTexts:
-    """The predictions for labeled texts, from the vectors of one model.
+    """The predictions for labeled texts, from the sentence vectors of one model.
 
     Attributes:
         recipe: the pooling configuration.
-        vectors: the vectors, [text, dimension].
-        probabilities: held-out probabilities of the classes, [text, class].
-        clusters: cluster index of each text, [text].
+        vectors: the sentence vectors, [text, dimension].
+        probabilities: class probabilities of each text, predicted when it is held out, [text, class].
+        clusters: k-means cluster index of each text, [text].
     """
 
     recipe: PoolingConfig
@@ -236,7 +239,7 @@ class ClassifiedTexts:
 
 
 def _check_classes(texts: LabeledTexts) -> Array:
-    """Return the class index of each text, [text]."""
+    """Return the class index of each text, [text], after checking that the texts can be classified."""
     if not isinstance(texts, LabeledTexts):
         raise TextError("Pass labeled texts from read_labeled_texts.")
     if not texts.rows:
@@ -264,15 +267,17 @@ def _check_classes(texts: LabeledTexts) -> Array:
 
 
 def _clusters(vectors: Array, count: int, progress: Progress) -> Array:
-    """Run k-means `STARTS` times; return the cluster index of each text, [text], in the best run.
+    """Return the cluster index of each text, [text], from the best of `STARTS` runs of k-means.
 
     Args:
-        progress: called with the number of starts done and the total.
+        vectors: sentence vectors, [text, dimension].
+        count: number of clusters; at most the number of distinct vectors is used.
+        progress: called with the number of runs done and the total.
     """
     from sklearn.cluster import KMeans
 
     different = len(np.unique(vectors, axis=0))
-    random = np.random.RandomState(0)  # one random state for all starts, as within a single KMeans
+    random = np.random.RandomState(0)  # shared by all runs, as in KMeans(n_init=STARTS)
     best: Any = None
     for start in range(STARTS):
         progress(start, STARTS)
@@ -284,7 +289,13 @@ def _clusters(vectors: Array, count: int, progress: Progress) -> Array:
 
 
 def _measures(weights: Array, labels: Array, model: ClassifiedTexts) -> Array:
-    """Return the `MEASURES` of each resample, [resample, measure], given the weights, [resample, text]."""
+    """Return the `MEASURES` of one model in each resample, [resample, measure].
+
+    Args:
+        weights: how often each resample contains each text, [resample, text].
+        labels: class index of each text, [text].
+        model: the predictions of the model.
+    """
     classes = model.probabilities.shape[1]
     counts = _contingency(weights, labels, model.predicted, classes, classes)
     total = weights.sum(axis=1)
@@ -298,7 +309,13 @@ def _measures(weights: Array, labels: Array, model: ClassifiedTexts) -> Array:
 
 
 def _contingency(weights: Array, first: Array, second: Array, rows: int, columns: int) -> Array:
-    """Return the contingency table of two label assignments for each resample, [resample, row, column]."""
+    """Return the contingency table of two label assignments for each resample, [resample, row, column].
+
+    Args:
+        weights: how often each resample contains each text, [resample, text].
+        first, second: row index and column index of each text, [text].
+        rows, columns: size of the table.
+    """
     shape = len(first), rows * columns
     ones = sparse.csr_array((np.ones(len(first)), (np.arange(len(first)), first * columns + second)), shape)
     return np.asarray(weights @ ones).reshape(len(weights), rows, columns)
@@ -321,7 +338,10 @@ def _v_measure(counts: Array) -> Array:
 
 
 def _bins(model: ClassifiedTexts) -> Array:
-    """Return, for each text, the index of the bin that contains its confidence, [text]."""
+    """Return the index of the confidence bin of each text, [text].
+
+    The confidence is the probability of the most probable class.
+    """
     confidence = model.probabilities.max(axis=1)
     bins: Array = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
     return bins
@@ -349,7 +369,7 @@ def _compare(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelEvaluationResult(Result):
-    """Held-out predictions and clusters of labeled texts.
+    """Classification and clustering of labeled texts by one model or two.
 
     Attributes:
         texts: the labeled texts.
@@ -357,8 +377,9 @@ class LabelEvaluationResult(Result):
         folds: number of folds that were used.
         models: the predictions of the model, and of the other model if there is one.
         samples: the `MEASURES` of bootstrap resamples, [resample, model, measure].
-        curve: the accuracy of each vector format; None if it was not computed.
-        comparison: agreement of the vectors of two models.
+        curve: table of the accuracy of each vector format; None if it was not computed.
+        comparison: agreement of the two models on nearest neighbors; None without a second model, or for
+            fewer than three different texts.
     """
 
     question: LabelEvaluation
@@ -391,14 +412,20 @@ class LabelEvaluationResult(Result):
 
     @property
     def wins(self) -> tuple[int, int, int]:
-        """Numbers of texts for which the predictions of the other model are better, equal, and worse."""
+        """Numbers of texts for which the predictions of the other model are better, equal, and worse.
+
+        A prediction is better if it is correct and that of the first model is wrong.
+
+        Raises:
+            UnavailableError: there is only one model.
+        """
         self._require_other()
         first, second = (model.predicted == self.labels for model in self.models)
         return int((second & ~first).sum()), int((first == second).sum()), int((first & ~second).sum())
 
     @property
     def finding(self) -> str:
-        """A sentence about the accuracy."""
+        """A sentence that gives the accuracy with its interval."""
         low, high = interval(self.samples[:, 0, 0])
         return (
             f"Logistic regression on frozen vectors classifies {self.measures[0, 0]:.1%} of "
@@ -407,7 +434,7 @@ class LabelEvaluationResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The poolings, the numbers of texts, classes, folds and resamples, and wins and losses."""
+        """The poolings, the numbers of texts, classes, folds and resamples, and the numbers in `wins`."""
         values: dict[str, Any] = {
             "recipe": self.models[0].recipe.about,
             "texts": len(self.labels),
@@ -425,16 +452,19 @@ class LabelEvaluationResult(Result):
             raise UnavailableError(NO_OTHER)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the field `show` of the question selects.
+        """Return the table that ``show`` of the question selects.
 
-        Columns of the summary: measure, value, low, high (the bounds of the 95% interval) and, with a second
-        model, other, other_low, other_high, difference, difference_low, difference_high. Columns of the
-        texts: line, text, label, predicted, probability (held-out probability of the label); with a second
-        model also other_predicted, other_probability and moved, their difference. Rows of the confusion
-        matrix are labels, its columns predictions. Columns of the reliability curve: from, to, texts,
-        confidence, accuracy. Columns of the vectors: measure, value, low, high, note. Columns of the
-        neighbors: see `VectorComparison.changed_neighbors`. Columns of the curve: dimensions,
-        precision, bytes_per_vector, accuracy, low, high.
+        "summary": measure, value, low, high (the bounds of the 95% interval) and, with a second model, other,
+        other_low, other_high, difference, difference_low, difference_high.
+
+        "texts" and "moved": line, text, label, predicted, probability (held-out probability of the label);
+        with a second model also other_predicted, other_probability and moved, the difference of the
+        probabilities.
+
+        "confusion": one row per label and one column per predicted label. "reliability", with one row per
+        confidence bin: from, to, texts, confidence, accuracy. "curve": dimensions, precision,
+        bytes_per_vector, accuracy, low, high. "vectors" and "neighbors": see `VectorComparison.frame` and
+        `VectorComparison.changed_neighbors`.
         """
         show = self.question.show
         if show == "curve":

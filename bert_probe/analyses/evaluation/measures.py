@@ -1,4 +1,4 @@
-"""Measures of rankings against judgments, and bootstrap intervals of means and correlations."""
+"""Measures that compare rankings with relevance judgments, and bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bert_probe.model.trace import Array
 RESAMPLES = 2_000
 """Number of bootstrap resamples."""
 INTERVAL = (2.5, 97.5)
-"""Percentiles of the resamples that bound an interval."""
+"""Percentiles of the resamples that are the bounds of a 95% interval."""
 _SEED = 0
 _BLOCK_NUMBERS = 500_000
-"""Maximum number of weights, or of numbers of a measure, that are in memory at once."""
+"""Maximum number of resample weights, or of intermediate values of a measure, that are in memory at once."""
 DEPTH = 1_000
-"""Number of documents at the top of a ranking that are evaluated."""
+"""Number of top-ranked documents that are evaluated."""
 MEASURES: Mapping[str, str] = {
     "ndcg@10": "nDCG@10",
     "recall@10": "R@10",
@@ -26,15 +26,16 @@ MEASURES: Mapping[str, str] = {
     "mrr@10": "RR@10",
     f"map@{DEPTH}": f"AP@{DEPTH}",
 }
-"""Name of a measure → its name in ir-measures (MacAvaney, Macdonald and Ounis 2022)."""
+"""Mapping from the name of each measure to its name in ir-measures (MacAvaney et al. 2022)."""
 BLOCK = 100
 """Number of rankings that are evaluated at once."""
 
 
 def resample_weights(count: int, resamples: int = RESAMPLES) -> Iterator[Array]:
-    """Yield how often each example occurs in resamples, in blocks of shape [resample, example].
+    """Yield how often each resample contains each example, in blocks of shape [resample, example].
 
-    The resamples are drawn with a fixed seed, so measures of the same number of examples are paired.
+    The seed is fixed: equal numbers of examples give equal resamples, so that the difference between two
+    models can be computed within each resample.
     """
     random = np.random.default_rng(_SEED)
     block = max(1, _BLOCK_NUMBERS // count)
@@ -47,13 +48,14 @@ def resample_weights(count: int, resamples: int = RESAMPLES) -> Iterator[Array]:
 def bootstrap(
     measure: Callable[[Array], Array], count: int, progress: Progress = no_progress, size: int = 1
 ) -> Array:
-    """Compute a measure on each resample; return the values, of shape [resample, …].
+    """Return the values of a measure on bootstrap resamples, shape [resample, …].
 
     Args:
-        measure: function from the weights of resamples, [resample, example], to measures, [resample, …].
+        measure: function that takes the weights of resamples (how often each contains each example),
+            [resample, example], and returns their values, [resample, …].
         count: number of examples.
         progress: called with the number of resamples done and the total.
-        size: number of intermediate values that `measure` needs per resample.
+        size: number of intermediate values that `measure` holds in memory per resample.
     """
     block, parts, done = max(1, _BLOCK_NUMBERS // size), [], 0
     for weights in resample_weights(count):
@@ -65,7 +67,12 @@ def bootstrap(
 
 
 def bootstrap_means(values: Array, progress: Progress = no_progress) -> Array:
-    """Return the means of values, [example, …], in each resample, of shape [resample, …]."""
+    """Return the mean over the examples in each resample, shape [resample, …].
+
+    Args:
+        values: values of the examples, [example, …].
+        progress: called with the number of resamples done and the total.
+    """
     flat = values.reshape(len(values), -1)
     means = bootstrap(lambda weights: weights @ flat / len(values), len(values), progress)
     return means.reshape(len(means), *values.shape[1:])
@@ -75,8 +82,7 @@ def interval(samples: Array) -> tuple[float, float]:
     """Return the bounds of the 95% percentile interval (Efron and Tibshirani 1993, chapter 13).
 
     Args:
-        samples: the measure of each resample, [resample]; resamples in which it is undefined are NaN and are
-            left out.
+        samples: value of the measure on each resample, [resample]; NaN, if undefined, is left out.
 
     Returns:
         The bounds; NaN if the measure is undefined in every resample.
@@ -89,11 +95,11 @@ def interval(samples: Array) -> tuple[float, float]:
 
 
 def weighted_ranks(weights: Array, values: Array) -> Array:
-    """Return the rank of each example in resamples, of shape [resample, example]. Ties get their mean rank.
+    """Return the rank of each example in each resample, shape [resample, example]. Ties have their mean rank.
 
     Args:
-        weights: how often each example occurs, [resample, example].
-        values: values of shape [example].
+        weights: how often each resample contains each example, [resample, example].
+        values: values by which the examples are ranked, ascending, [example].
     """
     order = np.argsort(values, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(values[order]) != 0))
@@ -105,10 +111,10 @@ def weighted_ranks(weights: Array, values: Array) -> Array:
 
 
 def weighted_pearson(weights: Array, x: Array, y: Array) -> Array:
-    """Return Pearson's correlation in resamples, of shape [resample]; NaN if x or y is constant.
+    """Return Pearson's correlation of x and y in each resample, shape [resample]; NaN if x or y is constant.
 
     Args:
-        weights: how often each example occurs, [resample, example].
+        weights: how often each resample contains each example, [resample, example].
         x, y: values of shape [example] or [resample, example].
     """
     total = weights.sum(axis=1, keepdims=True)
@@ -125,7 +131,7 @@ def weighted_pearson(weights: Array, x: Array, y: Array) -> Array:
 
 
 def _is_varied(weights: Array, values: Array) -> Array:
-    """Return whether each resample has at least two different values, of shape [resample]."""
+    """Return whether each resample contains at least two different values, bool of shape [resample]."""
     is_drawn = weights > 0
     varied: Array = np.where(is_drawn, values, -np.inf).max(axis=1) > np.where(is_drawn, values, np.inf).min(
         axis=1
@@ -134,11 +140,11 @@ def _is_varied(weights: Array, values: Array) -> Array:
 
 
 def bootstrap_correlations(labels: Array, scores: Array, progress: Progress = no_progress) -> Array:
-    """Return Spearman's and Pearson's correlation of resampled pairs, of shape [resample, score, 2].
+    """Return Spearman's and Pearson's correlation of scores with labels, shape [resample, score, 2].
 
     Args:
-        labels: one number per pair, [pair].
-        scores: one or more scores of each pair, [score, pair].
+        labels: label of each text pair, [pair].
+        scores: one or more scores of each text pair, [score, pair].
         progress: called with the number of resamples done and the total.
     """
 
@@ -162,10 +168,10 @@ def evaluate_rankings(
     grades: Sequence[Mapping[str, int]],
     progress: Progress = no_progress,
 ) -> Array:
-    """Return the `MEASURES` of each query, float64 [query, measure], 0 to 1.
+    """Return the `MEASURES` of the ranking for each query, float64 of shape [query, measure], 0 to 1.
 
     Args:
-        rankings: for each query, the indices of the ranked documents, the best first; it may be empty.
+        rankings: for each query, the indices of the ranked documents, best first; may be empty.
         documents: the IDs of the documents.
         grades: for each query, the grade of each judged document, by ID.
         progress: called with the number of queries done and the total.
@@ -177,7 +183,7 @@ def evaluate_rankings(
     import ir_measures
 
     names = {name: ir_measures.parse_measure(measure) for name, measure in MEASURES.items()}
-    values = np.zeros((len(rankings), len(names)))  # all measures are 0 for an empty ranking
+    values = np.zeros((len(rankings), len(names)))  # All measures are 0 for an empty ranking.
     columns = {measure: column for column, measure in enumerate(names.values())}
     for start in range(0, len(rankings), BLOCK):
         progress(start, len(rankings))
@@ -185,7 +191,7 @@ def evaluate_rankings(
         if not queries:
             continue
         qrels = {str(query): dict(grades[query]) for query in queries}
-        # trec_eval resolves ties by ID; scores derived from ranks keep the order of the ranking.
+        # trec_eval sorts documents with equal scores by ID, so pass ranks as scores to keep the order.
         run = {
             str(query): {
                 documents[index]: -float(rank) for rank, index in enumerate(rankings[query][:DEPTH].tolist())

@@ -1,4 +1,4 @@
-"""Evaluation of a search on queries with judged documents."""
+"""Evaluation of a search on queries with relevance judgments of documents."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ _MAX_FAILURES = 10_000
 
 @question("retrieval evaluation", command="evaluate-retrieval")
 class RetrievalEvaluation(PromptedSearch):
-    """Quality of the rankings of a search, for queries with judged documents.
+    """Quality of the rankings of a search, for queries with relevance judgments of documents.
 
     The measures are nDCG@10, recall@10, recall@100, MRR@10 and MAP of the first 1,000 documents, computed by
-    ir-measures for any scorers of Search. The 95% bootstrap intervals resample the queries. Each further
-    scorer, and the scorers of a second model, are compared with the first one on the same queries.
+    ir-measures for any scorers of `Search`. The 95% bootstrap intervals resample the queries. All other
+    scorers, including those of a second model, are compared with the first scorer on the same queries.
 
     Attributes:
         scorers: names in `SCORERS`. The other scorers are compared with the first one.
         candidates: see `Search`.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
-        curve: whether to evaluate the bi-encoder also with fewer dimensions, int8 vectors and binary vectors.
-        show: the table to return. "summary" has the measures with intervals; "queries" the measures of each
-            query; "failures" the relevant documents that the first scorer ranks low; "curve" the measures of
-            each vector format. With a second model, "vectors" has the agreement on the documents'
-                nearest neighbors, and "neighbors" the neighbors that changed.
+        curve: also evaluate the bi-encoder with fewer dimensions, int8 vectors and binary vectors.
+        show: the table to return. "summary" has the measures with intervals; "queries" has the measures of
+            each query; "failures" has the relevant documents that the first scorer ranks below 10; "curve"
+            has the measures of each vector format. With a second model, "vectors" has the agreement on the
+            nearest neighbors of the documents, and "neighbors" has the neighbors that changed.
     """
 
     inputs = JudgedQueries()
@@ -115,7 +115,7 @@ class RetrievalEvaluation(PromptedSearch):
             truncate: truncate texts that are too long instead of raising an error.
             other: a model to compare with.
             progress: called with the amount of work done and the total; during the curve and the comparison
-                of the documents, all queries are reported as done.
+                of the documents, all work is reported as done.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there are no documents or queries, an ID is not unique,
@@ -188,13 +188,13 @@ class RetrievalEvaluation(PromptedSearch):
 
 @dataclass(frozen=True, eq=False)
 class _JudgedData:
-    """Documents, the queries with a relevant document, and the judgments.
+    """Documents, queries, and relevance judgments.
 
     Attributes:
         documents: the documents.
         all_queries: all queries of the file.
-        queries: the queries with a relevant document.
-        grades: for each of these queries, the grade of each judged document, by ID.
+        queries: the queries that have a relevant document.
+        grades: for each query in `queries`, a mapping from the ID of each judged document to its grade.
         unjudged: number of queries without a judgment or a relevant document.
         unknown_queries: number of judged queries that are not in the file of queries.
         unknown_documents: number of judgments of documents that are not in the file of documents.
@@ -210,7 +210,7 @@ class _JudgedData:
 
     @classmethod
     def of(cls, documents: DocumentList, queries: DocumentList, judgments: Judgments) -> _JudgedData:
-        """Select the queries with a relevant document.
+        """Select the queries that have a relevant document, and count the judgments that cannot be used.
 
         Raises:
             TextError: the judgments are not `Judgments`.
@@ -254,7 +254,7 @@ class _JudgedData:
 
     @cached_property
     def relevant(self) -> tuple[Array, ...]:
-        """For each query, the indices of its relevant documents, in the order of the documents."""
+        """For each query, the indices of its relevant documents, ascending."""
         rows = {identifier: row for row, identifier in enumerate(self.ids)}
         return tuple(
             np.array(sorted(rows[name] for name, grade in judged.items() if grade > 0 and name in rows), int)
@@ -263,7 +263,7 @@ class _JudgedData:
 
 
 class _EvaluatedRankings:
-    """The measures of rankings, which are evaluated in blocks of `BLOCK` queries and then discarded."""
+    """Collector of rankings that stores their measures, and discards the rankings after each `BLOCK`."""
 
     def __init__(self, data: _JudgedData) -> None:
         self._data = data
@@ -273,11 +273,11 @@ class _EvaluatedRankings:
         self._first: list[Array] = []
 
     def add(self, order: Array) -> None:
-        """Add the ranking of the next query: indices of documents, the best first."""
+        """Add the ranking for the next query: indices of documents, best first."""
         positions = np.zeros(len(self._data.documents), np.int64)
         positions[order] = np.arange(1, len(order) + 1)
         self._ranks.append(positions[self._data.relevant[len(self._ranks)]])
-        self._first.append(order[:10].copy())  # copy, because a view would keep the whole ranking in memory
+        self._first.append(order[:10].copy())  # A view would keep the complete ranking in memory.
         self._pending.append(order[:DEPTH].copy())
         if len(self._pending) == BLOCK:
             self._evaluate()
@@ -308,10 +308,10 @@ class _EvaluatedRankings:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """One scorer applied to one model, and the rankings that it produces.
+    """A scorer of one model, with the measures of its rankings.
 
     Attributes:
-        model: 0 for the model, 1 for the other model.
+        model: 0 for the first model, 1 for the second model.
         model_name: name of the model.
         scorer: a name in `SCORERS`.
         values: the `MEASURES` of each query, [query, measure].
@@ -328,12 +328,12 @@ class System:
 
     @property
     def label(self) -> str:
-        """Name of the scorer and model in column names."""
+        """Name used in table columns: the scorer, preceded by "other" for the second model."""
         return f"other {self.scorer}" if self.model else self.scorer
 
 
 def _query_vectors(search: Search, checkpoint: Checkpoint, data: _JudgedData, truncate: bool) -> Array:
-    """Return the query vectors from a run, [query, dimension]."""
+    """Return the bi-encoder vectors of the queries, [query, dimension]."""
     recipe = search.query_pooling(checkpoint)
     ids = [query.id for query in data.queries]
     encoded = encode_texts(
@@ -343,7 +343,7 @@ def _query_vectors(search: Search, checkpoint: Checkpoint, data: _JudgedData, tr
 
 
 def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array]:
-    """Yield the scores of each query, [document], which are computed in blocks of queries."""
+    """Yield the scores of all documents for each query, [document], computed in blocks of queries."""
     block = max(1, _BLOCK_NUMBERS // len(documents))
     with memory_errors(
         "The scores of these documents need more memory than is available. Use fewer documents."
@@ -353,7 +353,7 @@ def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array
 
 
 def _order(values: Array) -> Array:
-    """Return the indices of the scored documents by descending score. Ties keep their order."""
+    """Return the indices of the documents by descending score, without NaN. Ties keep their order."""
     order = np.argsort(-values, kind="stable")
     ranked: Array = order[~np.isnan(values[order])]
     return ranked
@@ -376,7 +376,7 @@ def _rank(
     for number, (query, own) in enumerate(zip(data.queries, blocks, strict=True)):
         progress(number, len(data.queries))
         values, _ = replace(search, query=str(query)).scores(checkpoint, indexed, truncate, no_progress, own)
-        if BM25_SCORER in values:  # like search engines, leave out documents without a word of the query
+        if BM25_SCORER in values:  # Leave out documents without a word of the query, as search engines do.
             matches = values[BM25_SCORER]
             values[BM25_SCORER] = np.where(matches > 0, matches, np.nan)
         for name, rankings in evaluated.items():
@@ -392,7 +392,7 @@ def _curve(
     data: _JudgedData,
     progress: Progress,
 ) -> pd.DataFrame:
-    """Return nDCG@10 and recall@100 of each vector format."""
+    """Return a table with nDCG@10 and recall@100 of the bi-encoder for each vector format."""
     assert queries is not None
     assert indexed.encoded is not None
     assert indexed.recipe is not None
@@ -415,7 +415,7 @@ def _curve(
 
 
 def _compare_documents(indexes: Sequence[IndexedDocuments], progress: Progress) -> VectorComparison | None:
-    """Compare two models' vectors of the documents; return None without vectors."""
+    """Compare two models' document vectors; None without vectors or with fewer than three documents."""
     first, second = indexes
     if first.encoded is None or second.encoded is None or first.recipe is None or second.recipe is None:
         return None
@@ -433,9 +433,9 @@ class RetrievalEvaluationResult(Result):
 
     Attributes:
         data: the documents, the queries with a relevant document, and their judgments.
-        systems: the scorers of the model, followed by those of the other model.
-        curve: nDCG@10 and recall@100 of each vector format; None if they were not computed.
-        comparison: agreement of the documents' vectors of two models; None without a second model.
+        systems: the scorers of the first model, followed by those of the second model.
+        curve: table of nDCG@10 and recall@100 for each vector format; None if it was not computed.
+        comparison: agreement of two models on the nearest neighbors of the documents; None if not computed.
     """
 
     question: RetrievalEvaluation
@@ -454,7 +454,7 @@ class RetrievalEvaluationResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence about nDCG@10 of the first scorer."""
+        """A sentence that gives nDCG@10 of the first scorer with its interval."""
         low, high = interval(bootstrap_means(self.systems[0].values[:, 0]))
         mean = self.systems[0].values[:, 0].mean()
         return (
@@ -479,7 +479,7 @@ class RetrievalEvaluationResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The numbers of queries, of resamples and of evaluated ranks, and notes."""
+        """The number of queries, the number of resamples, the number of evaluated ranks, and `notes`."""
         return {
             "queries": len(self.data.queries),
             "resamples": RESAMPLES,
@@ -488,23 +488,22 @@ class RetrievalEvaluationResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the field `show` of the question selects.
+        """Return the table that ``show`` of the question selects.
 
-        Columns of the summary: model, scorer, measure, value, low, high (the bounds of the 95% interval); for
-        all scorers but the first also difference, the value minus that of the first, with difference_low,
-        difference_high, and the numbers of queries for which it is better, equal and worse.
+        "summary": model, scorer, measure, value, low, high (the bounds of the 95% interval). All scorers but
+        the first also have difference (their value minus that of the first scorer), difference_low,
+        difference_high, and the numbers of queries for which they are better, equal and worse.
 
-        Columns of the queries: query (ID), text, relevant (number of documents), and for each scorer nDCG@10
-        and the rank of the first relevant document, 0 if there is none; by ascending nDCG@10 of the first
-        scorer or, with several scorers, by the largest difference.
+        "queries": query (ID), text, relevant (number of relevant documents), and for each scorer nDCG@10 and
+        the rank of the first relevant document (0 if none is ranked). Rows are sorted by ascending nDCG@10
+        or, with several scorers, by the absolute difference between the first two, largest first.
 
-        Columns of the failures: query, text, document, grade, rank (0 if it is not ranked), for each further
-        scorer its rank, and outranked_by, the ID of the first document that is not relevant; the relevant
-        documents that are not among the first 10, by descending rank.
+        "failures": query, text, document, grade, rank by the first scorer (0 if not ranked), rank by each
+        other scorer, and outranked_by (the ID of the top-ranked irrelevant document). It has a row for each
+        relevant document that is not among the first 10, by descending rank.
 
-        Columns of the vectors: measure, value, low, high, note. Columns of the neighbors: see
-        `VectorComparison.changed_neighbors`. Columns of the curve: dimensions, precision,
-        bytes_per_vector, ndcg@10, low, high, recall@100, recall_low, recall_high.
+        "curve": dimensions, precision, bytes_per_vector, ndcg@10, low, high, recall@100, recall_low,
+        recall_high. "vectors", "neighbors": see `VectorComparison`.
         """
         show = self.question.show
         if show == "curve":

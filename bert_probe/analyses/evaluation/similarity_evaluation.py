@@ -1,4 +1,4 @@
-"""Evaluation of sentence vectors on text pairs with a judged similarity (STS)."""
+"""Evaluation of sentence vectors on text pairs with human similarity scores (STS)."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ MEASURES = ("cosine_spearman", "cosine_pearson", "model_spearman", "model_pearso
 """Correlations of the labels with the cosine, and with the similarity function that the model declares."""
 MIN_PAIRS = 3
 MAX_GROUPS = 200
-"""Maximum number of groups."""
+"""Maximum number of groups of pairs, which are named in the column group of the table."""
 ALL = "all"
-"""Name of the rows of all pairs in the summary, unless a group has this name."""
+"""Default group name of the summary rows for all pairs; see `SimilarityEvaluationResult.total_name`."""
 CURVE_HELP = (
     "Also evaluate vectors with fewer dimensions, and int8 and binary vectors. Without judged data, use the "
     "command dimensions."
@@ -49,24 +49,24 @@ _TABLES = ("summary", "pairs", "moved", "vectors", "neighbors", "curve")
 
 @question("similarity evaluation", command="evaluate-sts")
 class SimilarityEvaluation(Question):
-    """Agreement of sentence-vector similarity with judged scores of text pairs (STS).
+    """Correlation of sentence-vector similarity with human similarity scores of text pairs (STS).
 
-    The judged scores are correlated (Spearman, Pearson) with the cosine and with the model's own similarity
-    function, as in `EmbeddingSimilarityEvaluator` of sentence-transformers. The 95% bootstrap intervals
-    resample the pairs. With a second model, the result also has the differences, for the
-    same resamples.
+    The labels are correlated (Spearman, Pearson) with the cosine and with the similarity function that the
+    model declares, as in `EmbeddingSimilarityEvaluator` of sentence-transformers. The 95% bootstrap intervals
+    resample the pairs. With a second model, the result also has the differences between the models, computed
+    on the same resamples.
 
     Attributes:
-        pooling: pooling of token vectors; by default, that of the checkpoint if it has one, otherwise the
+        pooling: pooling of token vectors. If None, the checkpoint's own pooling if it has one, otherwise the
             mean.
         prompt, pair_prompt: name of the checkpoint's prompt before the first and the second text of a pair,
             or "none"; see `resolve_pooling` for the default.
         dimensions: number of dimensions to which the vectors are truncated.
-        curve: whether to evaluate also fewer dimensions, int8 vectors and binary vectors.
+        curve: also evaluate vectors with fewer dimensions, int8 vectors and binary vectors.
         show: the table to return. "summary" has the correlations with intervals, also for each group if the
             table has a column group; "pairs" has the pairs by descending error; "curve" has the correlation
-            of each vector format. With a second model, "moved" has the pairs whose error changed most,
-            "vectors" the agreement on nearest neighbors, and "neighbors" the neighbors that changed.
+            for each vector format. With a second model, "moved" has the pairs whose error changed most,
+            "vectors" has the agreement on nearest neighbors, and "neighbors" has the neighbors that changed.
     """
 
     inputs = EvaluationFiles(
@@ -104,19 +104,19 @@ class SimilarityEvaluation(Question):
         other: Checkpoint | None = None,
         progress: Progress = no_progress,
     ) -> SimilarityEvaluationResult:
-        """Score the pairs, and correlate the scores with the labels.
+        """Compute the similarity of the texts of each pair, and its correlation with the labels.
 
         Args:
             checkpoint: the model.
             pairs: text pairs from `read_labeled_texts`, with labels that are numbers.
             truncate: truncate texts that are too long instead of raising an error.
             other: a model to compare with.
-            progress: called with the number of texts done and the total, of all models; during the bootstrap,
-                the curve and the comparison, all texts are reported as done.
+            progress: called with the number of texts encoded by all models and the total; during the
+                bootstrap, the curve and the comparison, all texts are reported as done.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there are no pairs, a label is not a number, or a text
-                cannot be encoded; the message names its line.
+                cannot be encoded. The message states the line number.
             UnavailableError: there are fewer than three pairs or more than `MAX_GROUPS` groups, all labels
                 are equal, or a score is undefined; see also `resolve_pooling`.
             SelectionError, CheckpointError: see `resolve_pooling`.
@@ -197,7 +197,7 @@ class SimilarityEvaluation(Question):
     def _curve(
         self, checkpoint: Checkpoint, model: ScoredPairs, labels: Array, progress: Progress
     ) -> pd.DataFrame:
-        """Return the correlations of each vector format with the labels."""
+        """Return a table with Spearman's correlation of the labels with the score for each vector format."""
         rows = []
         size = model.first.shape[1]
         is_own = self.pooling in (None, "model")
@@ -217,10 +217,11 @@ class ScoredPairs:
     """One model's similarity scores of the text pairs.
 
     Attributes:
-        recipe, pair_recipe: the pooling configurations of the first and of the second texts.
-        first, second: vectors of the first and of the second texts, [pair, dimension].
-        values: the cosine and the model's own similarity of each pair, float64 [2, pair].
-        dropped: number of truncated tokens.
+        recipe, pair_recipe: the pooling configurations for the first and for the second text of a pair.
+        first, second: sentence vectors of the first and of the second texts, [pair, dimension].
+        values: cosine (row 0) and the similarity that the model declares (row 1) of each pair, float64 of
+            shape [2, pair].
+        dropped: number of tokens removed by truncation.
     """
 
     recipe: PoolingConfig
@@ -238,19 +239,19 @@ class ScoredPairs:
 
     @property
     def percentiles(self) -> Array:
-        """Percentile rank of each pair by the model's own similarity score, [pair], 0 to 1."""
+        """Percentile rank of each pair by the similarity that the model declares, [pair], 0 to 1."""
         return _percentiles(self.values[1])
 
 
 @dataclass(frozen=True, eq=False)
 class CorrelationSummary:
-    """Correlations of one group of pairs.
+    """Correlations of the scores of each model with the labels, for all pairs or for one group of pairs.
 
     Attributes:
         values: the `MEASURES` of each model, [model, measure]; NaN where a correlation is undefined.
-        intervals: bounds of their 95% intervals, [model, measure, bound].
-        change_intervals: bounds of the 95% interval of the value of each model minus that of the first model,
-            [model, measure, bound], from the same resamples.
+        intervals: bounds of the 95% intervals of the values, [model, measure, bound].
+        change_intervals: bounds of the 95% intervals of the difference from the first model, computed on the
+            same resamples, [model, measure, bound].
         count: number of pairs.
     """
 
@@ -273,7 +274,7 @@ def _check_labels(labels: Array) -> None:
 
 
 def _groups(pairs: LabeledTexts) -> dict[str, Array]:
-    """Return the indices of the pairs of each group, by name; {} without a column group.
+    """Return a mapping from each group name to the indices of its pairs; empty without a column group.
 
     Raises:
         UnavailableError: there are more than `MAX_GROUPS` groups.
@@ -291,13 +292,19 @@ def _groups(pairs: LabeledTexts) -> dict[str, Array]:
 
 
 def _pair_values(first: Array, second: Array, similarity: str) -> Array:
-    """Return the cosine and the model's own similarity of each pair, float64 [2, pair]."""
+    """Return the cosine and the similarity that the model declares for each pair, float64 [2, pair]."""
     cosine = scores_of_rows(first, second, "cosine")
     return np.stack([cosine, cosine if similarity == "cosine" else scores_of_rows(first, second, similarity)])
 
 
 def _summarize(labels: Array, values: list[Array], progress: Progress) -> CorrelationSummary:
-    """Return the correlations of the labels, [pair], with the scores of each model, [score, pair]."""
+    """Return the correlations of the labels with the scores of each model.
+
+    Args:
+        labels: label of each pair, [pair].
+        values: for each model, its scores, [score, pair].
+        progress: called with the number of resamples done and the total.
+    """
     scores = np.concatenate(values)
     shape = (len(values), 2 * len(values[0]))
     if len(labels) < MIN_PAIRS or np.ptp(labels) == 0:
@@ -312,7 +319,7 @@ def _summarize(labels: Array, values: list[Array], progress: Progress) -> Correl
 
 
 def _correlation(function: Any, labels: Array, scores: Array) -> float:
-    """Return a correlation computed by SciPy; NaN for constant scores."""
+    """Return the statistic of a correlation function of SciPy; NaN for constant scores."""
     return float(function(labels, scores).statistic) if np.ptp(scores) > 0 else float("nan")
 
 
@@ -324,7 +331,7 @@ def _percentiles(values: Array) -> Array:
 def _compare(
     pairs: LabeledTexts, a: ScoredPairs, b: ScoredPairs, progress: Progress
 ) -> VectorComparison | None:
-    """Compare the vectors of two models on the distinct texts; None if there are too few texts."""
+    """Compare the vectors of two models for the distinct texts; None for fewer than `MIN_PAIRS` texts."""
     texts = [row.text for row in pairs.rows] + [row.pair or "" for row in pairs.rows]
     rows = list({text: row for row, text in reversed(list(enumerate(texts)))}.values())[::-1]
     if len(rows) < MIN_PAIRS:
@@ -340,12 +347,13 @@ class SimilarityEvaluationResult(Result):
 
     Attributes:
         pairs: the text pairs.
-        labels: the judged scores, [pair].
+        labels: label of each pair, its human similarity score, [pair].
         models: the scores of the model, and of the other model if there is one.
-        total: the correlations of all pairs.
-        groups: the correlations of each group, by name; {} without a column group.
-        curve: the correlation of each vector format; None if it was not computed.
-        comparison: agreement of the vectors of two models; None for one model, or too few texts.
+        total: the correlations for all pairs.
+        groups: mapping from each group name to the correlations for its pairs; empty without a column group.
+        curve: table of the correlation for each vector format; None if it was not computed.
+        comparison: agreement of two models on nearest neighbors; None without a second model, or for fewer
+            than `MIN_PAIRS` different texts.
     """
 
     question: SimilarityEvaluation
@@ -372,13 +380,16 @@ class SimilarityEvaluationResult(Result):
 
     @cached_property
     def errors(self) -> tuple[Array, ...]:
-        """For each model and pair, percentile rank by score minus percentile rank by label, −1 to 1."""
+        """Error of each pair, one array of shape [pair] per model.
+
+        The error is the percentile rank by the model's score minus the percentile rank by the label, −1 to 1.
+        """
         truth = _percentiles(self.labels)
         return tuple(model.percentiles - truth for model in self.models)
 
     @property
     def wins(self) -> tuple[int, int, int]:
-        """Numbers of pairs for which the other model's error is smaller, equal, and larger.
+        """Numbers of pairs for which the other model's absolute error is smaller, equal, and larger.
 
         Raises:
             UnavailableError: there is only one model.
@@ -389,7 +400,7 @@ class SimilarityEvaluationResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence about the main correlation."""
+        """A sentence that gives Spearman's correlation of the labels with the score, with its interval."""
         values, measure = self.total.values[:, _MAIN], self.models[0].recipe.score_name
         sentence = (
             f"Spearman's correlation of the {measure} with the scores of {self.total.count:,} pairs is "
@@ -402,7 +413,7 @@ class SimilarityEvaluationResult(Result):
         return f"{sentence}{self._difference(values)}."
 
     def _difference(self, values: Array) -> str:
-        """Return the part of the finding about the other model; "" without another model."""
+        """Return the clause of `finding` about the other model; "" without another model."""
         if not self.has_other:
             return ""
         if np.isnan(values[1]):
@@ -415,7 +426,7 @@ class SimilarityEvaluationResult(Result):
 
     @property
     def total_name(self) -> str:
-        """Group name of the summary rows for all pairs, which differs from the names of the groups."""
+        """Group name of the summary rows for all pairs: "all", or "all pairs" if a group is named "all"."""
         name = ALL
         while name in self.groups:
             name += " pairs"
@@ -423,7 +434,7 @@ class SimilarityEvaluationResult(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A sentence about the groups without a correlation."""
+        """A sentence that names the groups whose correlation is undefined; empty if there are none."""
         summaries = {self.total_name: self.total, **self.groups}
         missing = [name for name, summary in summaries.items() if np.isnan(summary.values).all()]
         if not missing:
@@ -435,7 +446,7 @@ class SimilarityEvaluationResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The poolings, and the numbers of pairs, of resamples and of pairs that the other model improves."""
+        """The poolings, the numbers of pairs and resamples, the notes, and the numbers in `wins`."""
         recipes = [model.recipe.about for model in self.models]
         values: dict[str, Any] = {
             "recipe": recipes[0],
@@ -453,19 +464,19 @@ class SimilarityEvaluationResult(Result):
             raise UnavailableError(NO_OTHER)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the field `show` of the question selects.
+        """Return the table that ``show`` of the question selects.
 
-        Columns of the summary: group ("all" for all pairs, or "all pairs" if a group is named "all"), pairs,
-        measure, value, low, high (the bounds of the 95% interval) and, with a second model, other, other_low,
-        other_high, difference, difference_low, difference_high. The measures are the correlations of the
-        labels with the cosine (cosine_spearman, cosine_pearson) and with the similarity function of the model
-        (model_spearman, model_pearson).
+        "summary": group (`total_name` for all pairs), pairs, measure, value, low, high (the bounds of the 95%
+        interval) and, with a second model, other, other_low, other_high, difference, difference_low,
+        difference_high. The measures are the correlations of the labels with the cosine (cosine_spearman,
+        cosine_pearson) and with the similarity function that the model declares (model_spearman,
+        model_pearson).
 
-        Columns of the pairs: line, group, text_a, text_b, label, cosine, score, error: the percentile of the
-        pair by the model's score minus that by the label. With a second model: other_score, other_error and
-        moved, the change of the percentile. Columns of the vectors: measure, value, low, high, note. Columns
-        of the neighbors: see `VectorComparison.changed_neighbors`. Columns of the curve: dimensions,
-        precision, bytes_per_vector, spearman, low, high.
+        "pairs" and "moved": line, group, text_a, text_b, label, cosine, score, error (see `errors`). With a
+        second model also other_score, other_error and moved, the change of the error.
+
+        "curve": dimensions, precision, bytes_per_vector, spearman, low, high. "vectors" and "neighbors": see
+        `VectorComparison.frame` and `VectorComparison.changed_neighbors`.
         """
         show = self.question.show
         if show == "curve":

@@ -1,4 +1,4 @@
-"""Comparisons of sentence vectors without labels: fewer dimensions, shorter formats, and two models."""
+"""Comparisons of sentence vectors without labels: fewer dimensions, smaller data types, and two models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bert_probe.model.trace import Array, read_only
 
 FLOAT32, INT8, BINARY = "float32", "int8", "binary"
 MIN_SENTENCES = 3
-"""With fewer sentences, there are fewer than two pairs to correlate."""
+"""Minimum number of sentences; fewer have fewer than two pairs, whose correlation is undefined."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class VectorFormat:
     """A storage format for vectors.
 
     Attributes:
-        dimensions: number of dimensions; vectors are truncated to the first dimensions.
-        precision: "float32", "int8" or "binary".
+        dimensions: number of dimensions to which vectors are truncated.
+        precision: data type of the stored values: "float32", "int8" or "binary" (1 bit).
     """
 
     dimensions: int
@@ -55,15 +55,16 @@ class VectorFormat:
         return "cosine" if self.precision == BINARY else similarity
 
     def convert(self, vectors: Array, reference: Array | None = None) -> Array:
-        """Return vectors, [text, dimension], after a round trip through this format, [text, dimensions].
+        """Return vectors encoded in this format and decoded again, shape [text, `dimensions`].
 
-        - int8: each dimension is rounded to one of 256 levels between the smallest and the largest value of
-          the reference, as in `quantize_embeddings` of sentence-transformers, and read back as the middle of
-          its level; values outside of this range are clipped.
+        - int8: each value is quantized to one of 256 levels between the minimum and the maximum of its
+          dimension in the reference, as in `quantize_embeddings` of sentence-transformers. Values outside
+          this range are clipped. A level is decoded as its midpoint.
         - binary: the sign, 1 for values above 0 and −1 otherwise. The cosine of two sign vectors is
           1 − 2 · Hamming distance ÷ dimensions.
 
         Args:
+            vectors: the vectors to encode, [text, dimension].
             reference: vectors whose range defines the levels of int8; by default, the vectors themselves.
         """
         shortened = vectors[:, : self.dimensions]
@@ -85,7 +86,8 @@ def vector_formats(size: int, model: SentenceModel | None) -> Iterator[VectorFor
 
     Args:
         size: number of dimensions of the full vectors.
-        model: the pooling with which a checkpoint was trained, whose Matryoshka dimensions are included.
+        model: the checkpoint's sentence-transformers modules, if any; the numbers of dimensions include the
+            Matryoshka dimensions for which it was trained.
     """
     trained: Sequence[int] = () if model is None else model.trained_dimensions
     for dimensions in offered_dimensions(size, None, [number for number in trained if number <= size]):
@@ -96,23 +98,23 @@ def vector_formats(size: int, model: SentenceModel | None) -> Iterator[VectorFor
 NEIGHBORS = 10
 """Number of nearest neighbors of each text that are compared."""
 MAX_TEXTS = 20_000
-"""Maximum number of texts that are compared with each other; of more texts, the first are used."""
+"""Maximum number of texts that are compared with each other; further texts are ignored."""
 _BLOCK_NUMBERS = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class VectorComparison:
-    """Agreement of two models on the neighbors of the same texts.
+    """Agreement of two models on the nearest neighbors of the same texts.
 
     Attributes:
-        overlap: share of the nearest neighbors of each text that both models have, [text], 0 to 1.
-        mutual_overlap: number of mutual neighbors of each text that both models have, divided by the number
-            that at least one model has, [text]; NaN for a text without mutual neighbors. Two texts are mutual
-            neighbors if each is among the nearest of the other.
+        overlap: share of the nearest neighbors of each text in which both models agree, [text], 0 to 1.
+        mutual_overlap: number of mutual neighbors of each text in both models, divided by the number in at
+            least one model, [text], 0 to 1; NaN for a text without mutual neighbors. Two texts are mutual
+            neighbors if each is among the nearest neighbors of the other.
         cka: linear CKA of the vectors, 0 to 1; NaN if all vectors of a model are equal.
-        neighbors: number of nearest neighbors of each text.
-        texts: the texts.
-        first, second: indices of the nearest texts by each model, [text, neighbor], the nearest first.
+        neighbors: number of nearest neighbors that are compared for each text.
+        texts: the compared texts.
+        first, second: indices of the nearest neighbors in each model, nearest first, [text, neighbor].
         maps: first two principal components of the vectors of each model; None if all vectors of a model are
             equal.
     """
@@ -128,14 +130,15 @@ class VectorComparison:
 
     @property
     def order(self) -> Array:
-        """Indices of the texts, those with the fewest common neighbors first."""
+        """Indices of the texts, sorted by ascending overlap."""
         return np.argsort(self.overlap, kind="stable")
 
     def changed_neighbors(self) -> pd.DataFrame:
-        """Return a row per text, by ascending overlap of the neighbors: text, overlap, lost, gained.
+        """Return a table with one row per text, sorted by ascending overlap: text, overlap, lost, gained.
 
-        lost is the nearest text that is a neighbor only in the first model, and gained the nearest text that
-        is a neighbor only in the second model; "" if there is none.
+        ``lost`` is the nearest neighbor in the first model that is not a neighbor in the second model.
+        ``gained`` is the nearest neighbor in the second model that is not a neighbor in the first model. Both
+        are "" if there is none.
         """
         order = self.order
         columns: dict[str, Any] = {
@@ -148,9 +151,10 @@ class VectorComparison:
         return pd.DataFrame(columns)
 
     def frame(self) -> pd.DataFrame:
-        """Return a row per measure: measure, value, low, high, note.
+        """Return a table with one row per measure: measure, value, low, high, note.
 
-        The 95% intervals are computed by resampling the texts, without computing their neighbors again.
+        The bootstrap resamples the texts, but does not recompute their neighbors; low and high are the bounds
+        of the 95% interval.
         """
         rows = []
         for name, values in (
@@ -173,10 +177,11 @@ def compare_vectors(
     texts: Sequence[str],
     progress: Progress = no_progress,
 ) -> VectorComparison:
-    """Compare the vectors of two models, [text, dimension], whose numbers of dimensions may differ.
+    """Compare the nearest neighbors of the same texts in the vectors of two models.
 
     Args:
-        similarity_a, similarity_b: the score by which each model compares vectors.
+        a, b: vectors of each model, [text, dimension]; the numbers of dimensions may differ.
+        similarity_a, similarity_b: name of each model's similarity function.
         texts: the texts.
         progress: called with the number of texts whose neighbors have been computed, and the total.
 
@@ -217,7 +222,10 @@ def _maps(a: Array, b: Array) -> tuple[PointLayout, PointLayout] | None:
 def _neighbors(
     vectors: Array, similarity: str, count: int, progress: Progress = no_progress
 ) -> Iterator[Array]:
-    """Yield the indices of each row's nearest other rows, [row, count], in blocks. Ties keep their order."""
+    """Yield the indices of the nearest neighbors of each row, in blocks of shape [row, count].
+
+    A row is not its own neighbor. Ties keep their order.
+    """
     block = max(1, _BLOCK_NUMBERS // len(vectors))
     for start in range(0, len(vectors), block):
         progress(start, len(vectors))
@@ -226,14 +234,18 @@ def _neighbors(
         values = np.where(np.isnan(values), -np.inf, values)
         values[np.arange(len(rows)), rows] = -np.inf
         order = np.argsort(-values, axis=1, kind="stable")
-        # Give the row itself an undefined score, so that it is sorted to the end.
+        # Remove the row itself, which may be tied with rows whose score is undefined.
         yield np.stack(
             [part[part != row][:count] for part, row in zip(order[:, : count + 1], rows, strict=True)]
         )
 
 
 def _mutual_pairs(neighbors: Array) -> set[tuple[int, int]]:
-    """Return the pairs of rows that are neighbors of each other, each with the smaller index first."""
+    """Return the pairs of rows that are among each other's neighbors, with the smaller index first.
+
+    Args:
+        neighbors: indices of the neighbors of each row, [row, neighbor].
+    """
     directed = {(row, int(other)) for row, others in enumerate(neighbors) for other in others}
     return {(a, b) for a, b in directed if a < b and (b, a) in directed}
 
@@ -249,12 +261,12 @@ def _pair_overlap(first: set[tuple[int, int]], second: set[tuple[int, int]], cou
 
 @question("dimensions", command="dimensions")
 class DimensionCurve(Question):
-    """Agreement of similarity scores before and after vectors are truncated to their first dimensions.
+    """Correlation of similarity scores before and after sentence vectors are truncated.
 
-    Models that were trained with Matryoshka representation learning (Kusupati et al. 2022) lose little. The
-    cost is measured on unlabeled sentences, by comparison with the scores of the full vectors. With judged
-    data, the option curve of `SimilarityEvaluation`, `RetrievalEvaluation` and `LabelEvaluation` measures the
-    quality itself, also of int8 and binary vectors.
+    Truncation changes the scores little if the model was trained with Matryoshka representation learning
+    (Kusupati et al. 2022). The correlation is measured on unlabeled sentences. With labeled data, the option
+    curve of `SimilarityEvaluation`, `RetrievalEvaluation` and `LabelEvaluation` measures the quality of
+    truncated vectors directly, and also that of int8 and binary vectors.
 
     Attributes:
         pooling, prompt: see `Sentences`.
@@ -274,11 +286,11 @@ class DimensionCurve(Question):
     ) -> DimensionCurveResult:
         """Compare the scores of all pairs of sentences at several numbers of dimensions.
 
-        The arguments and errors are those of `Sentences.of`; also:
+        For the arguments and further errors, see `Sentences.of`.
 
         Raises:
-            UnavailableError: there are fewer than three sentences, or the dimensions of the vectors are the
-                words of the vocabulary (a sparse encoder).
+            UnavailableError: there are fewer than three sentences, or the model is a sparse encoder, whose
+                dimensions are the words of the vocabulary.
         """
         is_own = self.pooling == "model"
         model = sentence_model(checkpoint) if is_own else None
@@ -308,7 +320,11 @@ class DimensionCurve(Question):
 def _costs(
     vectors: Array, similarity: str, sizes: Sequence[int], progress: Progress = no_progress
 ) -> tuple[Array, Array, Array]:
-    """Return Pearson's and Spearman's correlation, and the share of unchanged neighbors, for each size."""
+    """Return the agreement of truncated vectors with the full vectors, three arrays of shape [size].
+
+    The arrays are Pearson's and Spearman's correlation of the scores of all pairs, and the share of vectors
+    with the same nearest neighbor.
+    """
     from scipy.stats import spearmanr  # imported here because the import is slow
 
     first, second = pair_indices(len(vectors))
@@ -320,7 +336,7 @@ def _costs(
         values = pair_scores(part, similarity, first, second, progress)
         is_defined = ~(np.isnan(full) | np.isnan(values))
         a, b = full[is_defined], values[is_defined]
-        # The correlation with constant scores is undefined.
+        # The correlation is undefined for constant scores.
         is_varied = len(a) > 1 and np.ptp(a) > 0 and np.ptp(b) > 0
         pearson = np.corrcoef(a, b)[0, 1] if is_varied else np.nan
         spearman = spearmanr(a, b).statistic if is_varied else np.nan
@@ -336,12 +352,13 @@ class DimensionCurveResult(Result):
 
     Attributes:
         count: number of sentences.
-        sizes: numbers of dimensions, ascending; the last is that of the full vectors.
-        trained: numbers of dimensions for which the model was trained, if its files list any.
+        sizes: the numbers of dimensions, ascending; the last is that of the full vectors.
+        trained: numbers of dimensions for which the model was trained, according to its files.
         recipe: the pooling configuration of the full vectors.
-        pearson, spearman: correlation of the scores of pairs of sentences, of shape [size], −1 to 1; NaN if
-            it is undefined.
-        same_neighbor: share of the sentences with the same nearest neighbor as for the full vectors, 0 to 1.
+        pearson, spearman: correlation of the scores of all pairs of sentences with the scores of the full
+            vectors, shape [size], −1 to 1; NaN if undefined.
+        same_neighbor: share of the sentences with the same nearest neighbor as with the full vectors, shape
+            [size], 0 to 1.
     """
 
     question: DimensionCurve
@@ -364,7 +381,7 @@ class DimensionCurveResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence about the largest size that is at most half of the dimensions."""
+        """A sentence that gives the agreement with half of the dimensions, or the next smaller size."""
         half = max(
             (index for index, size in enumerate(self.sizes[:-1]) if size <= self.sizes[-1] / 2), default=0
         )
@@ -380,7 +397,7 @@ class DimensionCurveResult(Result):
         return {"recipe": self.recipe.about, "trained_dimensions": list(self.trained)}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per number of dimensions: dimensions, pearson, spearman, same_neighbor."""
+        """Return a table with one row per size: dimensions, pearson, spearman, same_neighbor."""
         return pd.DataFrame(
             {
                 "dimensions": self.sizes,
