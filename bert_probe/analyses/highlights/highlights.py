@@ -29,8 +29,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
-# Each pair is a minimum percentile and a maximum number of highlights.
-# If fewer than FEW_HIGHLIGHTS reach HIGH_PERCENTILE, the pair that selects more highlights is used.
+# The limits of the reported highlights, which are explained in the docstring of `Highlights`
 HIGH_PERCENTILE, MAX_HIGHLIGHTS = 75.0, 8
 MIDDLE_PERCENTILE, FEW_HIGHLIGHTS = 50.0, 5
 MIN_HIGHLIGHTS = 2
@@ -44,8 +43,8 @@ class Highlights(Question):
     Each highlight is a measured value. Its percentile is the percentage of the reference sentences that have
     a smaller value in the same model. Up to `MAX_HIGHLIGHTS` highlights whose percentile is at least
     `HIGH_PERCENTILE` are reported. If there are fewer than `FEW_HIGHLIGHTS` of these, up to `FEW_HIGHLIGHTS`
-    whose percentile is at least `MIDDLE_PERCENTILE` are reported instead. The first `MIN_HIGHLIGHTS` are
-    always reported.
+    whose percentile is at least `MIDDLE_PERCENTILE` are reported instead. At least the `MIN_HIGHLIGHTS` most
+    unusual highlights are reported, even if their percentiles are lower.
     """
 
     inputs = OneOrTwoTraces()
@@ -79,7 +78,7 @@ class Highlight:
     """A value measured on a text, with the sentence that states it and its rank among reference sentences.
 
     Attributes:
-        kind: the highlight type.
+        kind: the type of the highlight.
         value: the measured value.
         said: the sentence that states the value.
         page, choices: name and URL parameters, without the texts, of the page that shows the highlight.
@@ -129,7 +128,10 @@ class Highlight:
 
     @property
     def percentile(self) -> float:
-        """Percentage of the reference sentences with a smaller value, 0 to 100; NaN if not measured."""
+        """Percentage of the reference sentences with a smaller value, 0 to 100.
+
+        NaN if the reference sentences were not measured.
+        """
         return 100 * self.below / self.of if self.of else float("nan")
 
     @property
@@ -151,7 +153,7 @@ class Highlight:
         return f"{self.said} {self.place}".rstrip()
 
     def with_reference(self, numbers: ReferenceNumbers) -> Highlight:
-        """Return the highlight with its rank among the values of the reference sentences."""
+        """Return the highlight with its rank filled in, computed from the values of reference sentences."""
         values, value = numbers.numbers.get(self.kind.measure), self.value
         if values is None or not len(values):
             return self
@@ -205,7 +207,7 @@ class HighlightsResult(Result):
         return tuple(sorted(selections, key=len)[-1])
 
     def ranked(self, numbers: ReferenceNumbers) -> HighlightsResult:
-        """Return this result with its highlights ranked against the values of the reference sentences."""
+        """Return the result with all highlights ranked against the values of the reference sentences."""
         return replace(
             self,
             candidates=tuple(candidate.with_reference(numbers) for candidate in self.candidates),
@@ -255,12 +257,12 @@ class HighlightsResult(Result):
 
 
 def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = False) -> HighlightsResult:
-    """Return the highlights of one or two texts, without ranking them.
+    """Return the highlights of one or two texts, without comparing them with the reference sentences.
 
     Args:
         trace: the text, or a sentence pair.
         other: a second text; cannot be combined with a sentence pair.
-        quick: leave out the highlight types that run the model again.
+        quick: skip the highlight types that run the model again.
 
     Raises:
         TextError: two texts are given and one of them is a sentence pair.
@@ -298,7 +300,7 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
 def measure_references_for(
     trace: Trace, other: Trace | None = None, progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Measure the reference sentences in the same form as the input: text, sentence pair, or two texts.
+    """Measure the reference sentences in the form of the input: as texts, sentence pairs, or two texts.
 
     Raises:
         UnavailableError: the trace was made from attention weights alone, without a model.
@@ -332,12 +334,16 @@ def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
 _BATCH_SIZE = 8  # number of sentences whose traces are in memory at the same time
 
 ReferenceForm = Literal["text", "pair", "two texts"]
-"""How a reference sentence is read: alone, in a pair with the next one, or compared with the next one."""
+"""How each reference sentence is encoded.
+
+"text" encodes the sentence alone, "pair" as a pair with the next sentence, and "two texts" encodes it and the
+next sentence separately, for a comparison.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class ReferenceNumbers:
-    """Values that the highlight types have on the reference sentences.
+    """Values of all highlight types, measured on the reference sentences.
 
     Attributes:
         sentences: number of reference sentences.
@@ -351,7 +357,7 @@ class ReferenceNumbers:
     tokens: tuple[int, int]
 
     def __or__(self, other: ReferenceNumbers) -> ReferenceNumbers:
-        """Return the reference values of both operands combined."""
+        """Return the values of both operands, whose highlight types differ."""
         return ReferenceNumbers(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
 
     @property
@@ -363,7 +369,7 @@ class ReferenceNumbers:
 def measure_references(
     checkpoint: Checkpoint, form: ReferenceForm, progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Measure all highlight types on the reference sentences, which are all encoded in the same form.
+    """Measure all highlight types on the reference sentences, encoded in the given form.
 
     Args:
         checkpoint: the model.
@@ -394,9 +400,9 @@ def measure_references(
 
 
 def _traces(checkpoint: Checkpoint, form: ReferenceForm) -> Iterator[tuple[Trace, ...]]:
-    """Yield the trace of each reference sentence or, for two texts, of each sentence and the next one.
+    """Yield the trace of each reference sentence or, for "two texts", of each sentence and the next sentence.
 
-    The sentence after the last one is the first one.
+    The last sentence is followed by the first sentence.
     """
     sentences = baseline_sentences()
     following = (*sentences[1:], sentences[0])

@@ -1,9 +1,8 @@
-"""Highlight types: properties by which a text may be unusual.
+"""Highlight types: values in which a text may differ from the reference sentences.
 
-Each module of this package defines ``HIGHLIGHT_TYPES`` and is discovered automatically. A highlight type
-measures one value on a text and states it in a sentence. The value is compared with those of the reference
-sentences. All types are shown on the page, in tables, in exports and on the command line. The package
-`views` draws the thumbnail of a highlight from its data.
+A highlight type measures one value on a text and states it in a sentence. Each module of this package defines
+``HIGHLIGHT_TYPES`` and is discovered automatically. All types are available on the page, in tables, in
+exports and on the command line. The package `views` draws the thumbnail of a highlight from its data.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ MAX_TOKENS = 512
 
 @dataclass(frozen=True, eq=False)
 class HighlightContext:
-    """A text with the intermediate results that several highlight types share, each computed once."""
+    """A text, with intermediate results that several highlight types use; each is computed once."""
 
     trace: Trace
 
     @property
     def has_attention_shares(self) -> bool:
-        """Whether attention shares can be measured: rows sum to 1 and the text is short enough."""
+        """Whether attention shares can be measured: attention rows sum to 1 and the text is short enough."""
         return not self.trace.caveat and self.is_short
 
     @property
@@ -89,10 +88,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class Curves:
-    """A curve with one value per layer, and a second curve for comparison.
+    """A line chart with one value per layer, and a second line for comparison.
 
     Attributes:
-        values, others: values of the curve and of the second curve, shape [layer + 1], -1 to 1.
+        values, others: values of the line and of the second line, shape [layer + 1], -1 to 1.
         mark: the layer to emphasize.
     """
 
@@ -151,9 +150,9 @@ class HighlightType:
     Attributes:
         name: name of the type in tables; several types may have the same name.
         measure: unique description of the measured value.
-        order: sort key among the types, used for highlights while percentiles are unknown.
-        find: function from one or two contexts to a candidate, or to None if the value is undefined for the
-            text.
+        order: sort key of the types, in whose order highlights are shown while percentiles are unknown.
+        find: function that takes one or two contexts and returns a candidate, or None if the value is
+            undefined for the text.
         texts: number of texts: 1, or 2 for a comparison of two separate texts.
         single_text_only: whether to skip the type if two texts are given, because the linked page would
             compare them.

@@ -24,7 +24,7 @@ from bert_probe.model.trace import Array
 
 
 def _find_word_pair(context: HighlightContext) -> HighlightCandidate | None:
-    """Find the attention weight between two words that exceeds its expected value most.
+    """Return a candidate for the attention between two words that exceeds its expected value most.
 
     The expected value is the larger of two means: the mean over the other pairs of words at the same distance
     and direction, and the mean over the other queries of the same key. Special tokens are excluded from both
@@ -102,7 +102,7 @@ def _find_unusual_head(context: HighlightContext) -> HighlightCandidate | None:
 def _head_candidate(
     context: HighlightContext, layer: int, head: int, value: float, description: str, clear: bool = True
 ) -> HighlightCandidate:
-    """Return a candidate about a head, whose sentence is the head's name followed by a description."""
+    """Return a candidate for a head; its sentence is the name of the head followed by ``description``."""
     return HighlightCandidate(
         value,
         f"Head {layer + 1}.{head + 1} {description}",
@@ -126,7 +126,7 @@ _UNUSUAL_HEADS = (
 # ---------------------------------------------------------------- specialized heads
 
 
-# "first" and "separator" are excluded: attention on special tokens is an attention sink.
+# "first" and "separator" are excluded, because these shares have a separate type, the attention sinks.
 _SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self", "other_segment")
 
 
@@ -149,9 +149,9 @@ def _count_queries(context: HighlightContext, share: str) -> int:
 
 
 def _mean_shares(context: HighlightContext, share: str) -> Array:
-    """Return a share of each head, averaged over the queries that have a target, shape [layer, head].
+    """Return an attention share of each head, averaged over the queries for which it is defined.
 
-    The share is 0 if no query has a target.
+    The shape is [layer, head]. The share is 0 if it is not defined for any query.
     """
     queries = max(_count_queries(context, share), 1)
     shares: Array = context.heads[share] * (len(context.trace.tokens) / queries)
@@ -165,7 +165,7 @@ def _find_specialized_head(share: str, context: HighlightContext) -> HighlightCa
     values = _mean_shares(context, share)
     layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
     value = float(values[layer, head])
-    # Report only the largest share, because shares overlap: the previous token may be in the same word.
+    # Shares overlap (the previous token may be in the same word), so report only the largest one of a head.
     largest = max(_mean_shares(context, other)[layer, head] for other in _SHARES)
     has_all = queries == len(context.trace.tokens)
     over = "" if has_all else f" (mean over the {queries} tokens that have such a target)"

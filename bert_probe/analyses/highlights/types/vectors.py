@@ -63,7 +63,7 @@ _VECTOR_CHANGES = (
 
 
 def _find_similar(context: HighlightContext) -> HighlightCandidate | None:
-    """Find the most similar pair of tokens with different ids, from different words.
+    """Return a candidate for the two most similar tokens with different ids, from different words.
 
     In a sentence pair, the two tokens are from different segments, because the linked page compares segments.
     """
@@ -94,7 +94,10 @@ def _find_similar(context: HighlightContext) -> HighlightCandidate | None:
 
 
 def _find_repeated(context: HighlightContext) -> HighlightCandidate | None:
-    """Find the two least similar occurrences of the same token; in a sentence pair, one per segment."""
+    """Return a candidate for the two least similar occurrences of the same token.
+
+    In a sentence pair, the two occurrences are in different segments.
+    """
     tokens, trace = context.content_tokens, context.trace
     if not trace.states or not context.is_short:
         return None
@@ -124,7 +127,15 @@ def _find_repeated(context: HighlightContext) -> HighlightCandidate | None:
 
 
 def repeated_token_sentence(names: str, value: float, layer: int, mean: float, pairs: int) -> str:
-    """Return the sentence about the least similar occurrences of a token, among ``pairs`` pairs."""
+    """Return the sentence about the least similar occurrences of a token.
+
+    Args:
+        names: both occurrences as text.
+        value: cosine similarity of both occurrences after the layer.
+        layer: number of the layer, from 1.
+        mean: mean cosine similarity over all pairs of occurrences.
+        pairs: number of pairs of occurrences.
+    """
     if pairs == 1:
         return f"{names} are the same token, with a cosine similarity of {value:.2f} after layer {layer}."
     return (
@@ -197,7 +208,7 @@ def _largest_contribution(result: SentenceSimilarityResult) -> tuple[str, Pictur
 
 
 def _find_shared(a: HighlightContext, b: HighlightContext) -> HighlightCandidate | None:
-    """Find the token shared by both texts whose two vectors are least similar after the last layer."""
+    """Return a candidate for the token of both texts whose vectors are least similar after the last layer."""
     last = a.trace.layers
     pairs = [
         (row, column)

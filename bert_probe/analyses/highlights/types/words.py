@@ -1,4 +1,4 @@
-"""Words: those that are split, unknown to the tokenizer, or influential when they are left out."""
+"""Highlights of words: split into subword tokens, unknown to the tokenizer, or influential."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from bert_probe.text.words import truncate_text
 
 _MAX_LISTED = 5
 _MAX_WORDS = 32
-"""Maximum number of words of a text, because the model runs once for each removed word."""
+"""Maximum number of words of a text for influential words; the model runs once for each removed word."""
 _SENTENCES = 10
+"""Number of reference sentences on which influential words are measured."""
 
 
 def _find_split(context: HighlightContext) -> HighlightCandidate | None:
@@ -28,15 +29,15 @@ def _find_split(context: HighlightContext) -> HighlightCandidate | None:
     if not words:
         return None
     longest = max(words, key=lambda word: len(word.positions))
-    pieces = [tokens[position].display for position in longest.positions]
+    subwords = [tokens[position].display for position in longest.positions]
     split = sum(len(word.positions) > 1 for word in words)
     return HighlightCandidate(
-        len(pieces),
+        len(subwords),
         f"{split} of {len(words)} words {'is' if split == 1 else 'are'} split into subword tokens. "
-        f"“{truncate_text(longest.text)}” has the most ({len(pieces)}): {_listed(pieces)}.",
+        f"“{truncate_text(longest.text)}” has the most ({len(subwords)}): {_listed(subwords)}.",
         "tokens",
         {},
-        lambda: TextSegments(pieces),
+        lambda: TextSegments(subwords),
         split > 0,
     )
 
