@@ -1,4 +1,4 @@
-"""Evaluation of sentence vectors on text pairs with human similarity scores (STS)."""
+"""Evaluation of sentence vectors on text pairs that are labeled with similarity scores (STS)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TABLES = ("summary", "pairs", "moved", "vectors", "neighbors", "curve")
 
 @question("similarity evaluation", command="evaluate-sts")
 class SimilarityEvaluation(Question):
-    """Correlation of sentence-vector similarity with human similarity scores of text pairs (STS).
+    """Correlation of sentence-vector similarity with the similarity labels of text pairs (STS).
 
     The labels are correlated (Spearman, Pearson) with the cosine and with the similarity function that the
     model declares, as in `EmbeddingSimilarityEvaluator` of sentence-transformers. The 95% bootstrap intervals
@@ -347,7 +347,7 @@ class SimilarityEvaluationResult(Result):
 
     Attributes:
         pairs: the text pairs.
-        labels: label of each pair, its human similarity score, [pair].
+        labels: similarity label of each pair, [pair].
         models: the scores of the model, and of the other model if there is one.
         total: the correlations for all pairs.
         groups: mapping from each group name to the correlations for its pairs; empty without a column group.

@@ -36,7 +36,7 @@ from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledT
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 Rows = LabeledTexts | Sequence[TaggedSentence]
-"""The examples to evaluate: labeled texts, or sentences of tagged words."""
+"""Type of the examples to evaluate: labeled texts, or sentences of tagged words."""
 
 MAIN_MEASURES: Mapping[str, str] = {
     CLASSES: "accuracy",
@@ -44,7 +44,7 @@ MAIN_MEASURES: Mapping[str, str] = {
     NUMBER: "mse",
     TAGS: "accuracy",
 }
-"""Label type → the measure that is compared with the baselines."""
+"""Mapping from each label type to the measure that is compared with the baselines."""
 
 TABLES: Mapping[str, str] = {
     "measures": "Measures of the task head and of the baselines.",
@@ -60,7 +60,7 @@ THRESHOLD = 0.5
 
 @question("evaluation", command="evaluate")
 class Evaluate(Question):
-    """Quality of a task head's predictions of the labels of texts or words.
+    """Quality of a task head, measured on labeled texts or tagged words.
 
     Attributes:
         show: the table to return; see `TABLES`.
@@ -78,19 +78,21 @@ class Evaluate(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> EvaluateResult:
-        """Compare the task head's predictions with the labels.
+        """Compare the predictions of the task head with the labels.
 
         Args:
+            checkpoint: the model with the task head.
             rows: labeled texts from `read_labeled_texts` for a text-classification head, or sentences from
                 `read_tagged_sentences` for a token-classification head.
-            training: rows on which the baselines are fitted. If None, no baselines are computed.
+            training: labeled texts or sentences on which the baselines are fitted. If None, no baselines are
+                computed.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total.
 
         Raises:
             EmptyTextError: there are no rows.
-            TextError: the task head does not predict one of the labels, or a text cannot be encoded; the
-                message names the lines.
+            TextError: the task head does not predict one of the labels, or a text cannot be encoded. The
+                message states the line numbers.
             UnavailableError: the checkpoint has no task head for this label type, or its predictions are
                 not finite.
         """
@@ -140,7 +142,7 @@ def _label_type(rows: Rows) -> str:
 
 
 def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> None:
-    """Raise an error that names the lines with labels that the task head does not predict."""
+    """Raise an error with the line numbers of all labels that the task head does not predict."""
     errors, head_labels = ValidationErrors("The data"), set(labels)
     for line, row_labels in _labels_by_line(rows):
         for label in dict.fromkeys(row_labels):
@@ -160,7 +162,7 @@ def _labels_by_line(rows: Rows) -> list[tuple[int, tuple[str, ...]]]:
 
 
 def _true_values(rows: Rows, predictions: HeadPredictions, labels: Sequence[str]) -> Array:
-    """Return the true label or number of each text or word, in the form of `EvaluateResult.true`."""
+    """Return the true label or number of each text or word; see `EvaluateResult.true` for the shape."""
     if not isinstance(rows, LabeledTexts):
         units = zip(predictions.texts, predictions.words, strict=True)
         return np.array([labels.index(rows[text].tags[word]) for text, word in units])
@@ -184,7 +186,7 @@ def _decide_number(logits: Array) -> tuple[Array, Array]:
     return logits[:, 0], np.full(len(logits), np.nan)
 
 
-# For each label type, a function from logits to predictions and their certainty; see `EvaluateResult`.
+# For each label type, a function that takes logits and returns the predictions and their certainties.
 _DECISIONS: Mapping[str, Any] = {
     CLASSES: _decide_class,
     MULTI_LABEL: _decide_labels,
@@ -211,7 +213,7 @@ def _unit_texts(
 def _score_baselines(
     rows: Rows, training: Rows, predictions: HeadPredictions, predicted: Array, progress: Progress
 ) -> dict[str, float]:
-    """Return the main measure of each baseline on the texts or words that the task head has predicted."""
+    """Return the main measure of each baseline on the same texts or words as the task head."""
     if not isinstance(rows, LabeledTexts):
         assert not isinstance(training, LabeledTexts)
         order = np.argsort(predictions.texts, kind="stable")
@@ -241,15 +243,16 @@ def _score_baselines(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EvaluateResult(Result):
-    """The predictions of a task head and the true labels, of texts or, if the labels are tags, of words.
+    """The predictions of a task head, with the true labels.
 
-    A unit is a text or a word. Arrays have shape [unit] unless another shape is stated.
+    A unit is a text or, if the labels are tags, a word. Arrays have shape [unit] unless another shape is
+    stated.
 
     Attributes:
         kind: the label type: "classes", "several", "number" or "tags".
         labels: labels of the task head, in its order.
         texts, pairs: text and second text of each unit.
-        lines: line of the file where the text of each unit starts.
+        lines: line number, from 1, where the text or sentence of each unit starts in the file.
         rows: index of the text or sentence of each unit.
         words: index of each word in its sentence, from 0; 0 if units are texts.
         true, predicted: label indices; bools of shape [unit, label] for "several"; float64 for "number".
@@ -288,7 +291,11 @@ class EvaluateResult(Result):
 
     @property
     def measures(self) -> Mapping[str, float]:
-        """Mapping from the name of each measure to its value; see the functions of `scores`."""
+        """Mapping from the name of each measure to its value.
+
+        For the measures of each label type, see `score_classes`, `score_multilabel`, `score_numbers` and
+        `score_tags`.
+        """
         if self.kind == TAGS:
             return head_predictions.score_tags(self._tags(self.true), self._tags(self.predicted))
         score_fn = {
@@ -335,7 +342,7 @@ class EvaluateResult(Result):
         return errors[np.argsort(-self.certainty[errors], kind="stable")]
 
     def listed(self, units: Array | Sequence[int]) -> pd.DataFrame:
-        """Return one row per selected unit.
+        """Return a table with one row per selected unit.
 
         Columns: line, text, pair (if any text has one), true, predicted, probability, right (whether the
         prediction is correct). If the labels are numbers, probability and right are left out.
@@ -356,7 +363,7 @@ class EvaluateResult(Result):
         return pd.DataFrame(columns)
 
     def named(self, value: Any) -> str:
-        """Format a true or predicted value as in a file of labels."""
+        """Return a value of `true` or `predicted` as text, in the format of label files."""
         if self.kind == NUMBER:
             return repr(float(value))
         if self.kind == MULTI_LABEL:
@@ -364,9 +371,9 @@ class EvaluateResult(Result):
         return self.labels[int(value)]
 
     def by_class(self) -> pd.DataFrame:
-        """Return one row per class: label, precision, recall, f1, count.
+        """Return a table with one row per class: label, precision, recall, f1, count.
 
-        For BIO tags, rows for the entity types come first.
+        For BIO tags, rows for the entity types precede the rows for the classes.
 
         Raises:
             SelectionError: the labels are numbers.
@@ -422,7 +429,7 @@ BASELINE_DESCRIPTIONS = {
     MOST_FREQUENT: "the most frequent label",
     MEAN: "the mean",
 }
-"""Name of a baseline → its description in the UI.
+"""Mapping from the name of each baseline to its description in the UI.
 
 The bag of words is a logistic regression (ridge regression for numbers) on tf-idf weights of words and word
 bigrams, with scikit-learn's defaults.
@@ -430,7 +437,7 @@ bigrams, with scikit-learn's defaults.
 
 
 _LBFGS_COPIES = 24
-"""Number of arrays of the size of the coefficients that the optimizer of a logistic regression holds."""
+"""Number of arrays of the size of the coefficients that scikit-learn's L-BFGS optimizer keeps in memory."""
 
 
 def predict_labels(
@@ -439,7 +446,9 @@ def predict_labels(
     """Return the predictions of each baseline for labeled texts.
 
     Args:
-        progress: called while the bag of words is fitted, which it can cancel.
+        training: labeled texts on which the baselines are fitted.
+        rows: labeled texts whose labels are predicted.
+        progress: called while the bag of words is fitted; it may raise an error to cancel the fit.
 
     Raises:
         OutOfMemoryError: the bag of words does not fit into memory.
@@ -458,7 +467,12 @@ def predict_labels(
 def predict_tags(
     training: Sequence[TaggedSentence], sentences: Sequence[Sequence[str]]
 ) -> dict[str, list[list[str]]]:
-    """Return the predicted tags of each baseline for the words of sentences."""
+    """Return the tags that each baseline predicts for the words of sentences.
+
+    Args:
+        training: tagged sentences on which the baselines are fitted.
+        sentences: the words of each sentence.
+    """
     tags: dict[str, Counter[str]] = {}
     for sentence in training:
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
@@ -472,7 +486,7 @@ def predict_tags(
 
 
 def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[Any]:
-    # Importing scikit-learn takes seconds.
+    # imported here because the import is slow
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier
@@ -487,7 +501,7 @@ def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[A
     regression = LogisticRegression(max_iter=1000)
     if training.kind == CLASSES:
         names = sorted({str(row.label) for row in training.rows})
-        # scikit-learn would convert the names to an array that is as wide as the longest.
+        # Pass indices, because an array of names would need the memory of the longest name for every row.
         indices = {name: index for index, name in enumerate(names)}
         size = _LBFGS_COPIES * 8 * len(names) * weights.shape[1]
         with reserved_memory(size, "The bag of words", "Use fewer training rows."):

@@ -1,4 +1,4 @@
-"""Masked-language modeling: the words that a task head predicts at each mask, and their evaluation."""
+"""Masked-language modeling: prediction of the words at masks, and evaluation of these predictions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bert_probe.text.sentence_files import with_line_numbers
 TOP_K = 5
 """Value of k in top-k accuracy: the masked token must be among the k most probable tokens."""
 CHUNK_SIZE = 256
-"""Number of masks whose logits over the whole vocabulary are in memory at a time."""
+"""Number of masks whose logits over the complete vocabulary are in memory at a time."""
 
 TABLES: Mapping[str, str] = {
     "measures": "Accuracy of the predictions at masks, and their mean cross-entropy in bits.",
@@ -107,19 +107,19 @@ class FillMask(Prediction):
             read_only(np.take_along_axis(probabilities, ids, axis=-1)),
             read_only(ranks_among(logits, top_logits)),
             tuple(
-                f"“{word}” is not in the vocabulary; its first subword token, {piece}, is used instead."
-                for word, (_, piece) in zip(self.targets, targets, strict=True)
-                if piece != word
+                f"“{word}” is not in the vocabulary; its first subword token, {token}, is used instead."
+                for word, (_, token) in zip(self.targets, targets, strict=True)
+                if token != word
             ),
         )
 
 
 def ranks_among(logits: Array, values: Array) -> Array:
-    """Return the rank of each value among all logits of its row, from 1. Ties share a rank.
+    """Return the rank, from 1, of some logits among all logits at the same position. Ties share a rank.
 
     Args:
-        logits: logits of shape [position, vocabulary].
-        values: some of these logits, of shape [position, word].
+        logits: all logits, shape [position, vocabulary].
+        values: the logits to rank, shape [position, word].
 
     Returns:
         The ranks, of shape [position, word].
@@ -144,7 +144,7 @@ def mask_token(checkpoint: Checkpoint) -> str:
 
 
 def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
-    """Return the text and its pair with the word at a token position replaced by the mask token.
+    """Return the text and the second text, with the word at a token position replaced by the mask token.
 
     Raises:
         SelectionError: the token is not part of a word.
@@ -172,7 +172,10 @@ def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
 
 
 def default_position(trace: Trace) -> int:
-    """Return the default position to predict: the first mask, else the last token with a letter or digit."""
+    """Return the token position to predict by default.
+
+    It is the position of the first mask or, without a mask, of the last token with a letter or digit.
+    """
     mask = trace.checkpoint.tokenizer.mask_token_id
     masks = [token.position for token in trace.tokens if token.id == mask]
     word_tokens = [
@@ -182,14 +185,19 @@ def default_position(trace: Trace) -> int:
 
 
 def mask_position(trace: Trace, position: int) -> int | None:
-    """Return the value of `FillMask.mask` for a token: its position, or None for a mask or special token."""
+    """Return the value of `FillMask.mask` that predicts a token.
+
+    It is the position of the token, or None for a mask or another special token, which cannot be masked.
+    """
     token = trace.tokens[position]
     is_fixed = token.special or token.id == trace.checkpoint.tokenizer.mask_token_id
     return None if is_fixed else position
 
 
 def target_tokens(checkpoint: Checkpoint, words: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """Return, for each word, the vocabulary id that represents the word, and the token with this id.
+    """Return, for each word, the id and the text of the token that represents the word.
+
+    A word that is not in the vocabulary is represented by its first subword token.
 
     Raises:
         SelectionError: the tokenizer drops every character of a word.
@@ -201,13 +209,13 @@ def target_tokens(checkpoint: Checkpoint, words: Sequence[str]) -> tuple[tuple[i
         token_id = vocabulary.get(word)
         if token_id is None:
             with panics_as_errors():
-                pieces = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
-            if not pieces:
+                subword_ids = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
+            if not subword_ids:
                 raise SelectionError(
                     f"The tokenizer of this model removes every character of {word!r}. Remove this word from "
                     "the targets."
                 )
-            token_id = pieces[0]
+            token_id = subword_ids[0]
         ids.append(int(token_id))
     return tuple(zip(ids, map(str, tokenizer.convert_ids_to_tokens(ids)), strict=True))
 
@@ -231,8 +239,8 @@ class FillMaskResult(PredictionResult):
         masks: the mask tokens.
         ids, tokens: the predicted words, as vocabulary ids and as text.
         logits: outputs of the masked-language-modeling head.
-        probabilities: softmax over the whole vocabulary, float64.
-        ranks: ranks in the whole vocabulary, from 1.
+        probabilities: softmax over the complete vocabulary, float64, 0 to 1.
+        ranks: ranks in the complete vocabulary, from 1.
         replaced: one sentence per target that is represented by its first subword token.
     """
 
@@ -254,7 +262,7 @@ class FillMaskResult(PredictionResult):
 
     @property
     def hidden(self) -> str:
-        """The word that the question masked; "" if the masks were in the text."""
+        """The word of the text that the question masked; "" if the question did not mask a word."""
         if self.question.mask is None:
             return ""
         token = self.asked_of.tokens[int(self.question.mask)]
@@ -283,7 +291,10 @@ class FillMaskResult(PredictionResult):
         return {**texts, **({"notes": list(self.notes)} if self.notes else {})}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per mask and word: position of the mask, rank, token, id, probability, logit."""
+        """Return a table with one row per mask and predicted word.
+
+        Columns: position (of the mask), rank, token, id, probability, logit.
+        """
         count = self.ids.shape[1]
         return pd.DataFrame(
             {
@@ -299,9 +310,9 @@ class FillMaskResult(PredictionResult):
 
 @question("mask evaluation", command="evaluate")
 class EvaluateMasks(Question):
-    """Accuracy of the predictions for masked tokens.
+    """Accuracy of a masked-language-modeling head in predicting masked tokens.
 
-    In each line 15% of the tokens, at least one, are masked at the same time, as in BERT's training (Devlin
+    In each line, 15% of the tokens (at least one) are masked at the same time, as in BERT's training (Devlin
     et al. 2019). Special and unknown tokens are never masked.
 
     Attributes:
@@ -321,7 +332,7 @@ class EvaluateMasks(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> EvaluateMasksResult:
-        """Mask tokens of the lines and compare them with the head's predictions.
+        """Mask random tokens of each line, and compare the predictions at the masks with these tokens.
 
         Args:
             sentences: the lines; blank lines are skipped.
@@ -394,7 +405,7 @@ _MaskPrediction = tuple[int, float, int]
 def _predict(
     checkpoint: Checkpoint, output: OutputHead, texts: Sequence[ModelInputs], originals: Sequence[ModelInputs]
 ) -> Iterator[_MaskPrediction]:
-    """Yield the prediction for each masked token of a batch of texts, in their order."""
+    """Yield the prediction for each masked token of a batch of texts, in the order of the tokens."""
     outputs, _ = forward(checkpoint, texts)
     inputs = batch(checkpoint, texts)
     true = batch(checkpoint, originals)["input_ids"]
@@ -403,7 +414,7 @@ def _predict(
         states = outputs.last_hidden_state[is_mask]
         for start in range(0, len(states), CHUNK_SIZE):
             chunk = slice(start, start + CHUNK_SIZE)
-            # The head is applied only at masks, because its output is as wide as the vocabulary.
+            # Apply the head only at masks, because its output for each token is as large as the vocabulary.
             chunk_inputs = {name: values[is_mask][chunk][None] for name, values in inputs.items()}
             logits = output.answer(chunk_inputs, states[chunk][None], None)[0].double()
             if not torch.isfinite(logits).all():

@@ -26,14 +26,14 @@ from bert_probe.model.trace import Array, Trace
 class FindAnswer(Prediction):
     """The spans of a text that answer a question, most probable first and without overlaps.
 
-    The question is the first text of the pair, the text to search is the second.
+    The first text of the pair is the question. The second text, the context, contains the answers.
 
     Attributes:
         top: maximum number of answers.
         longest: maximum number of tokens in an answer.
         overlap: number of tokens that adjacent windows share, if the text is too long for the model.
-        no_answer: include "no answer" among the candidates. Models trained to give no answer predict the
-            first token of the input as both start and end.
+        no_answer: include "no answer" among the candidates. Models trained on unanswerable questions then
+            predict the first token of the input as both start and end.
     """
 
     inputs = OneTrace()
@@ -50,7 +50,9 @@ class FindAnswer(Prediction):
     no_answer: bool = param(Flag(), default=False, about="Include “no answer” among the candidates.")
 
     def of(self, trace: Trace) -> FindAnswerResult:
-        """Find answers in a traced pair. If the pair was truncated, the full text is read in windows.
+        """Return the answers in a traced text pair.
+
+        If the pair was truncated, the complete context is read in overlapping windows.
 
         Raises:
             UnavailableError: the checkpoint has no question-answering head.
@@ -66,7 +68,7 @@ class FindAnswer(Prediction):
         )
 
     def candidates(self, trace: Trace) -> tuple[Mapping[str, Array], int]:
-        """Return the start, end and probability of every possible answer, and the number of windows.
+        """Return the start, end and probability of every candidate span, and the number of windows.
 
         Raises:
             UnavailableError, TextError: see `of`.
@@ -95,15 +97,15 @@ class FindAnswer(Prediction):
     def _windows(
         self, checkpoint: Checkpoint, output: OutputHead, truncated: Encoding
     ) -> list[tuple[Encoding, Array]]:
-        """Return each window of the full text with its start and end logits, of shape [token, 2]."""
+        """Return each window of the complete text pair with its start and end logits, shape [token, 2]."""
         windows = checkpoint.encoder.windows(truncated.text, truncated.pair or "", self.overlap)
         return [(window, output.logits_alone(checkpoint, window)) for window in windows]
 
     def _probabilities(self, window: Encoding, logits: Array) -> tuple[Array, list[int]]:
         """Return the start and end probabilities, [token, 2], and the positions of the context's tokens.
 
-        The context is the text that is searched. The softmax is over its tokens and, with ``no_answer``, the
-        first token of the input. All other tokens have probability 0.
+        The softmax is over the tokens of the context and, with ``no_answer``, the first token of the input.
+        All other tokens have probability 0.
         """
         positions = [token.position for token in window.tokens if token.segment == 1 and not token.special]
         eligible = [*([0] if self.no_answer else []), *positions]
@@ -114,11 +116,11 @@ class FindAnswer(Prediction):
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """A span of the text that answers the question.
+    """A span of the context that answers the question.
 
     Attributes:
-        start, end: character offsets in the text; None for "no answer".
-        probability: the start probability of its first token times the end probability of its last token.
+        start, end: character offsets in the context; None for "no answer".
+        probability: start probability of the first token times end probability of the last token, 0 to 1.
     """
 
     start: int | None
@@ -126,7 +128,7 @@ class AnswerSpan:
     probability: float
 
 
-# These offsets represent "no answer" among the candidates.
+# offsets that represent "no answer" in arrays of candidates
 _NO_ANSWER = {"start": [-1], "end": [-1]}
 
 
@@ -170,12 +172,13 @@ def _overlap(a: AnswerSpan, b: AnswerSpan) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FindAnswerResult(PredictionResult):
-    """The answers found in a text, most probable first.
+    """The answers found in a context, most probable first.
 
     Attributes:
-        context: the text that was searched.
-        answers: spans without overlaps.
-        windows: the number of windows in which the text was read; probabilities sum to 1 within each window.
+        context: the second text of the pair, which contains the answers.
+        answers: spans of the context, which do not overlap.
+        windows: number of windows in which the context was read. Start and end probabilities are normalized
+            within each window.
     """
 
     question: FindAnswer
@@ -185,7 +188,7 @@ class FindAnswerResult(PredictionResult):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note if the text was read in windows."""
+        """A sentence that states the number of windows; empty if the text was read as one window."""
         if self.windows < 2:
             return ()
         return (
@@ -203,7 +206,10 @@ class FindAnswerResult(PredictionResult):
         return self.context[answer.start : answer.end] if answer.start is not None else ""
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per answer: rank, start, end, text, probability. "No answer" has no offsets."""
+        """Return a table with one row per answer: rank, start, end, text, probability.
+
+        The offsets of "no answer" are empty.
+        """
         return pd.DataFrame(
             {
                 "rank": range(1, len(self.answers) + 1),

@@ -1,4 +1,4 @@
-"""The predictions of a task head for many texts, in batches, and measures of their quality.
+"""Batched predictions of a task head for many texts, and measures of their quality.
 
 Precision, recall and F1 come from scikit-learn, entities from seqeval; both are imported lazily because each
 import takes a second. A measure with a zero denominator is 0, as in these libraries.
@@ -44,7 +44,7 @@ class HeadPredictions:
         logits: the logits, [unit, label]; a unit is a text or a word.
         texts: index of the text of each unit, [unit].
         words: index of each word in its text, from 0; 0 if units are texts, [unit].
-        dropped: total number of truncated tokens in all texts.
+        dropped: number of tokens removed by truncation, summed over the texts.
     """
 
     logits: Array
@@ -97,7 +97,7 @@ def predict_texts(
     """Return a task head's predictions for texts or text pairs.
 
     Raises:
-        TextError: a text cannot be encoded; the message names its line.
+        TextError: a text cannot be encoded. The message states the line number.
         UnavailableError: the logits are not finite.
     """
     encodings = encode_texts(checkpoint, [(row.line, row.text, row.pair) for row in rows], truncate)
@@ -115,9 +115,9 @@ def predict_words(
     truncate: bool,
     progress: Progress,
 ) -> HeadPredictions:
-    """Return a head's predictions for words, each at its first token (Devlin et al. 2019).
+    """Return a task head's predictions for words, made at the first token of each word (Devlin et al. 2019).
 
-    Truncated words and words without any token are omitted.
+    Words without tokens, for example because of truncation, are omitted.
 
     Raises:
         TextError, UnavailableError: see `predict_texts`.
@@ -198,7 +198,7 @@ OUTSIDE = "O"
 
 
 def wilson_interval(correct: int, count: int) -> tuple[float, float]:
-    """Return the 95% confidence interval of a proportion; Wilson 1927.
+    """Return the 95% confidence interval of a proportion (Wilson 1927).
 
     The interval stays within 0 and 1, and has a positive width even if all or no predictions are correct.
     """
@@ -296,15 +296,17 @@ def is_bio(tags: Sequence[Sequence[str]]) -> bool:
 
 
 def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> pd.DataFrame:
-    """Return one row per entity type and a last row for all types: label, precision, recall, f1, count.
+    """Return a table with one row per entity type, and a last row for all types.
 
-    An entity is correct if its first word, last word and type are correct. Entities are delimited as in
-    conlleval.
+    Columns: label, precision, recall, f1, count (the support). An entity is correct if its first word, last
+    word and type are correct. Entities are delimited as in the script conlleval.
     """
     from seqeval.metrics import classification_report
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # no warning that the precision of a type without predictions is 0
+        warnings.simplefilter(
+            "ignore"
+        )  # seqeval warns about types without predictions, whose precision is 0.
         report = classification_report([*map(list, true)], [*map(list, predicted)], output_dict=True)
     rows_by_label = {name: row for name, row in report.items() if name not in ("macro avg", "weighted avg")}
     rows_by_label["all"] = rows_by_label.pop("micro avg")
@@ -316,7 +318,7 @@ def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def class_report(true: Array, predicted: Array, labels: Sequence[str]) -> pd.DataFrame:
-    """Return one row per label: label, precision, recall, f1, count (the support).
+    """Return a table with one row per label: label, precision, recall, f1, count (the support).
 
     Args:
         true, predicted: label index of each text, or bools of shape [text, label].

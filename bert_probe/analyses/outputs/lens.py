@@ -39,8 +39,8 @@ CAVEAT = (
 class Lens(Question):
     """The logit lens: the predictions that the model's own task head makes from the vectors of each layer.
 
-    nostalgebraist 2020. For the last layer this is exactly the model's prediction. If the model applies a
-    norm after its last layer, that norm is applied to every layer.
+    For the last layer, the lens gives exactly the model's prediction (nostalgebraist 2020). If the model
+    applies a norm after its last layer, the lens applies the same norm to the vectors of every layer.
 
     Attributes:
         task: task of the task head. If None, the first of `TASKS` that the checkpoint has.
@@ -81,7 +81,9 @@ class Lens(Question):
     )
 
     def of(self, trace: Trace) -> LensResult:
-        """Apply the task head to every layer, at the masks of a text, or at all tokens if it has no mask.
+        """Return the predictions of the task head from the vectors of each layer.
+
+        Words are predicted at the masks of the text or, if it has no mask, at all tokens.
 
         Raises:
             UnavailableError: the checkpoint has no task head for the task, its architecture does not
@@ -161,14 +163,13 @@ class LensResult(Result):
         read: the trace of the masked text.
         places: the tokens at which the task head predicts. Empty for text classification, where the
             arrays have a single position.
-        names: the words or labels of ``ids``.
-        ids: vocabulary ids of words, or label indices.
+        names: the predicted words or labels as text, indexed by layer, position and answer.
+        ids: vocabulary ids of the predicted words, or indices of the predicted labels.
         ranks: ranks among all words or labels, from 1.
         logits: outputs of the task head.
-        probabilities: softmax or sigmoid of the logits, as in the model's prediction, float64; NaN for
-            regression.
+        probabilities: softmax or, for multi-label heads, sigmoid of the logits, float64; NaN for regression.
         entropy: entropy of the probabilities over all words or labels, in bits, [layer + 1, position]; NaN if
-            they do not sum to 1.
+            the probabilities do not sum to 1.
         tuned: digest, losses and verdict of the tuned lens; empty for the logit lens.
     """
 
@@ -195,9 +196,9 @@ class LensResult(Result):
 
     @property
     def settled(self) -> Array:
-        """For each position, the first layer from which on the top prediction equals the last layer's."""
+        """Lowest layer of each position whose top prediction is the same in all layers above, [position]."""
         same = self.ids[:, :, 0] == self.ids[-1, :, 0]
-        # Count the agreeing layers backwards from the last one, up to the first that differs.
+        # Count the layers with the same top prediction from the last layer down to the first that differs.
         agreeing = np.cumprod(same[::-1], axis=0).sum(axis=0)
         layers: Array = len(same) - agreeing
         return layers
@@ -261,7 +262,16 @@ def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
 def _by_layer(
     read: Trace, output: OutputHead, positions: Sequence[int], lens: TuneLensResult | None
 ) -> Iterator[Array]:
-    """Yield each layer's logits, of shape [position, answer]; for the last layer, the model's own logits."""
+    """Yield the logits of the task head for each layer, including the embeddings, [position, answer].
+
+    The logits for the last layer are those of the model.
+
+    Args:
+        read: the trace of the masked text.
+        output: the task head.
+        positions: token positions at which the head predicts; empty for text classification.
+        lens: the tuned lens; None for the logit lens.
+    """
     with torch.inference_mode(), read.checkpoint.running() as model:
         passed = record_forward_pass(read)
         passed.check_pooler()
@@ -275,7 +285,7 @@ def _by_layer(
 
 
 def _entropy(probabilities: Array) -> Array:
-    """Return the entropy of each row in bits; NaN for rows that do not sum to 1."""
+    """Return the entropy over the last axis in bits; NaN where the probabilities do not sum to 1."""
     bits = -(
         probabilities * np.log2(probabilities, out=np.zeros_like(probabilities), where=probabilities > 0)
     ).sum(axis=-1)

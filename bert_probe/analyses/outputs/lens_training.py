@@ -1,4 +1,4 @@
-"""Training of a tuned lens: one affine map per layer, fitted at masks to the model's prediction."""
+"""Training of a tuned lens: an affine map per layer, trained to give the model's prediction at masks."""
 
 from __future__ import annotations
 
@@ -22,27 +22,33 @@ from bert_probe.text.formats import ValidationErrors
 MASKED_SHARE = 0.15
 """Share of a line's tokens that are masked together, as in BERT's training (Devlin et al. 2019)."""
 PASSES = 4
-"""Number of times each line is used, each time with different masks, to get more data from few lines."""
+"""Number of times that each line is used, with different masks each time, for more training data."""
 BATCH_SIZE = 64
 """Number of masked words per training step."""
 LEARNING_RATE = 1.0
-"""Initial learning rate of Adam (Kingma and Ba 2015), divided by the hidden size; decays linearly to 0."""
+"""Initial learning rate of Adam times the hidden size (Kingma and Ba 2015).
+
+The learning rate decays linearly to 0.
+"""
 GROUP_TOKENS = 2048
-"""Maximum number of padded tokens in a forward pass, which keeps the hidden states of all layers."""
+"""Maximum number of tokens in a batch, padding included.
+
+The limit is low because the hidden states of all layers are in memory.
+"""
 MAX_BYTES = 2_000_000_000
-"""Maximum size of the hidden states to train on, in bytes."""
+"""Maximum size of the hidden states that are used for training and evaluation, in bytes."""
 
 OnStep = Callable[[], None]
-"""Callback without arguments that is called after each step."""
+"""Type of a callback without arguments that is called after each step, to report progress."""
 
 
 @dataclass(frozen=True, eq=False)
 class MaskTargets:
-    """Hidden states and model inputs at the masked positions.
+    """Hidden states and model inputs at the masked positions of all lines.
 
     Attributes:
         states: hidden states, [layer + 1, mask, hidden].
-        inputs: values of each model input at the masks, of shape [mask], by name.
+        inputs: mapping from the name of each model input to its values at the masks, [mask].
         lines: line index of each mask, [mask].
     """
 
@@ -70,8 +76,8 @@ class MaskedLines:
     Attributes:
         texts: masked model inputs; each line occurs `PASSES` times.
         lines: line index of each text.
-        places: mask positions in each text.
-        groups: text indices of each batch.
+        places: token positions of the masks in each text.
+        groups: indices of the texts of each batch.
     """
 
     texts: Sequence[ModelInputs]
@@ -81,9 +87,10 @@ class MaskedLines:
 
 
 def mask_lines(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) -> MaskedLines:
-    """Mask `MASKED_SHARE` of the tokens of each line, at least one.
+    """Return `PASSES` copies of each line, with different tokens masked in each copy.
 
-    Special and unknown tokens are never masked. Each line is masked `PASSES` times.
+    In each copy, `MASKED_SHARE` of the tokens, at least one, are masked. Special and unknown tokens are never
+    masked.
 
     Raises:
         EmptyTextError: no line has a token that can be masked.
@@ -119,7 +126,7 @@ def encode_lines(
     """Return the model inputs of numbered lines.
 
     Raises:
-        InvalidFileError: one or more lines cannot be encoded; the message names all of them.
+        InvalidFileError: one or more lines cannot be encoded. The message lists the line numbers.
     """
     inputs, errors = [], ValidationErrors("The list")
     for number, line in lines:
@@ -134,7 +141,14 @@ def encode_lines(
 def mask_tokens(
     line: ModelInputs, specials: Sequence[int], mask: int, random: np.random.Generator
 ) -> ModelInputs:
-    """Mask `MASKED_SHARE` of the tokens of a text, but at least one, unless all are special."""
+    """Return a text with `MASKED_SHARE` of its tokens masked, at least one; special tokens are never masked.
+
+    Args:
+        line: the model inputs of the text.
+        specials: ids of the special tokens.
+        mask: id of the mask token.
+        random: random generator that selects the tokens.
+    """
     ids = line.inputs["input_ids"].copy()
     candidates = np.flatnonzero(~np.isin(ids, specials))
     count = max(1, round(MASKED_SHARE * len(candidates))) if len(candidates) else 0
@@ -178,11 +192,12 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
 
 
 class WordHead:
-    """The model's own masked-language-modeling head, applied to vectors from different texts.
+    """The model's own masked-language-modeling head, applied to hidden states from different texts.
 
-    Calls must be made within `Checkpoint.running`.
+    It can be called only inside `Checkpoint.running`.
 
     Args:
+        output: the masked-language-modeling head.
         passed: the forward pass of any text, which provides the norm after the last layer, if there is one.
     """
 
@@ -200,7 +215,7 @@ class WordHead:
 
         Args:
             states: hidden states at the masked positions, [mask, hidden].
-            inputs: values of each model input at the masks, of shape [mask], by name.
+            inputs: mapping from the name of each model input to its values at the masks, [mask].
             last: whether `states` are last hidden states, to which the norm has already been applied.
         """
         rows = states.to(self._dtype)[None]
@@ -215,11 +230,11 @@ class WordHead:
 
 
 def divergence(answer: torch.Tensor, lens: torch.Tensor) -> torch.Tensor:
-    """Return the Kullback-Leibler divergence Σ p log(p / q) in nats, of shape [mask].
+    """Return the Kullback-Leibler divergence Σ p log(p / q) at each mask, in nats, [mask].
 
     Args:
-        answer: log p, [mask, word].
-        lens: log q, [mask, word].
+        answer: log p, the log probabilities that the model predicts, [mask, word].
+        lens: log q, the log probabilities that the lens predicts, [mask, word].
     """
     return F.kl_div(lens, answer, reduction="none", log_target=True).sum(dim=-1)
 
@@ -227,8 +242,8 @@ def divergence(answer: torch.Tensor, lens: torch.Tensor) -> torch.Tensor:
 class _AffineMap:
     """The map h + s (A x + b), where x is h standardized by feature and s is the root mean square of h.
 
-    Because of the standardization, one learning rate suits all layers and models, even if the norms of their
-    vectors differ. A and b start at 0, so the map starts as the identity.
+    Because of the standardization, the same learning rate can be used for all layers and models, even if the
+    norms of their vectors differ. A and b are initialized to 0, so that the map is the identity at first.
     """
 
     def __init__(self, states: torch.Tensor) -> None:
@@ -246,7 +261,10 @@ class _AffineMap:
         return states + self.scale * F.linear((states - self.mean) / self.spread, self.weight, self.bias)
 
     def folded(self) -> tuple[Array, Array]:
-        """Return A and b of the equivalent map h + A h + b, of shapes [hidden, hidden] and [hidden]."""
+        """Return A and b of the equivalent map h + A h + b without standardization.
+
+        Their shapes are [hidden, hidden] and [hidden].
+        """
         with torch.no_grad():
             weight = (self.scale * self.weight / self.spread).double()
             bias = self.scale.double() * self.bias.double() - weight @ self.mean.double()
@@ -257,10 +275,10 @@ class _AffineMap:
 def train_maps(
     head: WordHead, targets: MaskTargets, steps: int, seed: int, on_step: OnStep
 ) -> tuple[Array, Array]:
-    """Train the maps of all layers but the last, and return their weights and biases.
+    """Train the affine maps of all layers but the last, and return their weights and biases.
 
-    The weights have shape [layer, hidden, hidden], the biases have shape [layer, hidden].
-    Each step lowers, for every layer, the mean divergence of the lens's prediction from the last layer's.
+    The weights have shape [layer, hidden, hidden], and the biases [layer, hidden]. The loss of each layer is
+    the mean `divergence` of the prediction from the mapped states from the prediction of the last layer.
     """
     maps = [_AffineMap(head.tensor(states)) for states in targets.states[:-1]]
     last = head.tensor(targets.states[-1])
@@ -277,9 +295,10 @@ def train_maps(
             answer = head(last[rows], row_inputs, last=True).softmax(dim=-1)
         for affine in maps:
             logits = head(affine.on(rows), row_inputs)
-            # Compute the gradient in closed form, because autograd would allocate more large arrays.
+            # Compute the gradient of the loss with respect to the logits in closed form: autograd would
+            # allocate more arrays of the size of the vocabulary.
             gradient = (logits.detach().softmax(dim=-1) - answer) / len(rows)
-            # Only the gradients of the map are needed, not the gradients of the model's weights.
+            # Unlike backward(), grad() does not compute gradients of the model's weights.
             affine.weight.grad, affine.bias.grad = torch.autograd.grad(
                 logits, (affine.weight, affine.bias), gradient
             )
@@ -290,7 +309,7 @@ def train_maps(
 
 
 def _step_rows(count: int, steps: int, seed: int) -> Array:
-    """Return the mask indices of each training step, of shape [step, mask], reshuffled in each epoch."""
+    """Return the mask indices of each training step, [step, mask]; masks are reshuffled in each epoch."""
     random = np.random.default_rng(seed)
     size = min(BATCH_SIZE, count)
     rounds = [random.permutation(count) for _ in range(math.ceil(steps * size / count))]
@@ -300,9 +319,9 @@ def _step_rows(count: int, steps: int, seed: int) -> Array:
 def measure_losses(
     head: WordHead, targets: MaskTargets, weights: Array, biases: Array, on_step: OnStep
 ) -> Array:
-    """Return each layer's mean divergence in bits from the last layer's prediction; float64 [2, layer].
+    """Return the mean divergence of each layer's prediction from that of the last layer, in bits.
 
-    Row 0 is the logit lens, row 1 the tuned lens.
+    The result is float64 of shape [2, layer]. Row 0 is for the logit lens, and row 1 for the tuned lens.
     """
     losses = np.zeros((2, len(weights)))
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Predictions of task heads: base classes, text classification, next sentence, and token labels."""
+"""Predictions of task heads: text classification, next-sentence prediction, and token classification."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PredictionResult(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes to display with the table of the result."""
+        """Sentences to display with the table of the result."""
         return ()
 
 
@@ -153,7 +153,10 @@ class ClassifyTextResult(PredictionResult):
             )
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per class: label, probability, logit, and the score of a cross-encoder."""
+        """Return a table with one row per class.
+
+        Columns: label, probability, logit and, for cross-encoders, score.
+        """
         score = {} if self.scores is None else {"score": self.scores}
         return pd.DataFrame(
             {
@@ -166,7 +169,7 @@ class ClassifyTextResult(PredictionResult):
 
 
 FOLLOWS = ("next", "not next")
-"""Names of the two logits of the next-sentence head, in order; Devlin et al. 2019, section 3.1."""
+"""Labels of the two logits of the next-sentence head, in order (Devlin et al. 2019, section 3.1)."""
 
 
 @question(NEXT_SENTENCE_PREDICTION, command="predict")
@@ -211,7 +214,7 @@ class NextSentenceResult(PredictionResult):
             raise ShapeError(f"logits must have shape (2,), [next, not next], not {self.logits.shape}.")
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per label: label, probability, logit."""
+        """Return a table with one row per label: label, probability, logit."""
         return pd.DataFrame({"label": list(FOLLOWS), "probability": self.probabilities, "logit": self.logits})
 
 
@@ -310,7 +313,7 @@ class _LabeledToken:
 
 
 def _continues_word(checkpoint: Checkpoint, trace: Trace, spans: Sequence[tuple[int, int]]) -> list[bool]:
-    """Return whether each token continues the previous word, by the rule of the `transformers` pipeline.
+    """Return whether each token continues the word of the previous token, as in the `transformers` pipeline.
 
     If the vocabulary has a continuation prefix (##ing), a token that is longer than its text continues a
     word. In other vocabularies, a token without a space before it continues a word.
@@ -421,11 +424,11 @@ class LabelTokensResult(PredictionResult):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The number of tokens that were labeled, including those that the table omits."""
+        """The number of labeled tokens, including tokens that the table omits."""
         return {"tokens_labeled": sum(not token.special for token in self.trace.tokens)}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per labeled span: start, end, text, label, probability."""
+        """Return a table with one row per labeled span: start, end, text, label, probability."""
         text, spans = self.trace.encoding.text, self.spans
         return pd.DataFrame(
             {

@@ -1,4 +1,4 @@
-"""Similarity of two texts: the score of their sentence vectors."""
+"""Similarity of two texts: the similarity score of their sentence vectors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PAIR_PROMPT_HELP = "Name of the checkpoint's prompt that is prepended to the sec
 
 @dataclass(frozen=True, repr=False)
 class SentencePairQuestion(Question):
-    """Base class of questions that explain the score of two sentence vectors.
+    """Base class of questions that can explain the similarity score of two sentence vectors.
 
     Attributes:
         prompt, pair_prompt, dimensions: see `SentenceSimilarity`. They apply to sentence similarity only.
@@ -62,7 +62,7 @@ class SentencePairQuestion(Question):
 
     @property
     def similarity(self) -> SentenceSimilarity:
-        """The question for the score that is explained."""
+        """The `SentenceSimilarity` question with the same prompts and dimensions."""
         return SentenceSimilarity(
             prompt=self.prompt, pair_prompt=self.pair_prompt, dimensions=self.dimensions
         )
@@ -72,14 +72,15 @@ class SentencePairQuestion(Question):
 class SentenceSimilarity(Prediction):
     """The similarity score of the sentence vectors of two texts, with the checkpoint's own pooling.
 
-    The score is the similarity function that the checkpoint declares, by default the cosine.
+    The score is computed by the similarity function that the checkpoint declares, by default the cosine.
 
     Attributes:
-        show: the table to return: the "score", or the "contributions" of each pair of tokens, one from each
-            text; or the score at several "dimensions".
-        prompt, pair_prompt: name of the checkpoint's prompt before the first and the second text, or "none".
-            By default, both have the checkpoint's default prompt.
-        dimensions: number of dimensions to which the vectors are truncated.
+        show: the table to return: "score" for the score; "contributions" for the contribution of each pair of
+            tokens, one from each text; "dimensions" for the score with several numbers of dimensions.
+        prompt, pair_prompt: name of the checkpoint's prompt that is prepended to the first and to the second
+            text, or "none". If None, the checkpoint's default prompt.
+        dimensions: number of dimensions to which the vectors are truncated. If None, the checkpoint's own
+            number.
     """
 
     inputs = TwoTraces("--pair")
@@ -100,7 +101,7 @@ class SentenceSimilarity(Prediction):
     )
 
     def of(self, a: Trace, b: Trace) -> SentenceSimilarityResult:
-        """Compare two traced texts.
+        """Return the similarity score of two traced texts.
 
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or the pooling is not supported.
@@ -114,7 +115,7 @@ class SentenceSimilarity(Prediction):
         return SentenceSimilarityResult(self, inputs, a, b, recipe, pair_recipe, value)
 
     def poolings(self, checkpoint: Checkpoint) -> tuple[PoolingConfig, PoolingConfig]:
-        """Return the pooling of the first and of the second text.
+        """Return the pooling configurations of the first and of the second text.
 
         Raises:
             UnavailableError, CheckpointError, SelectionError: see `of`.
@@ -134,7 +135,10 @@ class SentenceSimilarity(Prediction):
 
 
 def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
-    """Return the trace of a text with the prompt and maximum length that the checkpoint declares."""
+    """Return the trace of a text with the prompt and the maximum length of a pooling configuration.
+
+    The text is traced again only if this changes the model's input.
+    """
     encoding = trace.encoding
     if encoding.pair is not None:
         raise TextError("Similarity compares two separate texts. Trace each text separately, not as a pair.")
@@ -150,12 +154,11 @@ def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentenceSimilarityResult(PredictionResult):
-    """Two texts and the score of their sentence vectors.
+    """The similarity score of the sentence vectors of two texts a and b.
 
     Attributes:
-        a, b: the traces that were pooled.
-        recipe, pair_recipe: pooling of the tokens of a and of b into a sentence vector; they differ only in
-            the prompt.
+        a, b: traces of the texts as the model reads them, with their prompts.
+        recipe, pair_recipe: pooling configurations of a and of b, which differ only in the prompt.
         score: similarity score of the sentence vectors; NaN if it is the cosine and a vector is zero.
         calibration: the comparison of the score with random pairs of reference sentences; None unless
             `calibrate_result` has added this comparison.
@@ -178,7 +181,7 @@ class SentenceSimilarityResult(PredictionResult):
     def contributions(self) -> Array:
         """Contribution of each pair of tokens to the score, float64 [token of a, token of b].
 
-        They add up to the score; see `pair_contributions`.
+        The contributions add up to the score; see `pair_contributions`.
 
         Raises:
             UnavailableError: the score is not a sum over token pairs, or a vector is zero.
@@ -199,9 +202,9 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def scores_by_dimension(self) -> pd.DataFrame:
-        """The score by number of dimensions. The columns are "dimensions" and the name of the score.
+        """Table of the score with several numbers of dimensions; see `offered_dimensions`.
 
-        The rows are the powers of 2 from 8, followed by the full number of dimensions.
+        The columns are "dimensions" and the name of the similarity function.
         """
         full = [replace(recipe, dimensions=None) for _, recipe in self._sides]
         a, b = (text_vector(side[0], recipe) for side, recipe in zip(self._sides, full, strict=True))
@@ -212,17 +215,17 @@ class SentenceSimilarityResult(PredictionResult):
 
     @property
     def percent(self) -> Array:
-        """The contributions times 100, so that they fit into a heatmap cell with two decimals."""
+        """The contributions times 100, so that two decimals are enough in a heatmap cell."""
         return read_only(100 * self.contributions)
 
     @property
     def off(self) -> float:
-        """The absolute difference between the sum of the contributions and the score."""
+        """Absolute difference between the sum of the contributions and the score, due to rounding."""
         return abs(float(self.contributions.sum()) - self.score)
 
     @property
     def specials_share(self) -> float:
-        """The sum of the contributions of pairs with a special token."""
+        """Sum of the contributions of all pairs in which at least one token is special."""
         are_words = [[not token.special for token in trace.tokens] for trace in (self.a, self.b)]
         contributions = self.contributions
         return float(contributions.sum() - contributions[np.ix_(*are_words)].sum())
@@ -235,10 +238,10 @@ class SentenceSimilarityResult(PredictionResult):
         return {"pooling": self.recipe.about, **pair, self.recipe.similarity: self.score, **calibration}
 
     def frame(self) -> pd.DataFrame:
-        """Return the table that the question selects.
+        """Return the table that ``show`` of the question selects.
 
-        "score" selects one row with the score; "contributions" a row per token of a and a column per token
-        of b; "dimensions" one row with the score for each number of dimensions.
+        "score" gives one row with the score; "contributions" gives one row per token of a and one column per
+        token of b; "dimensions" gives `scores_by_dimension`.
         """
         if self.question.show == "dimensions":
             return self.scores_by_dimension

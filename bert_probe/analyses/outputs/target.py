@@ -1,4 +1,4 @@
-"""The target output that an attribution explains: one output value, for a text and its variants."""
+"""The model output that an attribution explains, and its value for variants of a text."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from bert_probe.model.trace import Array, Trace
 ReadOutput = Callable[
     [Mapping[str, torch.Tensor], torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], torch.Tensor
 ]
-"""Function that reads the target value of each row from a model's outputs.
+"""Type of a function that computes the target value of each row of a batch, shape [row].
 
 Its arguments are model inputs [row, token], last hidden states [row, token, hidden], pooler outputs [row,
-hidden] or None, attention mask [row, token] (1 for tokens, 0 for padding), and positions [row, position].
-It returns a tensor of shape [row].
+hidden] or None, the attention mask [row, token] (1 for tokens, 0 for padding), and the token positions from
+which the value is computed [row, position].
 """
 
 
@@ -48,14 +48,14 @@ class TargetOutput:
     """One output value of a model for a text, such as the logit of a class.
 
     Attributes:
-        trace: trace of the text as the model reads it; it may have a mask that the original text lacks.
+        trace: trace of the text as the model reads it: a word may be masked, or a prompt prepended.
         task: task of the task head.
         name: description of the output, such as "logit of positive".
-        target: the class, label, word or rank, as in the question; "" if the head has only one output.
-        places: token positions from which the value is read; empty if it is read from the whole text.
+        target: the class, label, word or rank of an answer span; "" if the head has only one output.
+        places: token positions from which the value is computed; empty if it depends on the whole text.
         read: function that computes the value.
-        prompt: positions of the tokens of the checkpoint's prompt, which belong to the model's input, not to
-            the text, and are never removed.
+        prompt: positions of the tokens of the checkpoint's prompt, which are not part of the text and are
+            never removed.
     """
 
     trace: Trace
@@ -69,11 +69,11 @@ class TargetOutput:
     def on(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the target value for each row of modified vectors of this text, as a differentiable tensor.
+        """Return the target value for each row of modified hidden states, as a differentiable tensor [row].
 
         Args:
-            inputs: model inputs, [1, token] or [row, token].
-            states: last hidden states, [row, token, hidden].
+            inputs: model inputs of the text, [1, token] or [row, token].
+            states: modified last hidden states, [row, token, hidden].
             pooled: pooler outputs, [row, hidden], or None.
         """
         rows = len(states)
@@ -83,7 +83,7 @@ class TargetOutput:
         return self.read(expanded, states, pooled, mask, positions)
 
     def of(self, variants: Sequence[TextVariant], progress: Progress = no_progress) -> Array:
-        """Return the target value for each variant of the text, float64; it is computed in batches.
+        """Return the target value for each variant of the text, float64 of shape [variant].
 
         Args:
             progress: called with the number of variants done and the total.
@@ -119,7 +119,7 @@ class TargetOutput:
 
 @dataclass(frozen=True, eq=False)
 class TextVariant:
-    """A modified text, and the token positions from which the target value is read."""
+    """A modified text, and the token positions from which the target value is computed."""
 
     inputs: Encoding | ModelInputs
     places: tuple[int, ...]
@@ -170,18 +170,19 @@ def select_output(
     token_position: int | None = None,
     similarity: SentenceSimilarity | None = None,
 ) -> TargetOutput:
-    """Select one output value of a model for a text.
+    """Return the target output for a task, by default the most probable prediction of the first task.
 
     Args:
+        trace: the model's forward pass over the text.
         other: the second text, for sentence similarity.
-        task: one of the checkpoint's tasks; the first by default.
-        target: a class, a label, a word, or the rank of an answer span; by default, the most probable.
+        task: one of the checkpoint's tasks. If None, the first.
+        target: a class, a label, a word, or the rank of an answer span. If None, the most probable one.
         token_position: position of the word to mask, or of the token whose label is explained.
         similarity: the prompts and the number of dimensions, for sentence similarity.
 
     Raises:
         UnavailableError: the checkpoint has no task head for the task.
-        SelectionError: the target does not exist, or the task takes no target.
+        SelectionError: the target does not exist, or the task does not accept a target.
         TextError: the second text is missing or not allowed.
     """
     checkpoint = trace.checkpoint
@@ -236,7 +237,7 @@ def _next_sentence_output(
 def _word_output(
     trace: Trace, output: OutputHead, target_word: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Select the logit of a word at a mask: the first mask of the text, or a mask that replaces a word."""
+    """Select the logit of a word at a mask, which is in the text or replaces a word."""
     checkpoint = trace.checkpoint
     mask, to_hide = (
         mask_id(checkpoint),
@@ -253,10 +254,10 @@ def _word_output(
     position = masks[before] if to_hide is not None or token_position is None else token_position
     logits = output.logits(masked_trace, [position])[0]
     word = int(logits.argmax()) if target_word is None else target_tokens(checkpoint, [target_word])[0][0]
-    piece = str(checkpoint.tokenizer.convert_ids_to_tokens(word))
-    name = f"logit of {piece} at token {position}"
+    token = str(checkpoint.tokenizer.convert_ids_to_tokens(word))
+    name = f"logit of {token} at token {position}"
     return TargetOutput(
-        masked_trace, FILL_MASK, name, piece, (position,), _read_fn(output, lambda out: out[:, 0, word])
+        masked_trace, FILL_MASK, name, token, (position,), _read_fn(output, lambda out: out[:, 0, word])
     )
 
 
@@ -321,7 +322,7 @@ def _similarity_output(
     token_position: int | None,
     similarity: SentenceSimilarity,
 ) -> TargetOutput:
-    """Select the score with another text, whose sentence vector is held constant."""
+    """Select the similarity score with another text, whose sentence vector is held constant."""
     _check_no_position(token_position, SENTENCE_SIMILARITY)
     if target is not None:
         raise SelectionError(
@@ -347,13 +348,14 @@ def _similarity_output(
 
 
 def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor]) -> ReadOutput:
-    """Return a function that reads one value of a head's output.
+    """Return a function that computes one value of a task head's output.
 
     If positions are given, the head is applied only to the tokens at these positions, so it must treat each
     token independently.
 
     Args:
-        select: function that selects the value, from logits [row, …] to [row].
+        output: the task head.
+        select: function that takes logits of shape [row, …] and returns the selected value of each row.
     """
 
     def read(
@@ -386,5 +388,5 @@ def _check_no_position(token_position: int | None, task: str) -> None:
 
 
 def format_labels(labels: Sequence[str]) -> str:
-    """Return up to ten labels for a message, because a head may have thousands."""
+    """Return the first ten labels as text for an error message; a task head may have thousands."""
     return ", ".join(labels[:10]) + (", …" if len(labels) > 10 else "")

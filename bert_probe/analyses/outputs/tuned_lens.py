@@ -48,22 +48,22 @@ from bert_probe.text.sentence_files import with_line_numbers
 SUFFIX = ".safetensors"
 """File suffix of a saved lens."""
 METADATA_KEY = "bert_probe"
-"""Key of the lens's provenance in the metadata of its file."""
+"""Key of the provenance in the metadata of a lens file."""
 
 
 @question("tuned lens", command="tune-lens")
 class TuneLens(Question):
-    """Train a tuned lens for masked words; Belrose et al. 2023.
+    """Train a tuned lens for masked words (Belrose et al. 2023).
 
-    Before the model's head reads the vector h of a layer, the lens maps it to h + A h + b. A and b start at
-    0, so the lens starts as the logit lens. Training lowers the Kullback-Leibler divergence of the head's
-    prediction from its prediction for the last layer, which is not mapped. The paper trains at all tokens,
-    because its models predict the next word at every token. Masked-language models predict words only at
-    masks, so this lens is trained and used at masks.
+    Before the task head is applied to the vector h of a layer, the lens maps it to h + A h + b. A and b are
+    initialized to 0, so that the lens equals the logit lens at first. The loss is the Kullback-Leibler
+    divergence of the prediction from the mapped vector from the prediction for the last layer, which is not
+    mapped. The paper trains at all tokens, because its models predict the next word at every token.
+    Masked-language models predict words only at masks, so this lens is trained and used at masks.
 
     Attributes:
         steps: number of training steps.
-        seed: random seed of the masks, the order of the training data, and the held-out lines.
+        seed: seed of the masks, of the order of the training data, and of the selection of held-out lines.
         held_out: share of the lines held out for evaluation.
     """
 
@@ -103,8 +103,8 @@ class TuneLens(Question):
         Raises:
             UnavailableError: the checkpoint has no masked-language-modeling head or no mask token, does not
                 expose its layers, or its hidden states are not finite.
-            EmptyTextError, TextError: there are fewer than two lines, or lines cannot be encoded; the message
-                names all of them.
+            EmptyTextError, TextError: there are fewer than two lines, or lines cannot be encoded. The message
+                lists their numbers.
             OutOfMemoryError: there is not enough memory for this many lines.
         """
         checkpoint = checkpoint.snapshot()
@@ -118,8 +118,7 @@ class TuneLens(Question):
         if len(texts) < 2:
             raise TextError(
                 "Training a tuned lens needs at least two different lines: one for training and one for "
-                "evaluation. "
-                "Use more lines."
+                "evaluation. Use more lines."
             )
         held_out_count = min(len(texts) - 1, max(1, round(self.held_out * len(texts))))
         is_held_out = np.random.default_rng(self.seed).permutation(len(texts)) < held_out_count
@@ -157,7 +156,7 @@ class TuneLens(Question):
 
 
 class _StepReporter:
-    """Callback that reports progress after each step."""
+    """Callback that counts steps and reports the progress after each step."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._report, self._total, self._done = progress, total, 0
@@ -173,11 +172,11 @@ class TuneLensResult(Result):
     """A tuned lens and its losses on held-out lines.
 
     Attributes:
-        weights, biases: A and b of every layer but the last, starting with the embeddings, [layer, hidden,
-            hidden] and [layer, hidden].
+        weights, biases: A and b for the embeddings and every layer but the last, [layer, hidden, hidden] and
+            [layer, hidden].
         logit_lens, tuned: mean divergence from the model's prediction at held-out masks, in bits, for the
-            logit lens and for this lens, float64 [layer].
-        learned, kept: number of masked words used for training, and number used for evaluation.
+            logit lens and for the tuned lens, float64 [layer].
+        learned, kept: numbers of masked words used for training and for evaluation.
     """
 
     question: TuneLens
@@ -199,7 +198,7 @@ class TuneLensResult(Result):
 
     @property
     def worse(self) -> tuple[int, ...]:
-        """Layers at which the lens is not closer to the model's prediction than the logit lens."""
+        """Layers at which the loss of the lens is not below that of the logit lens; 0 is the embeddings."""
         return tuple(np.flatnonzero(~(self.tuned < self.logit_lens)).tolist())
 
     @property
@@ -224,7 +223,12 @@ class TuneLensResult(Result):
         return hashlib.sha256(self.weights.tobytes() + self.biases.tobytes()).hexdigest()
 
     def on(self, layer: int, states: torch.Tensor) -> torch.Tensor:
-        """Return a layer's vectors after the lens's affine map, of shape [..., hidden]."""
+        """Return the vectors of a layer after applying the affine map of the lens, [..., hidden].
+
+        Args:
+            layer: layer index; 0 is the embeddings.
+            states: vectors of the layer, [..., hidden].
+        """
         weight, bias = (
             torch.tensor(array[layer], device=states.device) for array in (self.weights, self.biases)
         )
@@ -242,17 +246,20 @@ class TuneLensResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per layer but the last: layer, plain_loss_bits (logit lens), tuned_loss_bits."""
+        """Return a table with one row per layer, except the last.
+
+        Columns: layer (0 is the embeddings), plain_loss_bits (of the logit lens), tuned_loss_bits.
+        """
         layers = np.arange(len(self.logit_lens))
         return pd.DataFrame(
             {"layer": layers, "plain_loss_bits": self.logit_lens, "tuned_loss_bits": self.tuned}
         )
 
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
-        """Save the lens itself if the suffix is .safetensors, else the table; see `Result.save`.
+        """Save the lens if the suffix of the path is .safetensors, otherwise the table; see `Result.save`.
 
-        The .safetensors file includes the provenance. A .json file next to it has the same provenance in
-        readable form.
+        The metadata of the .safetensors file contain the provenance. A .json file next to it contains the
+        same provenance.
         """
         path = Path(path)
         if path.suffix.lower() != SUFFIX:
@@ -274,7 +281,7 @@ _TRAIN_AGAIN = "Train a tuned lens with bert-probe tune-lens FILE."
 
 
 def load_lens(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
-    """Load a lens from a file.
+    """Load a tuned lens from a .safetensors file.
 
     Raises:
         WeightsError: the file does not exist, is not a lens, is damaged, or was trained for another
@@ -315,13 +322,15 @@ def _check_checkpoint(path: Path, record: dict[str, Any], checkpoint: Checkpoint
     if digests != (description.weights_sha256, description.outputs_sha256):
         raise WeightsError(
             f"{path.name} was trained for {str(record.get('model'))[:200]}, whose weights differ from those "
-            "of "
-            f"{description.name}. {_TRAIN_AGAIN}"
+            f"of {description.name}. {_TRAIN_AGAIN}"
         )
 
 
 def _array_names(path: Path, lens: Any, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the names of the arrays after checking their shapes and types, before any is loaded."""
+    """Return the names of the arrays in a lens file.
+
+    The shapes and data types are checked here, before the arrays are loaded into memory.
+    """
     layers, size = checkpoint.description.layers, checkpoint.description.hidden_size
     needed = {"weights": [layers, size, size], "biases": [layers, size]}
     slices = {name: lens.get_slice(name) for name in lens.keys()}  # noqa: SIM118 - not a mapping
@@ -358,8 +367,9 @@ def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TuneLensResult:
 def lens_folder(checkpoint: Checkpoint) -> Path:
     """Return the folder for the lenses of a checkpoint.
 
-    This is the checkpoint's own folder if it is local and writable, else a user data folder. Lenses are never
-    saved to the Hub cache or to installed packages, which may be deleted at any time.
+    It is the folder of the checkpoint if that is local and writable, otherwise a folder in the user's data
+    folder. Lenses are never saved to the Hub cache or to installed packages, which may be deleted at any
+    time.
     """
     description, folder = checkpoint.description, checkpoint.folder
     if description.origin == "local folder" and folder is not None and os.access(folder, os.W_OK):
@@ -370,21 +380,21 @@ def lens_folder(checkpoint: Checkpoint) -> Path:
 
 
 def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
-    """Save a lens in the default folder. The file name contains its digest, so that names are unique.
+    """Save a lens in `lens_folder`, and return the path of its file, whose name contains the digest.
 
     Raises:
         ExportError: the file cannot be written.
     """
     folder = lens_folder(checkpoint)
     path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
-    with suppress(OSError):  # ignored, because writing the file raises the error
+    with suppress(OSError):  # `save` reports the error.
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
     return path
 
 
 def lens_files(folder: Path) -> set[Path]:
-    """Return the files that `save_lens` saved in a folder, for any checkpoint."""
+    """Return all files in a folder that were written by `save_lens`, for any checkpoint."""
     paths: set[Path] = set()
     for file in _newest_first(folder):
         with suppress(SafetensorError, OSError, WeightsError), safe_open(file, framework="np") as lens:
@@ -398,7 +408,7 @@ def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
     for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)
-        except WeightsError:  # Skip this lens, which was trained for earlier weights in the folder.
+        except WeightsError:  # The lens was trained for other weights, for example before fine-tuning.
             continue
     return None
 
