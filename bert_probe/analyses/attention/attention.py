@@ -252,7 +252,7 @@ class AttentionLongResult(Result):
         return self.joined([matrix.long() for matrix in self.matrices()])
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """Return one table with the rows of all matrices."""
+        """Concatenate the tables of all matrices into one table."""
         table = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
             # The column has both "mean" and integers, but file formats need one type per column.
@@ -260,7 +260,7 @@ class AttentionLongResult(Result):
         return table
 
     def parts(self) -> Iterator[pd.DataFrame]:
-        """Yield the table of each matrix, with its provenance."""
+        """Yield the table of each matrix with the provenance attached."""
         for matrix in self.matrices():
             yield self._with_provenance(matrix.long())
 
@@ -410,7 +410,8 @@ def largest_in_blocks(weights: Array, block: int) -> Array:
 
 
 def _largest_of_rows(weights: Array, block: int) -> Array:
-    # Comparing the first rows of all blocks, then the second rows, … is much faster than block by block.
+    # Compare the first rows of all blocks, then the second rows, and so on. This is faster than a loop over
+    # the blocks, because each comparison is one NumPy operation on large arrays.
     largest: Array = weights[:, ::block].copy()
     for start in range(1, min(block, weights.shape[1])):
         rows = weights[:, start::block]

@@ -214,7 +214,7 @@ class ContactsResult(Result):
 
 
 def contact_head(checkpoint: Checkpoint | None) -> Any:
-    """Return the contact head of a model, or None if it has none."""
+    """Return the contact head of a model, or None if the model does not have one."""
     return None if checkpoint is None else getattr(checkpoint.model, "contact_head", None)
 
 

@@ -37,7 +37,7 @@ LABELS = {
     "same_token": "repeated token",
 }
 LABEL_SHARE = 0.5
-"""A head is labeled with a target, such as the previous token, if it receives at least this share."""
+"""Minimum share of a head's attention on a target, such as the previous token, to label the head with it."""
 BROAD_ENTROPY = 0.85
 """Minimum relative entropy of the heads that are labeled "broad"."""
 
@@ -224,8 +224,8 @@ class _Features:
         is_causal: whether a query attends only to itself and the keys before it.
         keys: mapping from each share that sums over the same keys for every query to a mask of these keys,
             1 or 0; float64, shape [key].
-        groups: mapping from each share that sums over the other members of the query's group, such as the
-            tokens of the same word, to the group index of each token or word.
+        groups: mapping from each share that sums over the rest of the query's group, for example over the
+            other tokens of the same word, to the group index of each token or word.
         segments: for each run of adjacent queries in the same segment, its slice, and a mask of the keys in
             other segments, 1 or 0; float64, shape [key].
     """
@@ -360,7 +360,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     Their shapes are [head, query, size + 1] and [head, size + 1, margin + key]. The additional dimension
     gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product includes the margin.
     """
-    assert trace.queries is not None  # not None, because a trace with masks has queries, too
+    assert trace.queries is not None  # A trace with masks also has queries, keys and scaling factors.
     assert trace.keys is not None
     assert trace.scaling is not None
     original = tensor_view(trace.queries[layer])

@@ -66,13 +66,13 @@ PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION)
 class ActivationPatching(Question):
     """Share of text A's prediction that is restored by copying activations from A's forward pass into B's.
 
-    Vig et al. 2020, Meng et al. 2022.
+    Activation patching is described in Vig et al. 2020 and Meng et al. 2022. Components are patched one at a
+    time. For each component, the result has the share of the difference between B's and A's target values
+    that the patch restores. Unlike attention, this is a causal effect, measured by running the model.
 
     The target value is one output value of the model's task head: by default, the value of A's most probable
-    prediction. Without a task head, the target value is the cosine with A's sentence vector. Components are
-    patched one at a time. For each component, the result has the share of the difference between B's and A's
-    target values that the patch restores. Unlike attention, this is a causal effect, measured by running the
-    model. Question answering and next-sentence prediction need two text pairs.
+    prediction. Without a task head, the target value is the cosine with A's sentence vector. Question
+    answering and next-sentence prediction need two text pairs.
 
     Attributes:
         component: "tokens" to patch the vector of one token after one layer, or "heads" to patch the output
@@ -261,7 +261,10 @@ class ActivationPatchingResult(Result):
 
     @property
     def recovered_together(self) -> Array:
-        """Share of the difference that patching all components of a layer restores, shape as `together`."""
+        """Share of the difference that patching all components of a layer together restores.
+
+        The shape is that of `together`.
+        """
         return self._share(self.together)
 
     def _share(self, values: Array) -> Array:

@@ -1,6 +1,6 @@
 """Head ablation: how the vectors of the last layer change when attention heads are ablated.
 
-Heads are ablated by replacing their output during a single forward pass, so the shared model is never changed.
+Heads are ablated by replacing their output during a forward pass, so the shared model is never changed.
 """
 
 from __future__ import annotations

@@ -74,7 +74,9 @@ class AnswerChange(Question):
     )
 
     def of(self, a: Trace, b: Trace) -> AnswerChangeResult:
-        """Compare the predictions for a text or a text pair. Sentence similarity needs a text pair.
+        """Compare the predictions of two models for a text or a text pair.
+
+        Sentence similarity needs a text pair.
 
         Raises:
             SelectionError: the traces come from different texts, or the models have different tokenizers.

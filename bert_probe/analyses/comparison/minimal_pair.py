@@ -65,7 +65,9 @@ class MinimalPair(Question):
     )
 
     def of(self, a: Trace, b: Trace) -> MinimalPairResult:
-        """Compare two texts. Only one head's attention per text is in memory at a time.
+        """Compare the attention and the vectors of two texts.
+
+        The attention of only one head per text is in memory at a time.
 
         Raises:
             SelectionError: the traces are from different models, or the texts have no token in common.
@@ -413,7 +415,7 @@ def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, 
 
 
 def describe(pair: MinimalPairResult, place: int | None = None) -> str:
-    """Return a sentence about what changed for one aligned unit; see `MinimalPairResult.finding`."""
+    """Return a sentence about the changes of one aligned unit; see `MinimalPairResult.finding`."""
     if pair.same_input:
         return "Nothing changed: both texts have the same tokens."
     place = pair.most_moved if place is None else resolve_index(place, len(pair.alignment.pairs), "place")
@@ -494,5 +496,5 @@ def _join(names: list[str]) -> str:
 
 
 def _format_amount(value: float | Array) -> str:
-    """Return a number as text with two decimals, or "less than 0.01" for a smaller number."""
+    """Return a number as text with two decimals, or "less than 0.01" if it would be rounded to 0.00."""
     return "less than 0.01" if value < 0.005 else f"{value:.2f}"

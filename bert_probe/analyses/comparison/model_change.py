@@ -335,7 +335,7 @@ class HeadChangeResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence about the head that changed most, in which layers and heads are counted from 1."""
+        """A sentence that names the head that changed most; layers and heads are counted from 1."""
         if not self.total_variation.any():
             return "No head changed."
         layer, head = self.strongest
@@ -375,7 +375,7 @@ class ParameterChange(Question):
     inputs = TwoCheckpoints()
 
     def of(self, a: Checkpoint, b: Checkpoint) -> ParameterChangeResult:
-        """Compare the parameters of two models.
+        """Return the change of each parameter from model A to model B.
 
         Raises:
             SelectionError: the models have different tokenizers.
@@ -471,7 +471,7 @@ class ParameterChangeResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence about the overall change and the parameter that changed most."""
+        """A sentence that gives the overall change and names the parameter that changed most."""
         if not self.compared:
             return "The models have no parameters in common."
         if not any(tensor.change for tensor in self.compared):

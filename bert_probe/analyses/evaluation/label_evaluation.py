@@ -58,7 +58,8 @@ class LabelEvaluation(Question):
     Attributes:
         pooling: pooling of token vectors. If None, the checkpoint's own pooling if it has one, otherwise the
             mean.
-        prompt: name of the checkpoint's prompt before each text, or "none"; see `resolve_pooling`.
+        prompt: name of the checkpoint's prompt that is prepended to each text, or "none"; see
+            `resolve_pooling` for the default.
         dimensions: number of dimensions to which the vectors are truncated.
         folds: number of folds of the cross-validation; at most the number of texts in the smallest class.
         regularization: inverse strength C of the L2 penalty of the logistic regression.

@@ -82,7 +82,7 @@ def interval(samples: Array) -> tuple[float, float]:
     """Return the bounds of the 95% percentile interval (Efron and Tibshirani 1993, chapter 13).
 
     Args:
-        samples: value of the measure on each resample, [resample]; NaN, if undefined, is left out.
+        samples: value of a measure on each resample, [resample]; NaN (undefined) values are ignored.
 
     Returns:
         The bounds; NaN if the measure is undefined in every resample.
@@ -173,7 +173,7 @@ def evaluate_rankings(
     Args:
         rankings: for each query, the indices of the ranked documents, best first; may be empty.
         documents: the IDs of the documents.
-        grades: for each query, the grade of each judged document, by ID.
+        grades: for each query, a mapping from the ID of each judged document to its relevance grade.
         progress: called with the number of queries done and the total.
 
     Raises:

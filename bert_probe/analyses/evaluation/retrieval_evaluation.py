@@ -194,7 +194,7 @@ class _JudgedData:
         documents: the documents.
         all_queries: all queries of the file.
         queries: the queries that have a relevant document.
-        grades: for each query in `queries`, a mapping from the ID of each judged document to its grade.
+        grades: for each query in `queries`, a mapping from the ID of each judged document to its relevance.
         unjudged: number of queries without a judgment or a relevant document.
         unknown_queries: number of judged queries that are not in the file of queries.
         unknown_documents: number of judgments of documents that are not in the file of documents.
@@ -263,7 +263,7 @@ class _JudgedData:
 
 
 class _EvaluatedRankings:
-    """Collector of rankings that stores their measures, and discards the rankings after each `BLOCK`."""
+    """Evaluates rankings in blocks of `BLOCK` queries, and stores their measures but not the rankings."""
 
     def __init__(self, data: _JudgedData) -> None:
         self._data = data
@@ -302,7 +302,7 @@ class _EvaluatedRankings:
 
     @property
     def first(self) -> tuple[Array, ...]:
-        """For each query, the indices of the first 10 documents."""
+        """For each query, the indices of the 10 top-ranked documents."""
         return tuple(self._first)
 
 
@@ -316,7 +316,7 @@ class System:
         scorer: a name in `SCORERS`.
         values: the `MEASURES` of each query, [query, measure].
         ranks: for each query, the rank of each relevant document, from 1; 0 if it is not ranked.
-        first: for each query, the indices of the first 10 documents.
+        first: for each query, the indices of the 10 top-ranked documents.
     """
 
     model: int

@@ -59,8 +59,8 @@ class SimilarityEvaluation(Question):
     Attributes:
         pooling: pooling of token vectors. If None, the checkpoint's own pooling if it has one, otherwise the
             mean.
-        prompt, pair_prompt: name of the checkpoint's prompt before the first and the second text of a pair,
-            or "none"; see `resolve_pooling` for the default.
+        prompt, pair_prompt: name of the checkpoint's prompt that is prepended to the first and to the second
+            text of a pair, or "none"; see `resolve_pooling` for the default.
         dimensions: number of dimensions to which the vectors are truncated.
         curve: also evaluate vectors with fewer dimensions, int8 vectors and binary vectors.
         show: the table to return. "summary" has the correlations with intervals, also for each group if the
@@ -159,7 +159,8 @@ class SimilarityEvaluation(Question):
         count = len(pairs.rows)
         names = [f"Line {row.line:,}" for row in pairs.rows]
         sides = [[row.text for row in pairs.rows], [row.pair or "" for row in pairs.rows]]
-        # With the same pooling, encode both sides in one run, so that a repeated text is encoded only once.
+        # With the same pooling, encode the first and second texts in one call, which encodes repeated texts
+        # only once.
         if recipes[0] == recipes[1]:
             encoded = encode_texts(
                 checkpoint,

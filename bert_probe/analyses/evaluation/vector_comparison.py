@@ -381,7 +381,7 @@ class DimensionCurveResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence that gives the agreement with half of the dimensions, or the next smaller size."""
+        """A sentence that gives the agreement for the largest size of at most half of the dimensions."""
         half = max(
             (index for index, size in enumerate(self.sizes[:-1]) if size <= self.sizes[-1] / 2), default=0
         )

@@ -321,7 +321,10 @@ def reference_forms(trace: Trace, other: Trace | None = None) -> Sequence[Refere
 
 
 def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
-    """Return at most `MAX_PER_TYPE` highlights per type name and at most one per attention head."""
+    """Return the highlights without repetition, in the same order.
+
+    The first `MAX_PER_TYPE` highlights per type name are kept, and the first one per attention head.
+    """
     result: list[Highlight] = []
     for highlight in highlights:
         same_type = sum(previous.kind.name == highlight.kind.name for previous in result)

@@ -256,8 +256,8 @@ class EvaluateResult(Result):
         rows: index of the text or sentence of each unit.
         words: index of each word in its sentence, from 0; 0 if units are texts.
         true, predicted: label indices; bools of shape [unit, label] for "several"; float64 for "number".
-        certainty: probability of the prediction, float64; for "several", the probability of the least
-            certain decision about a label; NaN for "number".
+        certainty: probability of the prediction, float64. For "several", each label is predicted or not; this
+            is the probability of the least certain of these decisions. NaN for "number".
         baselines: main measure of each baseline, by name (see `MAIN_MEASURES`); empty without training rows.
     """
 
@@ -406,7 +406,7 @@ class EvaluateResult(Result):
         return pd.DataFrame({"measure": pd.Series([*values], dtype=object), "value": [*values.values()]})
 
     def _tags(self, values: Array) -> list[list[str]]:
-        """Convert tag indices to tag names; return one list per sentence."""
+        """Return the tags with the given label indices, one list per sentence."""
         bounds = np.flatnonzero(np.diff(self.rows)) + 1
         return [[self.labels[index] for index in sentence] for sentence in np.split(values, bounds)]
 

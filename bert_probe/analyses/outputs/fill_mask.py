@@ -66,7 +66,7 @@ class FillMask(Prediction):
     )
 
     def of(self, trace: Trace) -> FillMaskResult:
-        """Predict the masked words of a traced text.
+        """Return the predicted words at each mask of a traced text.
 
         Raises:
             UnavailableError: the checkpoint has no masked-language-modeling head, or its tokenizer has no
@@ -185,9 +185,9 @@ def default_position(trace: Trace) -> int:
 
 
 def mask_position(trace: Trace, position: int) -> int | None:
-    """Return the value of `FillMask.mask` that predicts a token.
+    """Return the value of `FillMask.mask` to predict the token at a position.
 
-    It is the position of the token, or None for a mask or another special token, which cannot be masked.
+    The value is the position itself, or None for masks and other special tokens, which cannot be masked.
     """
     token = trace.tokens[position]
     is_fixed = token.special or token.id == trace.checkpoint.tokenizer.mask_token_id
@@ -466,9 +466,9 @@ class EvaluateMasksResult(Result):
     def measures(self) -> Mapping[str, float]:
         """Mapping from the name of each measure to its value.
 
-        first_guess is the accuracy, with its 95% interval. among_5 is the top-5 accuracy. bits is the mean
-        cross-entropy. most_frequent_first_guess is the accuracy of always predicting the most frequent masked
-        token.
+        ``first_guess`` is the accuracy, with its 95% interval. ``among_5`` is the top-5 accuracy. ``bits`` is
+        the mean cross-entropy in bits. ``most_frequent_first_guess`` is the accuracy of a baseline that
+        always predicts the most frequent masked token.
         """
         correct = int((self.ranks == 1).sum())
         low, high = head_predictions.wilson_interval(correct, len(self.ranks))

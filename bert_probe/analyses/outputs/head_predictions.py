@@ -163,7 +163,7 @@ def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | No
 def _logits(
     checkpoint: Checkpoint, output: OutputHead, encodings: Sequence[Encoding], progress: Progress
 ) -> Iterator[tuple[int, Array]]:
-    """Yield the index of each text and its logits, of shape [label] or [token, label], batch by batch."""
+    """Yield the index and the logits of each text, [label] or [token, label], in the order of the batches."""
     done = 0
     progress(done, len(encodings))
     for group in group_by_length([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
@@ -290,7 +290,7 @@ def score_tags(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 
 
 def is_bio(tags: Sequence[Sequence[str]]) -> bool:
-    """Return whether all tags but "O" begin with B- or I-, as in BIO schemes (Ramshaw and Marcus 1995)."""
+    """Return whether all tags except "O" begin with B- or I-, as in BIO schemes (Ramshaw and Marcus 1995)."""
     entity_tags = {tag for sentence in tags for tag in sentence} - {OUTSIDE}
     return bool(entity_tags) and all(tag.startswith(("B-", "I-")) for tag in entity_tags)
 
@@ -304,9 +304,8 @@ def entity_report(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     from seqeval.metrics import classification_report
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # seqeval warns about types without predictions, whose precision is 0.
+        # seqeval warns about entity types without predictions, whose precision is 0.
+        warnings.simplefilter("ignore")
         report = classification_report([*map(list, true)], [*map(list, predicted)], output_dict=True)
     rows_by_label = {name: row for name, row in report.items() if name not in ("macro avg", "weighted avg")}
     rows_by_label["all"] = rows_by_label.pop("micro avg")

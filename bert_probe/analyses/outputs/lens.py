@@ -154,7 +154,7 @@ class Lens(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LensResult(Result):
-    """The predictions for each layer.
+    """The predictions of the task head from the vectors of each layer.
 
     Arrays have shape [layer + 1, position, answer], where layer 0 is the embeddings.
 
@@ -196,7 +196,7 @@ class LensResult(Result):
 
     @property
     def settled(self) -> Array:
-        """Lowest layer of each position whose top prediction is the same in all layers above, [position]."""
+        """Lowest layer from which on the top prediction does not change, for each position, [position]."""
         same = self.ids[:, :, 0] == self.ids[-1, :, 0]
         # Count the layers with the same top prediction from the last layer down to the first that differs.
         agreeing = np.cumprod(same[::-1], axis=0).sum(axis=0)
@@ -212,7 +212,7 @@ class LensResult(Result):
         return {"head": self.task, **texts, **({"tuned_lens": dict(self.tuned)} if self.tuned else {})}
 
     def frame(self) -> pd.DataFrame:
-        """Return the table selected by ``show``.
+        """Return the table that ``show`` of the question selects.
 
         Columns of "answers": layer, position, rank, token, probability for words; layer, position, rank,
         label, probability, logit for labels. Columns of "entropy": layer, position, token, entropy_bits. Text

@@ -256,7 +256,7 @@ class _AffineMap:
         self.bias = states.new_zeros(size).requires_grad_()
 
     def on(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the mapped states of the selected masks."""
+        """Return the mapped hidden states of the masks with the given indices, [mask, hidden]."""
         states = self.states[rows]
         return states + self.scale * F.linear((states - self.mean) / self.spread, self.weight, self.bias)
 
@@ -278,7 +278,7 @@ def train_maps(
     """Train the affine maps of all layers but the last, and return their weights and biases.
 
     The weights have shape [layer, hidden, hidden], and the biases [layer, hidden]. The loss of each layer is
-    the mean `divergence` of the prediction from the mapped states from the prediction of the last layer.
+    the mean `divergence` between the model's prediction and the prediction from the mapped hidden states.
     """
     maps = [_AffineMap(head.tensor(states)) for states in targets.states[:-1]]
     last = head.tensor(targets.states[-1])
@@ -319,7 +319,7 @@ def _step_rows(count: int, steps: int, seed: int) -> Array:
 def measure_losses(
     head: WordHead, targets: MaskTargets, weights: Array, biases: Array, on_step: OnStep
 ) -> Array:
-    """Return the mean divergence of each layer's prediction from that of the last layer, in bits.
+    """Return the mean `divergence` between the model's prediction and that of each layer, in bits.
 
     The result is float64 of shape [2, layer]. Row 0 is for the logit lens, and row 1 for the tuned lens.
     """

@@ -81,7 +81,7 @@ class ClassifyText(Prediction):
     top: int | None = param(Optional(Number(1)), default=None)
 
     def of(self, trace: Trace) -> ClassifyTextResult:
-        """Classify a traced text.
+        """Return the predicted classes of a traced text.
 
         Raises:
             UnavailableError: the checkpoint has no sequence-classification head.
@@ -252,7 +252,7 @@ class LabelTokens(Prediction):
     outside: bool = param(Flag(), default=False, about="Include tokens with the label O.")
 
     def of(self, trace: Trace) -> LabelTokensResult:
-        """Label the tokens of a traced text.
+        """Return the predicted labels of the tokens of a traced text.
 
         Raises:
             UnavailableError: the checkpoint has no token-classification head.

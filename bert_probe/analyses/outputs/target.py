@@ -130,7 +130,9 @@ REMOVALS = (REMOVED, MASKED)
 
 
 def remove_tokens(target: TargetOutput, positions: Sequence[int], how: str) -> TextVariant:
-    """Return the text with some tokens left out (``how`` is "removed") or replaced by masks ("masked").
+    """Return a variant of the text without some tokens.
+
+    The tokens are deleted if ``how`` is "removed", or replaced by mask tokens if it is "masked".
 
     Raises:
         UnavailableError: `how` is "masked" and the tokenizer has no mask token.

@@ -55,9 +55,9 @@ METADATA_KEY = "bert_probe"
 class TuneLens(Question):
     """Train a tuned lens for masked words (Belrose et al. 2023).
 
-    Before the task head is applied to the vector h of a layer, the lens maps it to h + A h + b. A and b are
-    initialized to 0, so that the lens equals the logit lens at first. The loss is the Kullback-Leibler
-    divergence of the prediction from the mapped vector from the prediction for the last layer, which is not
+    Before the task head is applied to the vector h of a layer, the lens maps the vector to h + A h + b. A and
+    b are initialized to 0, so that the lens equals the logit lens at first. The loss is the Kullback-Leibler
+    divergence between the prediction from the mapped vector and the model's prediction. The last layer is not
     mapped. The paper trains at all tokens, because its models predict the next word at every token.
     Masked-language models predict words only at masks, so this lens is trained and used at masks.
 
@@ -93,7 +93,7 @@ class TuneLens(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> TuneLensResult:
-        """Train a lens on lines and evaluate it on held-out lines.
+        """Train a lens on most of the lines, and evaluate it on the held-out lines.
 
         Args:
             sentences: the lines; blank lines and duplicates are skipped.

@@ -1,4 +1,4 @@
-"""Attention of the last layer, for comparison with attribution methods."""
+"""Attention of the last layer as an attribution method, for comparison with the other methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention × gradient relevance, propagated through all layers."""
+"""Attention × gradient: relevance that is propagated through all layers (Chefer et al. 2021)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Value zeroing, propagated through all layers."""
+"""Value zeroing as an attribution method: the changes in each layer, propagated through all layers."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def _find_specialized_head(share: str, context: HighlightContext) -> HighlightCa
     values = _mean_shares(context, share)
     layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
     value = float(values[layer, head])
-    # Shares overlap (the previous token may be in the same word), so report only the largest one of a head.
+    # Shares overlap: the previous token may be in the same word. Report only the head's largest share.
     largest = max(_mean_shares(context, other)[layer, head] for other in _SHARES)
     has_all = queries == len(context.trace.tokens)
     over = "" if has_all else f" (mean over the {queries} tokens that have such a target)"
