@@ -163,7 +163,7 @@ class LabelEvaluation(Question):
         )
 
     def check_limits(self, *inputs: Any) -> None:
-        """Raise UnavailableError for more than `MAX_PROBABILITIES` texts times classes."""
+        """Raise UnavailableError if the number of texts times classes exceeds `MAX_PROBABILITIES`."""
         texts = inputs[1]
         if not isinstance(texts, LabeledTexts):
             return  # `of` raises an error for labels of another type.

@@ -195,7 +195,7 @@ class _JudgedData:
         all_queries: all queries of the file.
         queries: the queries that have a relevant document.
         grades: for each query in `queries`, a mapping from the ID of each judged document to its relevance.
-        unjudged: number of queries without a judgment or a relevant document.
+        unjudged: number of queries that are left out, because they do not have a relevant document.
         unknown_queries: number of judged queries that are not in the file of queries.
         unknown_documents: number of judgments of documents that are not in the file of documents.
     """

@@ -284,7 +284,7 @@ def _label_output(
 def _answer_output(
     trace: Trace, output: OutputHead, target: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Select the start logit plus the end logit of an answer span."""
+    """Select the sum of the start logit and the end logit of an answer span."""
     _check_no_position(token_position, QUESTION_ANSWERING)
     rank = 1 if target is None else int(target) if target.isdecimal() and len(target) < 4 else 0
     if rank < 1:
