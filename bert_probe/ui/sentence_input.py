@@ -112,8 +112,6 @@ def upload_file(
 ) -> T | None:
     """Draw an uploader and return the data that `read` returned for the file, or None without a file.
 
-    The data is kept while the user opens other pages.
-
     Args:
         key: prefix of the session keys of the widget and of the data.
         read: function that is called once per file with the name and the content of the file.
@@ -189,11 +187,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
 
 
 def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
-    """Raise TextError if there are more than `maximum` texts.
-
-    Args:
-        name: plural name of the texts in the error message.
-    """
+    """Raise TextError if there are more than `maximum` texts; `name` is their plural in the message."""
     if len(texts) > maximum:
         raise TextError(
             f"There are {len(texts):,} {name}, but this page accepts at most {maximum:,}. Remove some "
@@ -467,12 +461,10 @@ def choose_documents() -> DocumentList | VectorSet | None:
 
 
 def _choose_vectors() -> VectorSet | None:
-    """Draw a selector for the vector stores and vector files in the folders configured at startup.
-
-    A job reads the selected store or file.
+    """Draw a selector for the vector stores and files in the folders configured at startup.
 
     Returns:
-        The vectors, or None until the job is done.
+        The vectors of the selected store or file, which a job reads; None until the job is done.
 
     Raises:
         TextError, StoreError, UnavailableError, OutOfMemoryError: the vectors cannot be read.

@@ -32,7 +32,7 @@ _PRESERVED = "preserved keys"
 
 
 def enter(page: str) -> None:
-    """Start a script run of a page. If the user navigated back or forward or followed a link, apply the URL."""
+    """Start a script run of a page. Apply the URL if the user navigated back or forward, or used a link."""
     for name in _repeated_parameters():
         last = escape(st.query_params[name])
         st.caption(
@@ -137,8 +137,8 @@ def prepare(
         options: all allowed values.
         default: the default value.
         write: function that converts a value to text for the URL.
-        keep_default: whether to keep a URL parameter that equals the default. It is needed if a missing parameter
-            has another meaning on some pages.
+        keep_default: whether to keep a URL parameter that equals the default. Use it for parameters whose
+            absence has another meaning on some pages.
     """
     current: Any = st.session_state.get(key)
     requested = write(current) if current is not None else url_parameters().get(key)
@@ -157,8 +157,8 @@ def prepare(
 def _set_widget(key: str, value: object) -> None:
     """Set the session value of a widget.
 
-    The value is set again if another page drew the widget last, because Streamlit treats a widget with the same
-    key on another page as new and resets it to its default.
+    An unchanged value is set again if another page drew the widget last, because Streamlit treats a widget
+    with the same key on another page as new and resets it to its default.
     """
     pages: dict[str, str] = st.session_state.setdefault(_WIDGET_PAGES, {})
     page = st.session_state.get(_PAGE, "")
@@ -239,8 +239,8 @@ def select_single_head(key: str, count: int) -> int:
 def token_position(key: str, tokens: Sequence[str], default: int) -> int:
     """Return the token position in the URL parameter `key`, counted from 0, or the default.
 
-    The parameter is used only for the text for which this function was first called in the session. Callers pass
-    later selections to `remember`.
+    The parameter is used only for the text for which this function was first called in the session.
+    Callers pass later selections to `remember`.
     """
     first_visit = f"first_{key}"
     if first_visit not in st.session_state:

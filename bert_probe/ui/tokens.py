@@ -148,7 +148,7 @@ _CELLS = {
 
 
 def _in_one_batch(traced: workbench.TracedRequest) -> None:
-    """Draw a padded batch of the user's texts and additional texts, and the effect of padding on the vectors."""
+    """Draw a padded batch of the user's texts and additional texts, and how padding affects the vectors."""
     st.header("Padding in a batch", anchor=False)
     st.markdown(
         ":gray[The texts of a batch must have the same length, so shorter texts are padded with a special "
@@ -207,7 +207,7 @@ def _pad(traced: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectR
 
 
 def _batch_table(result: PaddingEffectResult, cell: str) -> Any:
-    """Return a batch as a pandas Styler with one row per text and one column per position; padding is shaded."""
+    """Return a batch as a pandas Styler: one row per text, one column per position, shaded padding."""
     rows = [
         [
             shorten(result.token(text, position))

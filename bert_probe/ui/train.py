@@ -414,7 +414,7 @@ def _compare_models(outcome: TrainingOutcome) -> None:
     """Draw a button that opens a page that compares the trained model with the original model."""
     is_scored = _has_held_out_scores(outcome)
     help_text = (
-        "Evaluate both models on the held-out pairs: correlations, pairs with the largest changes, and neighbors."
+        "Evaluate both models on the held-out pairs: correlations, the largest changes, and neighbors."
         if is_scored
         else "Compare attention heads, vectors, predictions and parameters of both models on a text."
     )
@@ -434,7 +434,7 @@ def _has_held_out_scores(outcome: TrainingOutcome) -> bool:
 
 
 def _select_both(outcome: TrainingOutcome) -> None:
-    """Select the original model as A and the trained model as B, and the held-out pairs if there are any."""
+    """Select the original model as A, the trained model as B, and the held-out pairs as inputs."""
     trained, held_out = _model_name(outcome), outcome.training.held_out
     model, revision = outcome.original
     request = replace(workbench.request(), model=model, revision=revision)
