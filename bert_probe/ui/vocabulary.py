@@ -320,7 +320,7 @@ def _types(vocabulary: VocabularyResult) -> None:
 
 
 def count_bars(counts: Mapping[str, int], total: int) -> Any:
-    """Return a horizontal bar chart of counts. Each bar is labeled with its count and its share of `total`."""
+    """Return a horizontal bar chart of counts. Each bar is labeled with its count and share of `total`."""
     shares = [count / max(1, total) for count in counts.values()]
     figure = go.Figure(
         go.Bar(
