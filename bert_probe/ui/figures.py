@@ -230,7 +230,7 @@ def sentence_map(
 def _group_markers(
     groups: Sequence[str] | None, count: int
 ) -> tuple[list[str], list[str], dict[str, tuple[str, str]]]:
-    """Return the color of each point, the symbol of each point, and group name → (color, symbol)."""
+    """Return the color and the symbol of each point, and the legend: group name → (color, symbol)."""
     if groups is None:
         return [ACCENT] * count, ["circle"] * count, {}
     sizes = Counter(filter(None, groups))

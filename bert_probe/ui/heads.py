@@ -428,7 +428,7 @@ def _set_exports(result: HeadAblationResult) -> None:
 
 
 def _each(trace: Trace, replacement: str) -> None:
-    """Draw a ranking of all heads by the change that ablating only that head causes."""
+    """Draw a ranking of all heads by the change of the token vectors when each head is ablated alone."""
     model_with_heads(trace)  # raises an error before the user can start a long job
     runs = f"This analysis runs {trace.layers * trace.heads:,} batched forward passes on this text."
     result = jobs.answer(

@@ -59,8 +59,8 @@ def run(
         work: function that runs in a thread and must not draw. It can be cancelled when it reports progress.
         unit: unit of the progress, as in "24 of 72 heads"; "B" for bytes, which are shown as MB.
         activity: text before the progress, as in "Computing attributions: 1 of 7".
-        start: whether to start without a click. A start button is then drawn only after the job failed or was
-            cancelled, and not if the error would occur again.
+        start: whether to start without a click. A start button is then drawn only after the job was cancelled
+            or failed with an error that a restart may resolve.
         describe: function that returns a line to show above the progress.
         patience: seconds before the page shows progress.
         limits: keyword arguments of `Job`.

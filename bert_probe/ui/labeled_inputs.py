@@ -208,7 +208,7 @@ def use_probe_files(files: Sequence[tuple[str, bytes]]) -> None:
     """Use files on the Probes page as if the user had uploaded them.
 
     Args:
-        files: (name, content) of the training file and the held-out file; either may be missing at the end.
+        files: (name, content) of the training file and optionally of the held-out file; () to remove both.
     """
     for key, file in zip_longest(_KEYS, files):
         sentence_input.store_file(key, None if file is None else _read_probe_file(*file))

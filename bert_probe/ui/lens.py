@@ -155,7 +155,7 @@ def _tokens(result: LensResult, unit: str) -> None:
 
 
 def _settled(result: LensResult, number: int) -> str:
-    """Return a sentence with the first layer from which the model's prediction has rank 1 at all layers."""
+    """Return a sentence with the layer from which the model's final prediction always has rank 1."""
     name, layer = state.escape(shorten(result.names[-1][number][0])), int(result.settled[number])
     last = len(result.ids) - 1
     if layer == last:

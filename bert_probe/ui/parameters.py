@@ -225,7 +225,7 @@ def treemap(inventory: Inventory, dark: bool) -> Any:
 def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
     """Return a treemap of a model with a task head that marks the trainable parameters.
 
-    Trainable areas are colored, partly trainable areas are hatched, and frozen areas are gray.
+    Trainable areas are colored, partly trainable areas are hatched, and frozen areas have a neutral color.
     """
     background, text = _neutral_colours(dark)
     model_areas = areas(trainable.inventory)
@@ -265,7 +265,7 @@ def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
 
 
 def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
-    """Return a treemap colored by relative change ‖B − A‖ ÷ ‖A‖; tensors without a counterpart are gray."""
+    """Return a treemap colored by relative change ‖B − A‖ ÷ ‖A‖. Tensors of only one model are not colored."""
     background, text = _neutral_colours(dark)
     model_areas = areas(change.inventory)
     changes = np.array([change.relative(area.contains) for area in model_areas])

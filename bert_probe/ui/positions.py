@@ -197,7 +197,7 @@ def spectrum_curves(result: PositionsResult) -> Any:
 
 
 def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
-    """Return a figure of the wavelength of each rotated pair of dimensions, with the maximum text length."""
+    """Return a figure of the rotary wavelength of each pair of dimensions, and the maximum text length."""
     pairs = max(len(kind.frequencies) for kind in rotary)
     figure = _curves(
         {kind.name: (np.arange(len(kind.wavelengths)), kind.wavelengths) for kind in rotary},

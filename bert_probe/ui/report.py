@@ -38,8 +38,7 @@ def render() -> None:
     if drafts.is_missing():
         st.warning(
             "The views in this URL are no longer stored, because the app was restarted. If you saved the "
-            "views, "
-            "open the saved file under Open a view."
+            "views, open the saved file under Open a view."
         )
     draft = drafts.current()
     if not draft.entries:

@@ -163,7 +163,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
     examples = _examples()
     training = jobs.run(
         "fine-tuned example",
-        (a.cache_key, len(examples)),  # the number of examples lets a new click train again
+        (a.cache_key, len(examples)),  # with the number of examples, each click starts a new training run
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",

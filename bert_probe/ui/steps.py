@@ -149,7 +149,7 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
 
 
 def _mask_note(steps: AttentionStepsResult) -> str:
-    """Describe in sentences the mask and the bias that are added to the scores of the query."""
+    """Return sentences about the mask and the bias that are added to the scores of the query."""
     is_causal = steps.trace.is_causal
     window = "that ends with" if is_causal else "around"
     sentences = [f"This layer attends only to a window {window} the query."] if steps.local else []
@@ -211,7 +211,7 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
 
 
 def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw the largest difference between the output of the last step and the output of the model itself."""
+    """Draw the output of the last step, the output of the model itself, and their largest difference."""
     with (
         st.container(border=True, key="check"),
         _step(

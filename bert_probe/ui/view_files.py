@@ -179,7 +179,7 @@ def parse(content: bytes, name: str) -> ViewFile | Draft:
 
 
 def open_pending() -> None:
-    """Open an uploaded view file. If it uses unconfirmed models, ask the user first.
+    """Open an uploaded view file. If the user has not agreed to open its models, ask the user first.
 
     Call this function before the page is drawn.
     """

@@ -189,7 +189,7 @@ def _texts(units: Sequence[Token | Unit]) -> list[str]:
 
 
 def _unit_arrays(units: Sequence[Token | Unit], prefix: str = "") -> dict[str, Array]:
-    """Return arrays of positions, segments, special flags and residue numbers (for proteins) of the units."""
+    """Return arrays: position, segment, special flag and (for proteins) residue number of each unit."""
     arrays: dict[str, Array] = {
         f"{prefix}firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
         f"{prefix}segments": np.array([unit.segment for unit in units], np.uint8),

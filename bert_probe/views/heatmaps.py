@@ -138,7 +138,7 @@ def ablation_sweep_heatmap(result: HeadAblationSweepResult) -> Heatmap:
 
 
 def ablation_heatmaps(result: HeadAblationResult) -> dict[str, Heatmap]:
-    """Return heatmaps of token similarity before and after ablation and of the difference, by name."""
+    """Return heatmaps of token similarity: "before" and "after" the ablation, and the "difference"."""
     change = result.similarity()
     scale = Scale.around_zero(change.difference, coverage=1)
     pictures = {
@@ -390,7 +390,7 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption="Accuracy of predicting the other word with the largest weight, from "
+            caption="Accuracy of predicting the related word by the largest weight, from "
             f"{DIRECTIONS[direction]}",
             square=False,
             file_name="relations",
@@ -526,7 +526,7 @@ def mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
 
 
 def patched_name(result: ActivationPatchingResult, place: int) -> str:
-    """Return the label of a token of text A. If B has another token there, name both: "was for is"."""
+    """Return the label of a token of text A. If text B has another token, both are named: "was for is"."""
     token_a, token_b = (shorten(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
     return token_a if token_a == token_b else f"{token_a} for {token_b}"
 

@@ -189,7 +189,7 @@ def read_opened_head(result: Any, shape: tuple[int, int]) -> HeadThumbnail | Non
 
 
 def histogram_span(counts: NDArray[Any], from_zero: bool) -> slice:
-    """Return the range of bins to draw: from the first to the last bin that is not empty for all heads.
+    """Return the range of bins to draw: from the first to the last bin that is filled for at least one head.
 
     Args:
         counts: Number of sentences, shape [layer, head, bin].
@@ -204,7 +204,7 @@ def histogram_span(counts: NDArray[Any], from_zero: bool) -> slice:
 def histogram_top(shares: NDArray[Any]) -> float:
     """Return the share of sentences that corresponds to a bar of full height.
 
-    The share is a round number that is not exceeded by any bar of at least 90% of the heads (`_FITTING`).
+    The share is a round number. For at least 90% of the heads (`_FITTING`), no bar exceeds it.
     """
     highest = np.sort(shares.max(axis=-1).ravel())
     target = highest[int(np.ceil(_FITTING * len(highest))) - 1]

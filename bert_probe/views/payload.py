@@ -24,7 +24,7 @@ DESCRIPTION = "view"
 """Name of the array that contains the JSON description."""
 
 PLANES = 4
-"""Size in bytes of most numbers in a payload. The length of a payload is a multiple of it."""
+"""Size in bytes of most numbers in a payload. The length of a payload is a multiple of this size."""
 
 
 def pack(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:

@@ -133,7 +133,7 @@ def heatmaps_of(result: Result) -> list[Heatmap]:
 
 
 ATTENTION_PICTURES: Final = {"lines": "Attention, token to token", "model": "Attention of all heads"}
-"""Attention view of all layers → its title. "lines" is the head view, "model" the model view."""
+"""Name of an attention view → its title. "lines" is the head view, "model" the model view."""
 
 
 def attention_page(kind: str, trace: Trace, selection: Selection, ask: AnswerFn = call_method) -> Page:

@@ -15,7 +15,7 @@ from bert_probe.views import palette
 from bert_probe.views.built import CONSTANTS
 
 WIDTH, HEIGHT = 168, 104
-"""Width and height of a thumbnail in CSS pixels. Thumbnails of tokens can be less high."""
+"""Width and height of a thumbnail in CSS pixels. Thumbnails of tokens can be lower."""
 
 _LEVELS: Final = 16
 """Number of colors in a grid; each color is drawn as one path. More colors would not be distinguishable."""
