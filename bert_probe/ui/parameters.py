@@ -265,7 +265,7 @@ def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
 
 
 def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
-    """Return a treemap colored by relative change ‖B − A‖ ÷ ‖A‖. Tensors of only one model are not colored."""
+    """Return a treemap colored by relative change ‖B − A‖ ÷ ‖A‖. Tensors of one model only are uncolored."""
     background, text = _neutral_colours(dark)
     model_areas = areas(change.inventory)
     changes = np.array([change.relative(area.contains) for area in model_areas])
