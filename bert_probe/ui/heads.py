@@ -361,7 +361,9 @@ def _select_heads(trace: Trace) -> tuple[Head, ...]:
             name = f"{layer + 1}.{head + 1}"
             heads_by_name[name] = [(layer, head)]
             options[name] = f"{name} {label}".strip()
-    default = next((name for name, heads in heads_by_name.items() if _have_labels(labels, heads)), "1.1")
+    default = next(
+        (name for name, heads in heads_by_name.items() if _have_specific_labels(labels, heads)), "1.1"
+    )
     names = state.multiselect(
         "off",
         "Heads to ablate together",
@@ -374,7 +376,7 @@ def _select_heads(trace: Trace) -> tuple[Head, ...]:
     return tuple(dict.fromkeys(head for name in names for head in heads_by_name[name]))
 
 
-def _have_labels(labels: Labels, heads: list[Head]) -> bool:
+def _have_specific_labels(labels: Labels, heads: list[Head]) -> bool:
     return all(labels[layer][head] not in ("", "broad") for layer, head in heads)
 
 
