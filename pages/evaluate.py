@@ -1,4 +1,4 @@
-"""The page Evaluate: evaluation of sentence vectors on judged data, also for two models on the same data."""
+"""The page Evaluate: evaluation of the sentence vectors of one or two models on judged data."""
 
 from bert_probe.ui import evaluate
 

@@ -1,4 +1,4 @@
-"""The page Probes: linear probes for each layer, structural probes, and relations predicted by heads."""
+"""The page Probes: linear probes of each layer, structural probes, and heads that track relations."""
 
 from bert_probe.ui import probes
 

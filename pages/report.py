@@ -1,4 +1,4 @@
-"""The page Report: edit the draft of a report, and create the report."""
+"""The page Report: edit a report draft, and create the report."""
 
 from bert_probe.ui import report
 

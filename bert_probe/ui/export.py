@@ -1,4 +1,4 @@
-"""The export menu: the result as files, and the code that reproduces it."""
+"""The Export menu: downloads of a result as files, and code that reproduces the result."""
 
 from __future__ import annotations
 
@@ -59,11 +59,12 @@ def export(
             computes them.
         label: label of the menu; must be unique on a page.
         display: display options of an attention view that is not the result's default view; see `ViewFile`.
-        data: sentences or files that the result does not contain; see `ViewFile.of`.
+        data: sentences or files that are saved with the view, because the result does not contain them; see
+            `ViewFile.of`.
     """
     with st.popover(label, icon=":material/download:"):
         st.caption(caption)
-        # Two menus of a page may export the same type of result, but their labels differ.
+        # The key includes the label, because a page may have two menus for results of the same type.
         kind = type(result.question).__name__
         csv_safe = st.checkbox(
             "CSV for spreadsheets", key=f"csv_safe_{kind}" + ("" if label == "Export" else f" {label}")
@@ -106,7 +107,7 @@ def table_zip(result: Result, name: str, csv_safe: bool) -> bytes:
 
 
 def _code(label: str, code: str, language: str, file_name: str) -> None:
-    """Draw code on the page, or a download button if the code is long."""
+    """Draw code in the menu, or a download button if the code has more than `_MAX_CODE` characters."""
     if len(code) > _MAX_CODE:
         _download(f"{label}, {len(code):,} characters", file_name, lambda: f"{code}\n".encode())
         return
@@ -115,7 +116,7 @@ def _code(label: str, code: str, language: str, file_name: str) -> None:
 
 
 def _download(label: str, file_name: str, make: Callable[[], bytes]) -> None:
-    # The bytes are computed when the user clicks.
+    # Pass a function instead of bytes, so that the file is created only when the user clicks.
     st.download_button(
         label,
         make,

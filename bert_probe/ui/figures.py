@@ -67,21 +67,21 @@ def apply_layout(
 
 
 def ink(dark: bool) -> str:
-    """Return the text color of the theme."""
+    """Return the text color of figures in the dark or the light theme."""
     return "#ECEBF2" if dark else "#1C1B22"
 
 
 def largest_columns(values: Array, count: int, required: set[int]) -> list[int]:
-    """Return the sorted indices of the ``required`` columns and of the columns with the largest values.
+    """Return the sorted indices of the ``required`` columns and of the columns with the largest maxima.
 
-    The number of columns is at most ``count``, unless more are required.
+    The result has at most ``count`` indices, unless more columns are required.
     """
     by_size = np.argsort(-values.max(axis=0), kind="stable").tolist()
     return sorted(list(dict.fromkeys([*sorted(required), *by_size]))[: max(count, len(required))])
 
 
 def token_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """Return a bar chart with one bar per token, in text order."""
+    """Return a bar chart of non-negative values with one bar per token, in text order."""
     positions = list(range(len(tokens)))
     labels = [as_text(token) for token in tokens]
     figure = go.Figure(
@@ -112,7 +112,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
 
 
 def signed_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """Return a bar chart like `token_bars` for positive and negative values, with a gap for NaN."""
+    """Return a bar chart of signed values with one bar per token, and a gap where a value is NaN."""
     figure = token_bars(tokens, np.nan_to_num(values), name)
     ends = [float(np.nanmin(values, initial=0.0)), float(np.nanmax(values, initial=0.0))]
     room = 0.05 * (ends[1] - ends[0] or 1.0)
@@ -124,10 +124,13 @@ def signed_bars(tokens: list[str], values: Array, name: str) -> Any:
 def class_bars(
     names: Sequence[str], values: Array, logits: Array, name: str, maximum: float | None = 1.0
 ) -> Any:
-    """Return a horizontal bar chart, with the first bar at the top.
+    """Return a horizontal bar chart with one bar per class, with the first class at the top.
 
     Args:
-        logits: logits, shown in the hover text.
+        names: names of the classes.
+        values: length of each bar, such as a probability.
+        logits: logit of each class, shown in the hover text.
+        name: title of the value axis.
         maximum: end of the value axis; None to fit the axis to the values.
     """
     labels = [as_text(name) for name in names]
@@ -173,9 +176,12 @@ def as_text(text: str) -> str:
 def sentence_map(
     plane: SentenceMapResult, names: Sequence[str] = (), groups: Sequence[str] | None = None
 ) -> Any:
-    """Return a scatter plot of sentences, numbered if there are few, with the name or the text on hover.
+    """Return a 2-D scatter plot of sentences, with the name or the text of each sentence on hover.
+
+    The points are numbered if there are at most `MAX_NUMBERED`.
 
     Args:
+        names: names to show instead of the sentences.
         groups: name of the group of each sentence, such as its label; "" for none. Each of the largest groups
             has its own color and marker.
     """
@@ -201,10 +207,9 @@ def sentence_map(
         unselected={"marker": {"opacity": 0.2 if legend else 0.35}},
         showlegend=False,
     )
-    for name, (
-        color,
-        symbol,
-    ) in legend.items():  # a single trace, because selections contain indices into one trace
+    # All sentences are in one trace, because a selection contains indices into one trace. The traces below
+    # have no points and only add the groups to the legend.
+    for name, (color, symbol) in legend.items():
         marker = {"color": color, "symbol": symbol, "size": 9}
         figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=as_text(name))
     axes = [{"title": "", "showticklabels": False}] * 2
@@ -225,7 +230,7 @@ def sentence_map(
 def _group_markers(
     groups: Sequence[str] | None, count: int
 ) -> tuple[list[str], list[str], dict[str, tuple[str, str]]]:
-    """Return the color and the symbol of each point, and those of each group in the legend."""
+    """Return the color and the symbol of each point, and the legend: group name → (color, symbol)."""
     if groups is None:
         return [ACCENT] * count, ["circle"] * count, {}
     sizes = Counter(filter(None, groups))
@@ -255,9 +260,9 @@ def score_histogram(
 
     Args:
         values: sorted scores.
-        marks: score of each marked line, by label.
+        marks: label of each vertical line → its score. NaN draws no line.
         name: name of the score.
-        pairs: name of the pairs or rows in the legend.
+        pairs: legend label of the pairs or rows.
         unit: plural name of the scored items.
     """
     marks = {label: value for label, value in marks.items() if not math.isnan(value)}
@@ -297,11 +302,11 @@ def score_histogram(
 
 
 def length_histogram(lengths: Array, limit: int) -> Any:
-    """Return a histogram of numbers of tokens, with a line at the limit and darker bars beyond it.
+    """Return a histogram of document lengths in tokens, with a line at the limit and orange bars beyond it.
 
     Args:
         lengths: number of tokens of each document.
-        limit: maximum number of tokens that are read.
+        limit: number of tokens after which documents are truncated.
     """
     highest = max(int(lengths.max()), limit)
     width = max(1, math.ceil(highest / 48))
@@ -336,11 +341,11 @@ def length_histogram(lengths: Array, limit: int) -> Any:
 
 
 def mark_limit(figure: Any, limit: int, ends: tuple[float, float], name: str) -> None:
-    """Draw a vertical line on a histogram of integers, to the right of a limit.
+    """Draw a vertical line at ``limit + 0.5`` on a histogram of integers.
 
     Args:
         ends: lower and upper end of the line.
-        name: the line in the legend.
+        name: label of the line in the legend.
     """
     figure.add_scatter(
         x=[limit + 0.5] * 2,
@@ -353,7 +358,7 @@ def mark_limit(figure: Any, limit: int, ends: tuple[float, float], name: str) ->
 
 
 def position_curve(curve: Any, name: str) -> Any:
-    """Return the mean change of a score by position, with the interval of each mean.
+    """Return a figure of the mean change of a score by position in the document, with 95% intervals.
 
     Args:
         curve: the table of `PositionEffectResult.curve`.
@@ -398,7 +403,7 @@ def threshold_histograms(
         scores: score of each pair.
         positive: whether each pair matches.
         threshold: the threshold, drawn as a vertical line.
-        interval: bounds of its 95% interval, drawn as a band.
+        interval: bounds of the threshold's 95% interval, drawn as a band unless they are NaN.
         name: name of the score.
     """
     low, high = histogram_range([scores.min(), scores.max()])
@@ -440,10 +445,10 @@ def threshold_histograms(
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
-"""Markers that distinguish the curves for users with color blindness."""
+"""Line and marker styles that distinguish curves and groups for users with color blindness."""
 
 _SAME = "18,124,180"
-"""RGB color of the baseline for occurrences of the same word."""
+"""RGB color of the curve and band for pairs of occurrences of the same word."""
 
 
 @dataclass(frozen=True)
@@ -455,7 +460,12 @@ class PairCurve:
 
 
 def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve | None) -> Any:
-    """Return a figure with a pair's curve and the baseline of unrelated tokens; `layer` is marked."""
+    """Return a figure of cosine similarity by layer: a token pair and the baseline of unrelated tokens.
+
+    Args:
+        layer: layer to mark with a vertical line.
+        pair: curve of the token pair; None to draw only the baseline.
+    """
     figure = go.Figure()
     _add_unrelated(figure, baseline, None)
     if pair is not None:
@@ -466,10 +476,13 @@ def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve
 
 
 def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int], is_corrected: bool) -> Any:
-    """Return a figure of the cosine similarity of word pairs by layer, with the baselines.
+    """Return a figure of the cosine similarity of word pairs by layer.
+
+    The figure includes the baselines: unrelated tokens and, if available, occurrences of the same word.
 
     Args:
-        pairs: indices into ``result.pairs``; the color of a pair does not depend on the other pairs.
+        layer: layer to mark with a vertical line.
+        pairs: indices into ``result.pairs``. An index determines the color and the line style of its pair.
         is_corrected: whether to subtract the mean similarity of unrelated tokens.
     """
     baseline = result.baseline
@@ -495,7 +508,7 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     _set_layout(
         figure, layer, len(curves), low, "cosine − mean of unrelated tokens" if is_corrected else "cosine"
     )
-    # The legend is below the curves, because it would leave too little space next to them on a phone.
+    # The legend is below the curves, because a phone screen is too narrow for a legend next to them.
     rows = math.ceil(len(figure.data) / 2)
     return figure.update_layout(height=360 + 20 * rows, legend={**_LEGENDS["below"], "tracegroupgap": 0})
 
@@ -548,10 +561,10 @@ def _add_curve(
 
 
 def _set_layout(figure: Any, layer: int, layers: int, low: float, title: str) -> None:
-    """Mark the selected layer, and set the axes.
+    """Mark the selected layer and set the axes.
 
-    The y axis has one of two fixed ranges, chosen by the lowest cosine, so that figures of different texts
-    can be compared.
+    The y axis starts at -0.3, or at -1.02 if `low`, the lowest value, is below -0.3. The range is fixed so
+    that figures of different texts can be compared.
     """
     figure.add_scatter(
         x=[layer, layer],

@@ -1,4 +1,4 @@
-"""The head matches section of the Changes page: pairs of heads, one per model, with similar attention.
+"""The head matches section of the Changes page: which heads of models A and B have similar attention.
 
 The models may have different tokenizers.
 """
@@ -31,13 +31,14 @@ from bert_probe.views.text import shorten
 _PATIENCE = 4.0
 """Number of seconds that the page waits for the result before it shows progress."""
 _MAX_SPANS = 200
-"""Maximum number of spans for which the figure is drawn; the table contains any number of spans."""
+"""Maximum number of spans for which the figure is drawn. The table always contains all spans."""
 _MAX_LETTERS, _LETTER_WIDTH, _PADDING, _SPAN_GAP = 24, 8.0, 14.0, 6.0
-"""Maximum number of letters of a token; width of a letter, of padding, and of a gap, in pixels."""
+"""Maximum number of characters drawn of a token; width in pixels of a character, of the padding of a token,
+and of the gap between spans."""
 
 
 def token_difference(a: Trace, b: Trace) -> SelectionError | None:
-    """Return an error that explains why the tokens of two models differ, or None if they are equal."""
+    """Return an error that explains how the tokens of two models differ, or None if they are equal."""
     try:
         check_tokenizers(a.checkpoint, b.checkpoint)
         check_encodings(a.encoding, b.encoding)
@@ -47,7 +48,10 @@ def token_difference(a: Trace, b: Trace) -> SelectionError | None:
 
 
 def only_matches(reason: SelectionError, a: Trace, b: Trace) -> None:
-    """Draw the comparison of two models with different tokens, which is limited to heads.
+    """Draw the comparison of two models that split the text into different tokens: only heads are compared.
+
+    Args:
+        reason: error that explains how the tokens differ; see `token_difference`.
 
     Raises:
         SelectionError: one of the models truncated the text.
@@ -65,7 +69,7 @@ def part(a: Trace, b: Trace, start: bool) -> None:
     """Draw the comparison of each head of A with each head of B.
 
     Args:
-        start: whether to start without a click.
+        start: whether to start the computation without a click.
 
     Raises:
         SelectionError: one of the models truncated the text.
@@ -104,7 +108,7 @@ def part(a: Trace, b: Trace, start: bool) -> None:
 
 
 def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
-    """Draw the tokens of A above the tokens of B that cover the same characters."""
+    """Draw which tokens of A and B cover the same characters, as a figure and as a table."""
     spans = result.spans.spans
     table = pd.DataFrame(
         {
@@ -128,7 +132,10 @@ def _tokens(result: HeadMatchesResult, a: Trace, b: Trace) -> None:
 
 
 def _heads(result: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
-    """Draw the similarity of all heads of A and B; return the row and column of the selected pair."""
+    """Draw the similarity of all heads of A and B, and the attention of the selected pair of heads.
+
+    Return the row and the column of the selected pair in the similarity matrix.
+    """
     with st.container(key="judged_matches"):
         left, right = st.columns([1, 1], gap="large")
     with left:

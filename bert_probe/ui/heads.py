@@ -1,4 +1,4 @@
-"""The Heads page: profiles of all heads, finding heads, and ablation."""
+"""The Heads page: profiles of all heads, a search for heads that connect two words, and ablation."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def profiles(trace: Trace) -> None:
 
 MAX_PAIRS = 6
 MAX_WORDS = 32
-"""Maximum number of words in the heatmap of attention rows. Those with the smallest weights are omitted."""
+"""Maximum number of words in the heatmap of attention rows. Words with smaller weights are omitted."""
 MAX_HEADS = 3
-"""Maximum number of heads whose attention rows are drawn."""
+"""Number of best heads for which attention rows are drawn."""
 
 _PAIRS, _ACTIVE = "find_pairs", "find_active"
 
@@ -113,7 +113,7 @@ class WordPair:
     """A pair of a query word and a key word, as indices into the words of the text.
 
     Attributes:
-        number: identifier of the pair, which does not change when other pairs are removed.
+        number: identifier of the pair; it does not change when other pairs are removed.
     """
 
     number: int
@@ -156,7 +156,7 @@ def render_find(trace: Trace) -> None:
 
 
 def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
-    """Draw the word pairs, and two token strips in which the user selects the words of the active pair."""
+    """Draw buttons to select, add and remove word pairs, and two token strips to edit the active pair."""
     pairs = _session_pairs(trace, units)
     numbers = [pair.number for pair in pairs]
     if st.session_state.get(_ACTIVE) not in numbers:
@@ -220,7 +220,7 @@ def _pairs_from_url(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
 
 
 def _remember(pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
-    """Write the word pairs to the URL, with the position of each word's first token."""
+    """Write the word pairs to the URL. A word is identified by the position of its first token."""
     text = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
     default = _default_pair(units)
     is_default = len(pairs) == 1 and (pairs[0].query, pairs[0].key) == (default.query, default.key)
@@ -239,7 +239,7 @@ def _remove(pairs: list[WordPair], active: int) -> None:
 
 
 def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, selected: int) -> int:
-    """Draw the words of the text and return the index of the selected word."""
+    """Draw a token strip with the words of the text and return the index of the selected word."""
     st.markdown(f"**{label}**")
     tokens = [
         StripToken(
@@ -256,7 +256,7 @@ def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, s
     key = f"find_{side}_{pair.number}_{len(units)}"
     first_key = f"{key} first"
     if key not in st.session_state:
-        # Keep the initial position constant, because a change would undo quick clicks on the strip.
+        # Pass the strip the same initial selection in every run, because a change would undo quick clicks.
         st.session_state[first_key] = selected
     index = strip(tokens, key=key, label=label, selectable="one", selected=st.session_state[first_key])
     return selected if index is None else index
@@ -350,7 +350,7 @@ def _set(trace: Trace, replacement: str) -> None:
 
 
 def _select_heads(trace: Trace) -> tuple[Head, ...]:
-    """Draw a multiselect for heads and return them. It also offers all heads of a layer as one option."""
+    """Draw a multiselect with one option per head and per layer, and return the selected heads."""
     labels = shared_cache.answers.of(Heads().of, trace).labels
     options: dict[str, str] = {}
     heads_by_name: dict[str, list[Head]] = {}
@@ -361,7 +361,9 @@ def _select_heads(trace: Trace) -> tuple[Head, ...]:
             name = f"{layer + 1}.{head + 1}"
             heads_by_name[name] = [(layer, head)]
             options[name] = f"{name} {label}".strip()
-    default = next((name for name, heads in heads_by_name.items() if _stands_out(labels, heads)), "1.1")
+    default = next(
+        (name for name, heads in heads_by_name.items() if _have_specific_labels(labels, heads)), "1.1"
+    )
     names = state.multiselect(
         "off",
         "Heads to ablate together",
@@ -374,7 +376,7 @@ def _select_heads(trace: Trace) -> tuple[Head, ...]:
     return tuple(dict.fromkeys(head for name in names for head in heads_by_name[name]))
 
 
-def _stands_out(labels: Labels, heads: list[Head]) -> bool:
+def _have_specific_labels(labels: Labels, heads: list[Head]) -> bool:
     return all(labels[layer][head] not in ("", "broad") for layer, head in heads)
 
 
@@ -428,7 +430,7 @@ def _set_exports(result: HeadAblationResult) -> None:
 
 
 def _each(trace: Trace, replacement: str) -> None:
-    """Draw a ranking of the heads by the effect of ablating each head alone."""
+    """Draw a ranking of all heads by the change of the token vectors when each head is ablated alone."""
     model_with_heads(trace)  # raises an error before the user can start a long job
     runs = f"This analysis runs {trace.layers * trace.heads:,} batched forward passes on this text."
     result = jobs.answer(

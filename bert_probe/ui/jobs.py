@@ -1,7 +1,7 @@
 """Jobs: long-running work that returns a result, with a start button, progress, and a Cancel button.
 
-A job belongs to one session. Its cause consists of the inputs with which it was started. The job is cancelled
-when its cause changes or the session's browser disconnects.
+A job belongs to one session. Its cause is the tuple of inputs that determine the result. The job is cancelled
+when its cause changes or when the browser of the session disconnects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE = 0.3
 
 _JOBS = "jobs"
 _PERMANENT = (SelectionError, TextError, UnavailableError)
-"""Errors that repeating the same work cannot resolve."""
+"""Errors that would occur again if the same work were repeated."""
 
 
 def run(
@@ -58,15 +58,16 @@ def run(
         cause: all inputs of the work. A job with the same key and another cause is cancelled.
         work: function that runs in a thread and must not draw. It can be cancelled when it reports progress.
         unit: unit of the progress, as in "24 of 72 heads"; "B" for bytes, which are shown as MB.
-        activity: what is computed, as in "Computing attributions: 1 of 7".
-        start: whether to start without a click. A button is then drawn only if a restart can help.
+        activity: text before the progress, as in "Computing attributions: 1 of 7".
+        start: whether to start without a click. A start button is then drawn only after the job was cancelled
+            or failed with an error that a restart may resolve.
         describe: function that returns a line to show above the progress.
         patience: seconds before the page shows progress.
-        limits: see `Job`.
+        limits: keyword arguments of `Job`.
 
     Raises:
-        ProbeError: the work failed. The error is raised in every run until the job is restarted or its cause
-            changes.
+        ProbeError: the work failed. The error is raised in every script run until the job is restarted or its
+            cause changes.
     """
     state.preserve(_JOBS)
     jobs: dict[str, Job[Any]] = st.session_state.setdefault(_JOBS, {})
@@ -112,13 +113,15 @@ def answer(
     patience: float | None = None,
     limits: tuple[Any, ...] = (),
 ) -> T | None:
-    """Run a question as a job and return its result, cached for all sessions, or None if unfinished.
+    """Run a question as a job and return its result, or None if there is no result yet.
+
+    The result is cached for all sessions.
 
     Args:
         key, label, unit, note, activity, start, patience: see `run`.
         of: method of a question, such as ``Relations().of``.
         inputs: positional arguments of the method.
-        limits: additional arguments that do not change the result.
+        limits: additional positional arguments that do not change the result.
     """
     return run(
         key,
@@ -134,7 +137,10 @@ def answer(
 
 
 def _wait(job: Job[Any], seconds: float) -> bool:
-    """Wait for a job and return whether it has ended. A newer script run interrupts the wait."""
+    """Wait for a job for at most `seconds` and return whether it has ended.
+
+    The wait ends with an exception if Streamlit has started a newer run of the script.
+    """
     placeholder, end = st.empty(), time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and not job.wait(min(left, PATIENCE)):
         placeholder.empty()  # this call raises an exception if the script run is outdated

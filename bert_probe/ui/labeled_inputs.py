@@ -1,4 +1,4 @@
-"""Inputs of labeled texts: the file of the Map page, and the files of the Probes page."""
+"""File uploaders for labeled texts on the Map page and the Probes page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ MAX_MAP_TEXTS = 5_000
 
 @dataclass(frozen=True)
 class _MapFile:
-    """An uploaded file, with its labeled rows if it has labels, or an error if it cannot be read."""
+    """An uploaded file.
+
+    Attributes:
+        rows: the labeled texts, None if the file has no labels, or the error if it cannot be read.
+    """
 
     name: str
     content: bytes
@@ -30,7 +34,7 @@ class _MapFile:
 
 
 def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
-    """Draw an uploader and return the texts of the file, or None if no file is uploaded.
+    """Draw the uploader of the Map page and return the texts of the file, or None if no file is uploaded.
 
     Raises:
         TextError, EmptyTextError, SelectionError: the file cannot be read, or has too many texts.
@@ -117,19 +121,24 @@ Tagged = tuple[TaggedSentence, ...]
 
 @dataclass(frozen=True)
 class ProbeFiles:
-    """The uploaded data for training or head selection, and the held-out data, if any."""
+    """The data uploaded on the Probes page.
+
+    Attributes:
+        data: data for training probes or for selecting heads.
+        held_out: data for evaluation, if any.
+    """
 
     data: Tagged | LabeledTexts
     held_out: Tagged | LabeledTexts | None
 
     @property
     def is_example(self) -> bool:
-        """Whether the files are the two parts of the sample treebank, for which results take seconds."""
+        """Whether the data is the sample treebank, which is so small that results take only seconds."""
         return (self.data, self.held_out) == sample_treebank()
 
 
 def choose_probe_files() -> ProbeFiles | None:
-    """Draw two uploaders and return their data, or None if the first file is missing.
+    """Draw the two uploaders of the Probes page and return their data, or None without training data.
 
     Raises:
         TextError: a file cannot be read; see `parse_tagged_sentences` and `parse_labeled_texts`.
@@ -196,7 +205,11 @@ def _upload(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
 
 
 def use_probe_files(files: Sequence[tuple[str, bytes]]) -> None:
-    """Use files on the Probes page as if the user had uploaded them. Each file is a name and content."""
+    """Use files on the Probes page as if the user had uploaded them.
+
+    Args:
+        files: (name, content) of the training file and optionally of the held-out file; () to remove both.
+    """
     for key, file in zip_longest(_KEYS, files):
         sentence_input.store_file(key, None if file is None else _read_probe_file(*file))
 
@@ -207,7 +220,7 @@ def _use_example() -> None:
 
 
 def _read_probe_file(name: str, content: bytes) -> tuple[str, Tagged | LabeledTexts | ProbeError]:
-    """Return the name of a file, and its data or the error that occurred. Called once per file."""
+    """Return the name of a file, and its data or the error that occurred while reading it."""
     try:
         sentence_input.check_size(name, content)
         data = parse_labeled_texts(content, name) if is_table(name) else parse_tagged_sentences(content, name)

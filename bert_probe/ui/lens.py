@@ -1,4 +1,4 @@
-"""The lens section of the Answer page: predictions of every layer by logit lens or tuned lens."""
+"""The lens section of the Answer page: predictions at every layer, by logit lens or tuned lens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shorten
 
 MAX_LINES = 5_000
-"""Maximum number of lines from which the page trains a tuned lens."""
+"""Maximum number of lines on which the page trains a tuned lens."""
 STEPS = TuneLens().steps
 
 _CURVES = {"probability": "Probability", "rank": "Rank", "entropy": "Entropy"}
@@ -38,7 +38,7 @@ _MAX_CURVES = 8
 _MAX_TOKENS = 60
 """Maximum number of tokens in the grid of predictions by token and layer."""
 _COLORSCALE = [[0, "rgba(99,91,228,0)"], [1, "rgba(99,91,228,0.7)"]]
-"""Color scale from transparent to the accent color, on which the theme's text color is readable."""
+"""Color scale from transparent to the accent color. The text color of the theme is readable on all of it."""
 _SOURCES = {"paste": "Paste", "file": "Upload a file"}
 _LENSES = {"plain": "Logit lens", "tuned": "Tuned lens"}
 
@@ -47,8 +47,8 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
     """Draw the lens section of the Answer page.
 
     Args:
-        word: token that is masked, if any.
-        truncate: whether to truncate long lines when a tuned lens is trained.
+        word: token that the page masks, as a position or a word; None if it masks no token.
+        truncate: whether to truncate training lines that are too long for the model.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.header("Logit lens: predictions by layer", anchor=False)
@@ -58,7 +58,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         st.container(horizontal=True, vertical_alignment="bottom", gap="medium"),
         st.container(),
     )
-    # Run this section first, although it is below the figures, because it may train the lens that they show.
+    # Run the training section first, although it is drawn below the figures: they may show the trained lens.
     trained = _tuned_lens(trace.checkpoint, truncate) if task == FILL_MASK else None
     with options:
         tuned = _choose_lens(trained)
@@ -69,7 +69,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         return
     with corner:
         export(result, f"lens-{task}", label="Export predictions by layer")
-    # ranks exist unless the task is regression
+    # A regression head has no probabilities and no ranks.
     by, has_ranks = "probability", not np.isnan(result.probabilities).all()
     if task != TOKEN_CLASSIFICATION and has_ranks:
         with options:
@@ -94,7 +94,10 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
 
 
 def _masks(trace: Trace, result: LensResult, by: str) -> None:
-    """Draw the predictions for each mask. If the page masked a word, also draw those for all tokens."""
+    """Draw the predictions for each mask.
+
+    If the page masked a word, also draw the predictions for all tokens of the original text.
+    """
     for number in range(len(result.places)):
         _mask(result, _top_words(trace, result, number), number, by)
     question = result.question
@@ -109,7 +112,7 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
 
 
 def _top_words(trace: Trace, result: LensResult, number: int) -> LensResult:
-    """Return the probabilities and ranks at every layer of the last layer's top words."""
+    """Return the probabilities and ranks that the last layer's top words have at every layer."""
     question = result.question
     words = result.names[-1][number]
     top: LensResult = shared_cache.answers.of(
@@ -152,7 +155,7 @@ def _tokens(result: LensResult, unit: str) -> None:
 
 
 def _settled(result: LensResult, number: int) -> str:
-    """Return a sentence that names the first layer from which the model's answer stays at rank 1."""
+    """Return a sentence with the layer from which the model's final prediction always has rank 1."""
     name, layer = state.escape(shorten(result.names[-1][number][0])), int(result.settled[number])
     last = len(result.ids) - 1
     if layer == last:
@@ -161,9 +164,9 @@ def _settled(result: LensResult, number: int) -> str:
 
 
 def _curves(result: LensResult, number: int, by: str) -> None:
-    """Draw curves by layer of the probability or rank of the last layer's top words, or of the entropy.
+    """Draw the probability or the rank of the last layer's top words by layer, or the entropy by layer.
 
-    For a regression, draw the predicted value.
+    For a regression, draw the predicted value by layer.
     """
     figure = go.Figure()
     values, axis, title = result.probabilities, "probability", "Probability by layer"
@@ -195,7 +198,7 @@ def _curves(result: LensResult, number: int, by: str) -> None:
 
 
 def _add_line(figure: go.Figure, values: Sequence[float] | Array, name: str, colour: str) -> None:
-    """Add a curve with one point per layer, from layer 0, to a figure."""
+    """Add a curve to a figure, with one point per layer from layer 0."""
     figure.add_scatter(
         x=list(range(len(values))),
         y=values,
@@ -214,7 +217,7 @@ def _grid(
     axes: tuple[str, str],
     title: str,
 ) -> None:
-    """Draw a grid of predicted names, colored by their probabilities `shares`."""
+    """Draw a grid of predicted words or labels, colored by their probabilities `shares`."""
     indices = np.indices(shares.shape)
     full = [figures.as_text(name) for row in names for name in row]
     short = [figures.as_text(truncate_text(name, 14)) for row in names for name in row]
@@ -261,12 +264,12 @@ def _grid(
 
 
 def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensResult] | None:
-    """Draw widgets that train a tuned lens; return the model's newest lens as (file, result), if any."""
+    """Draw widgets for training a tuned lens; return the model's newest lens as (file, result), if any."""
     if not permissions.current().can_train:
         return newest_lens(checkpoint)
     with st.expander("Train a tuned lens"):
         st.markdown(
-            ":gray[The logit lens reads every layer as if it were the last. A tuned lens (Belrose et "
+            ":gray[The logit lens reads every layer as if it were the last layer. A tuned lens (Belrose et "
             "al. 2023) first maps a layer's vectors to the basis of the last layer with an affine map. "
             "The maps are trained on your lines: some words are masked, and the map of each layer "
             "learns to predict the model's own output. A fifth of the lines is held out for evaluation. "
@@ -291,7 +294,7 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
 
 
 def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> None:
-    """Draw the job that trains a tuned lens and, when it is done, the path of the saved lens."""
+    """Draw the job that trains a tuned lens and, when the job is done, the path of the saved lens."""
     sentence_input.check_count(texts, MAX_LINES)
     question = TuneLens(STEPS)
     path = jobs.run(

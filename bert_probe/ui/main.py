@@ -1,4 +1,4 @@
-"""The Streamlit script, which runs on every interaction and draws the workbench and the current page."""
+"""The Streamlit script. It runs on every interaction and draws the sidebar and the current page."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ _PLAYGROUND_VIEWS = {
     "similarity": "similarity",
     "answer": "sentences",
 }
-"""Page → the view of the playground with the same content; see `js/site/playground.js`."""
+"""Page → view of the playground that shows the same analysis; see `js/site/playground.js`."""
 
 _COMPARISONS = ("similarity", "sentences")
 """Views of the playground that compare two separate texts."""
 
 
 def _draw_playground_link() -> None:
-    """Draw a link that opens the texts in the playground, if one is configured and has a view of this page.
+    """Draw a link that opens the texts in the playground, which runs the built-in model in the browser.
 
-    The playground runs the built-in model.
+    The link is omitted if no playground is configured, if the playground has no view for the current page, or
+    if another model is selected.
     """
     now, url, view = workbench.request(), paths.playground(), _playground_view()
     is_joined = bool(now.b.strip()) and now.relation == "pair"
@@ -49,7 +50,7 @@ def _draw_playground_link() -> None:
 
 
 def _playground_view() -> str | None:
-    """Return the view of the playground with the content of the current page, or None if there is none."""
+    """Return the playground view that shows the same analysis as the current page, or None."""
     page = state.current_page()
     if page == "attention" and st.session_state.get("show") == "model":
         return "model"
@@ -60,7 +61,7 @@ def _playground_view() -> str | None:
 
 def main() -> None:
     """Draw the input form of the sidebar (the workbench) and the current page."""
-    # Start the imports only now, so that they do not delay the browser's first requests.
+    # Preload modules when the first page runs, because imports would delay the browser's first requests.
     preload.start()
     page = st.navigation(
         {

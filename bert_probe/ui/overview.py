@@ -32,7 +32,7 @@ _OWN: Final = {
     "similarity": frozenset(("vector_layer", "similarity_show", "similarity_specials")),
     "answer": frozenset(("task", "of")),
 }
-"""Page → URL parameters that a link to that page sets or removes. All other parameters are kept."""
+"""Page → URL parameters that a link to the page sets or removes. All other parameters are kept."""
 
 
 def render() -> None:
@@ -50,7 +50,11 @@ def render() -> None:
 
 
 def _draw(traced: TracedRequest) -> None:
-    """Draw the quick observations; once the reference sentences are measured, draw all of them, ranked."""
+    """Draw the observations about the text.
+
+    Until the reference sentences are measured, draw only observations that are quick to compute. Then draw
+    all observations, ranked.
+    """
     pair_forms = reference_forms(traced.a, traced.b)
     is_measured = all(
         shared_cache.answers.has(measure_references, traced.checkpoint, form) for form in pair_forms
@@ -76,7 +80,7 @@ def _draw(traced: TracedRequest) -> None:
 def _reference_numbers(
     traced: TracedRequest, text_forms: Sequence[ReferenceForm], progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Return the measurements on the reference sentences, which are computed once per model."""
+    """Return the measurements on the reference sentences, which are cached for each model."""
     parts = [
         shared_cache.answers.of(
             measure_references,
@@ -130,7 +134,7 @@ def _card(finding: Highlight, number: int) -> None:
 
 
 def _label(finding: Highlight) -> str:
-    """Return the label of a link: the page's name, with the layer and head if any."""
+    """Return the label of a link: the name of the page, and the layer and head if there are any."""
     parts = [
         f"{name.removeprefix('vector_')} {finding.choices[name]}"
         for name in ("layer", "head", "vector_layer")
@@ -140,7 +144,7 @@ def _label(finding: Highlight) -> str:
 
 
 def _footer(result: HighlightsResult) -> None:
-    assert result.tokens is not None  # `tokens` is not None, because the result is ranked.
+    assert result.tokens is not None  # ranked results have `tokens`
     export(result, "overview")
     blocks.caveat(
         "The most unusual observation comes first. Each value is compared with the values that the same "

@@ -35,7 +35,7 @@ PART_COLOURS = {
     "feed-forward": "#B3652B",
     "pooler": "#5F6B7A",
 }
-"""Colors of the modules of a layer. White text on large areas has a contrast of at least 4:1."""
+"""Module type → color. White text on the colors of large areas has a contrast of at least 4:1."""
 
 
 def render() -> None:
@@ -127,7 +127,10 @@ def _totals(inventory: Inventory, checkpoint: Checkpoint) -> None:
 
 
 def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
-    """Draw widgets that choose what to train; return the trainable parameters, or None if unavailable."""
+    """Draw widgets that choose a task and an update method, such as LoRA.
+
+    Return the parameters that training would update, or None if the toggle is off or training is unavailable.
+    """
     if not permissions.current().can_train or not state.toggle(
         "training",
         "Mark trainable parameters",
@@ -155,11 +158,11 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
 
 @dataclass(frozen=True)
 class TreemapArea:
-    """An area of a treemap.
+    """A rectangle of the treemap: the model, a group, a module, or a tensor.
 
     Attributes:
         id, label: unique id and displayed text.
-        within: id of the enclosing area; "" for the model.
+        within: id of the parent area; "" for the model.
         count: number of parameters in the area.
         part: group or module type, which determines the color.
         contains: function that returns whether a parameter belongs to the area.
@@ -174,7 +177,7 @@ class TreemapArea:
 
 
 def areas(inventory: Inventory) -> list[TreemapArea]:
-    """Return one area each for the model, its groups (such as layers), their modules, and their tensors."""
+    """Return the treemap areas of the model, its groups (such as layers), their modules, and the tensors."""
     result = [TreemapArea("model", "model", "", inventory.total, "", lambda _: True)]
     groups = inventory.by_group()
     for (group, part), count in inventory.by_part().items():
@@ -220,15 +223,16 @@ def treemap(inventory: Inventory, dark: bool) -> Any:
 
 
 def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
-    """Return a treemap of a model with a task head; colors and hatching mark what is trainable.
+    """Return a treemap of a model with a task head that marks the trainable parameters.
 
-    Trainable areas are colored, and partly trainable areas are hatched."""
+    Trainable areas are colored, partly trainable areas are hatched, and frozen areas have a neutral color.
+    """
     background, text = _neutral_colours(dark)
     model_areas = areas(trainable.inventory)
     updates = [trainable.count(area.contains) for area in model_areas]
     tensors = {row.name for row in trainable.inventory.rows}
     is_full = [count == area.count for area, count in zip(model_areas, updates, strict=True)]
-    # Hatch only modules. Partly trainable layers show their modules, but modules do not show tensors.
+    # Hatch modules only: the areas inside a layer are visible, but the tensors inside a module are not.
     is_partial = [
         0 < count < area.count and area.part in PART_COLOURS and area.id not in tensors
         for area, count in zip(model_areas, updates, strict=True)
@@ -261,7 +265,7 @@ def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
 
 
 def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
-    """Return a treemap colored by relative change ‖B − A‖ ÷ ‖A‖; tensors without a counterpart are gray."""
+    """Return a treemap colored by relative change ‖B − A‖ ÷ ‖A‖. Tensors of one model only are uncolored."""
     background, text = _neutral_colours(dark)
     model_areas = areas(change.inventory)
     changes = np.array([change.relative(area.contains) for area in model_areas])
@@ -304,12 +308,12 @@ def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
 
 
 def _neutral_colours(dark: bool) -> tuple[str, str]:
-    """Return the color of areas that are not colored by module, and the color of text on them."""
+    """Return the background color of areas without a module color, and the color of text on it."""
     return "#2D2C38" if dark else "#E6E1D6", ink(dark)
 
 
 def _text_colour(colour: str) -> str:
-    """Return a dark or a light text color that is readable on a background color."""
+    """Return the text color, dark or light, that is more readable on a background color."""
     red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
     return "#1C1B22" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
 
@@ -343,7 +347,12 @@ def _figure(model_areas: Sequence[TreemapArea], dark: bool, **style: Any) -> Any
 
 
 def subtotals(sums: dict[str, int], total: int) -> pd.DataFrame:
-    """Return a table of parameter counts and their shares of the total, as formatted text."""
+    """Return a table of parameter counts and their shares of the total, as formatted text.
+
+    Args:
+        sums: name of a group or module type → number of its parameters.
+        total: number of parameters of the model.
+    """
     return pd.DataFrame(
         {
             "": list(sums),

@@ -1,4 +1,4 @@
-"""The Positions page: learned, sinusoidal and rotary position embeddings, and biases by distance."""
+"""The Positions page: learned, sinusoidal and rotary position embeddings, and relative position biases."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _CAVEATS = {
 _COLOURS = (ACCENT, SECOND, GRAY)
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _TOLERANCE = 1e-6
-"""Learned embeddings that differ from sinusoids by at most this much are treated as rounded sinusoids."""
+"""Maximum difference at which learned embeddings are treated as rounded sinusoids."""
 
 
 def render() -> None:
@@ -163,7 +163,7 @@ def _distance_summary(result: PositionsResult) -> str:
 
 
 def _spectrum_summary(result: PositionsResult) -> str:
-    """Return a sentence that states how many directions contain 90% of the variance over positions."""
+    """Return a sentence with the number of principal directions that contain 90% of the variance."""
     learned, sinusoids = (count_directions(spectrum) for spectrum in result.spectra)
     size = result.position_table.vectors.shape[1]
     return (
@@ -173,7 +173,7 @@ def _spectrum_summary(result: PositionsResult) -> str:
 
 
 def distance_curves(result: PositionsResult) -> Any:
-    """Return curves of the mean cosine of two position vectors by their distance."""
+    """Return a figure of the mean cosine of two position vectors by their distance."""
     return _curves(
         {name: (np.arange(len(values)), values) for name, values in result.by_distance.items()},
         {"title": "distance between two positions"},
@@ -183,7 +183,7 @@ def distance_curves(result: PositionsResult) -> Any:
 
 
 def spectrum_curves(result: PositionsResult) -> Any:
-    """Return curves of the cumulative share of the variance by number of principal directions."""
+    """Return a figure of the cumulative share of the variance by number of principal directions."""
     learned, sinusoids = result.spectra
     return _curves(
         {
@@ -197,7 +197,7 @@ def spectrum_curves(result: PositionsResult) -> Any:
 
 
 def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
-    """Return curves of the rotary wavelength by pair of dimensions, with the maximum text length marked."""
+    """Return a figure of the rotary wavelength of each pair of dimensions, and the maximum text length."""
     pairs = max(len(kind.frequencies) for kind in rotary)
     figure = _curves(
         {kind.name: (np.arange(len(kind.wavelengths)), kind.wavelengths) for kind in rotary},
@@ -218,7 +218,7 @@ def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
 
 
 def bias_curves(bias: DistanceBias) -> Any:
-    """Return one curve per attention head: the bias that it adds to an attention score, by distance."""
+    """Return a figure with one curve per head: the bias added to an attention score, by distance."""
     figure = go.Figure()
     for head, values in enumerate(bias.values):
         figure.add_scatter(

@@ -1,4 +1,4 @@
-"""Imports slow modules in a thread while the browser loads the first page."""
+"""Import slow modules in a background thread while the browser loads the first page."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bert_probe.core.extras import long_lived_imports
 
 
 def start() -> None:
-    """Start the imports in a thread, once per process."""
-    # Skip Streamlit's check for a Python prompt, which looks at all modules and takes half a second.
+    """Start the imports in a background thread. Later calls in the same process have no effect."""
+    # Skip Streamlit's check for an interactive Python session: it scans all modules and takes half a second.
     delta_generator._use_warning_has_been_displayed = True
     _imports()
 
 
 def wait() -> None:
-    """Wait until the imports are done. If one of them failed, raise its error."""
+    """Wait until the imports are done, and raise the error of a failed import."""
     _imports().result()
 
 
@@ -37,7 +37,7 @@ def _imports() -> Future[None]:
 
     def work() -> None:
         try:
-            # Import the modules that open a model and the modules of the front page.
+            # These are the modules that open a model and the modules of the Overview page.
             with long_lived_imports(), _shorter_switch_interval():
                 import bert_probe.model.loading
                 import bert_probe.ui.overview  # noqa: F401
@@ -53,7 +53,7 @@ def _imports() -> Future[None]:
 
 @contextmanager
 def _shorter_switch_interval() -> Iterator[None]:
-    """Context manager that switches threads ten times as often, so that requests are answered sooner."""
+    """Make Python switch threads ten times as often, so that imports do not delay requests."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(interval / 10)
     try:

@@ -1,4 +1,4 @@
-"""The Probes page: probes of layers, syntax trees from structural probes, and heads for relations."""
+"""The Probes page: probes of each layer, structural probes, and heads that track syntactic relations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from bert_probe.views.text import shorten
 _PARTS = {"layers": "Layers", "structural_probe": "Syntax trees", "relations": "Heads and relations"}
 _DIRECTIONS = {"0": "From dependent to head", "1": "From head to dependent"}
 _EXAMPLE_LENGTH = 8
-"""Preferred length of an example sentence, in words."""
+"""Preferred number of words of the example sentence for a relation."""
 
 
 def render() -> None:
@@ -161,7 +161,7 @@ def _example(sentences: tuple[TaggedSentence, ...], relation: str) -> RelationEx
 def _show_attention(
     checkpoint: Checkpoint, sentence: TaggedSentence, word: int, head: tuple[int, int], truncate: bool
 ) -> None:
-    """Submit a sentence to the workbench, and select a head and the word whose attention is shown."""
+    """Submit a sentence to the workbench, and select a head and a query word on the Attention page."""
     workbench.submit(replace(workbench.request(), a=sentence.text, b=""))
     trace = shared_cache.traces(checkpoint, [(sentence.text, None)], truncate)[0]
     words = align_words(sentence, trace.encoding)
@@ -173,7 +173,7 @@ def _show_attention(
 _TAGS = "tags"
 _POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
 _MAX_LABELS = 50
-"""Maximum number of distinct values at which a comment of the sentences is offered as a label."""
+"""Maximum number of distinct values of a sentence comment that is offered as a label."""
 
 
 def render_layers(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
@@ -200,7 +200,10 @@ def render_layers(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> 
 
 
 def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
-    """Draw a selector for the labels; return the name of a sentence comment, or None for tags of words."""
+    """Draw a selector for the labels to predict.
+
+    Return the name of a sentence comment, such as "genre", or None for the tags of the words.
+    """
     comments = [
         name
         for name in data[0].metadata
@@ -292,7 +295,7 @@ def _caveat(result: ProbeResult) -> str:
 
 
 def accuracy_curves(result: ProbeResult) -> Any:
-    """Return curves of the accuracy by layer with its confidence interval, baseline and control task."""
+    """Return a figure of the accuracy by layer with its confidence interval, baseline and control task."""
     figure, layers = go.Figure(), list(result.layers)
     figure.add_scatter(
         x=layers + layers[::-1],
@@ -323,7 +326,7 @@ def compression_curve(result: ProbeResult) -> Any:
     line = {"color": ACCENT, "width": 3}
     add_curve(figure, "compression", layers, result.compressions, line, "%{y:.2f} ×")
     set_layout(figure, layers, "compression")
-    # Keep the legend, so that this plot is as high as the accuracy plot next to it.
+    # Keep the legend of the only curve, so that this plot is as high as the accuracy plot next to it.
     return figure.update_yaxes(rangemode="tozero")
 
 
@@ -358,11 +361,11 @@ def set_layout(figure: Any, layers: list[int], title: str) -> None:
 
 
 _MAX_WORDS = 60
-"""Maximum number of words for which the tree is drawn. Longer sentences have only a table of edges."""
+"""Maximum number of words of a sentence whose tree is drawn. Longer sentences have only a table of edges."""
 _MAX_CHARACTERS = 24
-"""Maximum number of characters of a word in the figure of a tree."""
+"""Maximum number of characters drawn of a word in a tree."""
 _LETTER_WIDTH, _GAP, _ARC_STEP = 8.5, 18, 26
-"""Width of a letter, gap between words, and height of an arc between adjacent words, in pixels."""
+"""Width of a character, gap between words, and height of an arc between adjacent words, in pixels."""
 
 
 def render_trees(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
@@ -437,7 +440,7 @@ def _tree_result(result: StructuralProbeResult, bar: DeltaGenerator) -> None:
 
 
 def edge_curves(result: StructuralProbeResult) -> Any:
-    """Return curves of the structural probe's accuracy (UUAS) by layer and of its baseline."""
+    """Return a figure of the structural probe's accuracy (UUAS) by layer, with its baseline."""
     figure, layers = go.Figure(), list(result.layers)
     add_curve(figure, "probe", layers, result.uuas, {"color": ACCENT, "width": 3}, "%{y:.2%}")
     baseline = [result.baseline] * len(layers)
@@ -450,7 +453,7 @@ def edge_curves(result: StructuralProbeResult) -> Any:
 def _tree_of_request(
     result: StructuralProbeResult, checkpoint: Checkpoint, truncate: bool
 ) -> PredictedTree | None:
-    """Draw the predicted syntax tree of sentence A and return it, or None if there is no tree."""
+    """Draw the predicted syntax tree of sentence A and return it, or None if the sentence has no tree."""
     st.subheader("The tree of your sentence", anchor=False)
     try:
         trace = workbench.trace_texts(checkpoint, [(workbench.request().a, None)], truncate)[0]

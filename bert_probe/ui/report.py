@@ -1,4 +1,4 @@
-"""The Report page: edit the views and notes of the draft, and create the report."""
+"""The Report page: edit the views and notes of the report draft, and create the report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bert_probe.ui import blocks, consent, drafts, jobs, state
 from bert_probe.ui.sentence_input import report_draft
 
 MAX_PAGE_BYTES: Final = 20_000_000
-"""Size limit of a report in the app, in bytes. The command line can write larger reports."""
+"""Maximum size in bytes of a report's HTML file in the app. The command line has no such limit."""
 _PREVIEW_HEIGHT: Final = 720
 _TITLE: Final = "report_title"
 _PREVIEW: Final = "report_preview"
@@ -38,8 +38,7 @@ def render() -> None:
     if drafts.is_missing():
         st.warning(
             "The views in this URL are no longer stored, because the app was restarted. If you saved the "
-            "views, "
-            "open the saved file under Open a view."
+            "views, open the saved file under Open a view."
         )
     draft = drafts.current()
     if not draft.entries:
@@ -90,7 +89,7 @@ def _change_title() -> None:
 
 
 def _entry(index: int, entry: DraftEntry, count: int) -> None:
-    """Draw the description of a view in the draft, with buttons that move or remove the view."""
+    """Draw the description of a view in the draft, with buttons to move or remove the view."""
     view = entry.view
     title, question = describe_question(view)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -139,7 +138,7 @@ def _note(index: int, entry: DraftEntry) -> None:
     if unchecked:
         numbers = state.escape(", ".join(unchecked))
         st.caption(
-            f"These numbers were typed by hand, so they cannot be verified: {numbers}. "
+            f"These numbers were typed manually, so they cannot be verified: {numbers}. "
             f"{state.escape(tables.REFERENCE_HELP)}"
         )
 

@@ -1,4 +1,4 @@
-"""The Search page: documents ranked by their similarity to a query, and the parts of each score."""
+"""The Search page: rank documents by their similarity to a query, and explain each score."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from bert_probe.views.contributions import (
 from bert_probe.views.text import percentage, shorten
 
 MIN_PAIRS = 10
-"""Minimum number of pairs of documents for a histogram of their scores."""
+"""Minimum number of random document pairs for which the histogram of their scores is drawn."""
 _SCORERS = {
     BI_ENCODER: "Bi-encoder",
     LATE_INTERACTION: "Late interaction",
@@ -78,7 +78,7 @@ _SCORER_HELP = {
 }
 _COUNTS = {"10": "10", "25": "25", "100": "100"}
 _LINKS = ("compare", "attention", "similarity", "answer")
-"""Pages to which a document leads."""
+"""Pages to which each document is linked."""
 _MAX_TITLE = 60
 
 
@@ -94,7 +94,7 @@ def render() -> None:
         query = sentence_input.choose_query()
         documents = sentence_input.choose_documents()
         if documents is None:
-            # Otherwise, a job reads the vectors.
+            # If a file is uploaded, a job is still reading its vectors.
             if st.session_state.get("documents_from") == "file" and "documents_file" not in st.session_state:
                 st.info(
                     "Choose a file with one document per line, a table with a column named text, or vectors."
@@ -108,7 +108,7 @@ def render() -> None:
 
 
 def _choose_question(checkpoint: Checkpoint, query: str, documents: DocumentList | VectorSet) -> Search:
-    """Draw selectors for the scorers, the prompts and the number of dimensions."""
+    """Draw selectors for the scorers, the number of rows, the prompts and the number of dimensions."""
     if isinstance(documents, VectorSet):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
             return _choose_vectors(checkpoint, Search(query, count=_choose_count()))
@@ -159,7 +159,7 @@ def _choose_vectors(checkpoint: Checkpoint, question: Search) -> Search:
 
 
 def _available_scorers(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the scorers that are meaningful for a checkpoint, its own scorer first."""
+    """Return the scorers that a checkpoint supports, starting with its default scorer."""
     head = checkpoint.outputs.get(TEXT_CLASSIFICATION)
     if head is not None and len(head.labels) == 1:
         return (CROSS_ENCODER, BM25_SCORER)
@@ -204,7 +204,7 @@ def _search(
 def _result(
     question: Search, checkpoint: Checkpoint, index: IndexedDocuments, truncate: bool
 ) -> SearchResult | None:
-    """Return the ranking; None until the job in which a cross-encoder scores the candidates has finished."""
+    """Return the ranking. With a cross-encoder, a job scores the documents; return None until it is done."""
     if CROSS_ENCODER not in question.scorers:
         result: SearchResult = shared_cache.answers.of(question.of, checkpoint, index, truncate)
         return result
@@ -224,7 +224,7 @@ def _result(
 def _index(
     question: Search, checkpoint: Checkpoint, documents: DocumentList, truncate: bool
 ) -> IndexedDocuments | None:
-    """Encode the documents in a job, which does not depend on the query; return None if it is unfinished."""
+    """Encode the documents in a job, independent of the query; return None until the job is done."""
     encoding = tuple(name for name in (BI_ENCODER, LATE_INTERACTION) if name in question.scorers)
     recipe = replace(question, query="-", scorers=encoding or (BM25_SCORER,), count=1, prompt=None)
     return jobs.answer(
@@ -241,7 +241,7 @@ def _index(
 
 
 def _export(result: SearchResult) -> None:
-    """Draw the export menu of the ranking, including the documents."""
+    """Draw the Export menu of the ranking, with a download of the documents."""
 
     def lines(_: bool) -> bytes:
         return "".join(f"{line}\n" for line in result.sentences).encode("utf-8", "surrogatepass")
@@ -254,13 +254,13 @@ def _export(result: SearchResult) -> None:
 
 
 def _differences_csv(result: SearchResult, csv_safe: bool) -> bytes:
-    """Return the documents that the first two scorers rank differently, as CSV; see `disagreements`."""
+    """Return a CSV table of the documents that the two scorers rank differently, largest difference first."""
     pair = result.agreement[0]
     return files.to_bytes(_rank_differences(result, pair.a, pair.b), "csv", csv_safe)
 
 
 def _rank_differences(result: SearchResult, a: str, b: str, count: int | None = None) -> pd.DataFrame:
-    """Return the documents with the largest difference of ranks, and both ranks."""
+    """Return a table of the `count` documents with the largest rank differences; None for all documents."""
     order = result.disagreements(a, b)[:count]
     return pd.DataFrame(
         {
@@ -283,7 +283,7 @@ def _warn_of_truncation(result: SearchResult) -> None:
 
 
 def _table(result: SearchResult) -> tuple[int, ...]:
-    """Draw the ranking; return the indices of the documents to explain: one, or two to compare."""
+    """Draw the ranking; return the indices of the one or two selected documents, by default the first."""
     frame = result.table()
     if not any(frame["tokens_dropped"]):
         frame = frame.drop(columns="tokens_dropped")
@@ -347,7 +347,7 @@ def _explanation(
     selected: tuple[int, ...],
     scorer: str,
 ) -> None:
-    """Draw the selected documents' scores next to scores of random pairs, and the parts of each score."""
+    """Draw the scores of the selected documents, compared with random pairs, and explain each score."""
     documents = [result.documents[position] for position in selected]
     names = [_name(document) for document in documents]
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
@@ -403,7 +403,7 @@ def _explanation(
 
 
 def _attribution(checkpoint: Checkpoint, search: Search, document: Document, truncate: bool) -> None:
-    """Draw a button that attributes the score to the input words, and the result."""
+    """Draw a button that attributes the score to words of query and document, and the result."""
     pair = [(search.query, None), (str(document), None)]
     traces = workbench.trace_texts(checkpoint, pair, truncate or checkpoint.sentence_model is not None)
     threshold = _threshold_question(checkpoint, search)
@@ -421,7 +421,7 @@ def _swap(
     scorer: str,
     truncate: bool,
 ) -> None:
-    """Draw the words whose removal or addition swaps the ranks of the first two documents."""
+    """Draw the words whose removal or addition swaps the ranks of the two selected documents."""
     question = RankSwap(
         search.query,
         documents[0].id,
@@ -441,7 +441,7 @@ def _name(document: Document) -> str:
 
 
 def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[str]) -> None:
-    """Draw the scores of random pairs of the documents, with the selected documents marked."""
+    """Draw a histogram of the scores of random document pairs, with the selected documents marked."""
     pair_scores = result.pair_scores
     if pair_scores is None or result.recipe is None:
         return
@@ -471,7 +471,7 @@ def _calibration(result: SearchResult, selected: tuple[int, ...], names: list[st
 
 
 def _threshold_question(checkpoint: Checkpoint, search: Search) -> ScoreThreshold:
-    """Return a question about pairs of a query and a document, with the vectors of the search."""
+    """Return a question for a score threshold with the pooling, prompts and dimensions of the search."""
     model = checkpoint.sentence_model
     names = {} if model is None else dict(model.prompts)
     prompts = [
@@ -510,7 +510,11 @@ def _difference(explanation: SearchExplanationResult, names: list[str]) -> None:
 
 
 def _shaded_document(part: TokenContributions | TokenMatches, largest: float) -> None:
-    """Draw the text of the document, shaded by the values of its tokens."""
+    """Draw the text of the document with each token shaded by its contribution.
+
+    Args:
+        largest: absolute contribution with the darkest shade.
+    """
     spans = [
         ShadedSpan(token.start, token.end, float(value))
         for token, value in zip(part.document.tokens, part.of_document, strict=True)
@@ -520,7 +524,7 @@ def _shaded_document(part: TokenContributions | TokenMatches, largest: float) ->
 
 
 def _tokens(part: TokenContributions, key: str, largest: float) -> None:
-    """Draw the document shaded by the contribution of its tokens, and the contribution of each pair."""
+    """Draw the document shaded by its tokens' contributions, and the contribution of each token pair."""
     _shaded_document(part, largest)
     blocks.caveat(
         "Purple tokens raise the score, and orange tokens lower the score; point at a token to see its "
@@ -538,7 +542,7 @@ def _tokens(part: TokenContributions, key: str, largest: float) -> None:
 
 
 def _matches(part: TokenMatches, key: str, largest: float) -> None:
-    """Draw the document shaded by its match scores, the similarity of each token pair, and all matches."""
+    """Draw the document shaded by its matches, a heatmap of token similarities, and a table of matches."""
     _shaded_document(part, largest)
     blocks.caveat(
         "Shaded tokens are the best match of at least one query token; point at a token to see the sum "
@@ -582,7 +586,7 @@ def _terms(part: TermContributions, document: Document) -> None:
 
 
 def _links(query: str, document: Document) -> None:
-    """Draw links that open the query and the document as sentences A and B of other pages."""
+    """Draw links that open other pages with the query as sentence A and the document as sentence B."""
     now = workbench.request()
     model = {name: value for name in ("model", "revision") if (value := getattr(now, name))}
     url = {"a": query, "b": str(document), **model, **({"truncate": "1"} if now.truncate else {})}

@@ -1,4 +1,7 @@
-"""Sections of the Search page: thresholds, words that swap two ranks, long documents, and stored vectors."""
+"""Sections of the Search page.
+
+Score thresholds, words that swap the ranks of two documents, long documents, and rankings of stored vectors.
+"""
 
 from __future__ import annotations
 
@@ -31,24 +34,24 @@ from bert_probe.ui.export import export
 from bert_probe.views.text import percentage, shorten
 
 MAX_PAIRS = 20_000
-"""Maximum number of pairs on the page. The command line has no such limit."""
+"""Maximum number of labeled pairs in a file uploaded on the page. The command line has no such limit."""
 _TARGETS = {"f1": "Largest F1", "precision": "Required precision"}
 _MEASURE_NAMES = {"f1": "F1", "average_precision": "average precision"}
 
 
 @dataclass(frozen=True)
 class _PairsFile:
-    """The pairs of an uploaded file, or the error that occurred when they were read."""
+    """The labeled pairs of an uploaded file, or the error that occurred when the file was read."""
 
     name: str
     pairs: LabeledTexts | ProbeError
 
 
 def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: bool) -> None:
-    """Draw an uploader for labeled pairs, and the threshold that separates them.
+    """Draw an uploader for labeled pairs, and the threshold that separates matches from other pairs.
 
     Args:
-        question: the pooling, the prompts and the dimensions of the search.
+        question: question with the pooling, the prompts and the dimensions of the search.
     """
     label = "Choose a match threshold from labeled pairs"
     with st.expander(label, expanded="threshold_file" in st.session_state):
@@ -80,7 +83,7 @@ def _read_pairs(name: str, content: bytes) -> _PairsFile:
 
 
 def _choose_target(question: ScoreThreshold, pairs: LabeledTexts) -> ScoreThreshold:
-    """Draw selectors for the required precision and for the smallest label of a pair that matches."""
+    """Draw selectors for the criterion and, if the labels are graded, for the lowest label of a match."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         target = state.segmented_control(
             "threshold_target",
@@ -108,7 +111,7 @@ def _choose_target(question: ScoreThreshold, pairs: LabeledTexts) -> ScoreThresh
 
 
 def _grades(pairs: LabeledTexts) -> np.ndarray | None:
-    """Return the labels of pairs that are numbers other than 0 and 1; None for other labels."""
+    """Return the labels as numbers if they are graded, or None if they are 0 and 1 or not finite numbers."""
     try:
         labels = np.array([float(str(row.label)) for row in pairs.rows])
     except ValueError:
@@ -179,7 +182,7 @@ def _show_threshold_result(
 
 
 def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwap, truncate: bool) -> None:
-    """Draw a button that finds the words that swap two documents, and the result."""
+    """Draw a button that finds the words that swap the ranks of two documents, and the result."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.subheader("Which words would change the order?", anchor=False)
         menu = st.container(width="content")
@@ -209,7 +212,14 @@ def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwa
 
 
 def _show_steps(name: str, steps: SwapSteps, a: str, b: str, limit: int) -> None:
-    """Draw the outcome of removing or adding words, and the table of steps."""
+    """Draw the result of removing words from document A, or of adding words to the query, step by step.
+
+    Args:
+        name: "remove" for words of A, "add" for words added to the query.
+        a: name of document A, which originally ranks above B.
+        b: name of document B.
+        limit: maximum number of words.
+    """
     words = ", ".join(f"**{state.escape(shorten(word))}**" for word in steps.words)
     first, second = (f"{score:.4f}" for score in steps.verified)
     if name == "remove":
@@ -246,13 +256,13 @@ _VIEWS = {"lengths": "Lengths", "chunks": "Chunks", "positions": "Positions"}
 _SIZES = {"32": "32", "64": "64", "128": "128", "256": "256"}
 _ORDERS = {"chunk": "Best chunk", "late": "Late chunking", "whole": "Whole document"}
 _SHOWN = ("whole", "chunk", "late")
-"""Rankings in the table on the page. The exported table has all of `METHODS`."""
+"""Methods whose scores and ranks are shown on the page. The exported table contains all `METHODS`."""
 
 
 def show_long_documents(
     question: Search, checkpoint: Checkpoint, documents: tuple[Document, ...], truncate: bool
 ) -> None:
-    """Draw the selected view of the documents' lengths, chunks or positions."""
+    """Draw the "Long documents" section: lengths, chunks, or the effect of the position of a sentence."""
     st.header("Long documents", anchor=False)
     view = state.segmented_control(
         "long_view",
@@ -447,11 +457,11 @@ def show_ranking(
     show_tokens: Callable[[TokenContributions, str, float], None],
     show_links: Callable[[str, Document], None],
 ) -> None:
-    """Draw the best documents, and the score of a selected document.
+    """Draw the ranking of documents with stored vectors, and explain the score of the selected document.
 
     Args:
-        show_tokens: function that draws the contributions of tokens; its arguments are a widget key and the
-            largest contribution.
+        show_tokens: function that draws the contributions of tokens; its arguments are the contributions, a
+            widget key and the largest contribution.
         show_links: function that draws links to other pages for a query and a document.
     """
     question = VectorSearch(
@@ -497,7 +507,7 @@ def show_ranking(
 
 
 def _table(result: VectorSearchResult) -> int:
-    """Draw the ranking; return the rank of the selected document, from 0."""
+    """Draw the ranking; return the rank of the selected document, counted from 0."""
     frame = result.table()
     if not any(frame["text"]):
         frame = frame.drop(columns="text")
@@ -523,7 +533,7 @@ def _table(result: VectorSearchResult) -> int:
 
 
 def _score(result: VectorSearchResult, rank: int) -> None:
-    """Draw a document's score next to the scores of random pairs of vectors."""
+    """Draw a document's score in a histogram of the scores of random pairs of vectors."""
     document = result.documents[rank]
     st.header("Why this document?", anchor=False)
     pairs, name = result.pair_scores, result.recipe.score_name
@@ -547,7 +557,7 @@ def _score(result: VectorSearchResult, rank: int) -> None:
 
 
 def _explain(search: Search, checkpoint: Checkpoint, document: Document) -> SearchExplanationResult | None:
-    """Return the parts of a text's score. If they are unavailable, draw the reason and return None."""
+    """Return the contributions to a document's score. If unavailable, draw the reason and return None."""
     question = SearchExplanation(
         search.query,
         document.id,

@@ -1,4 +1,4 @@
-"""Widgets for model B, the second model: choose, open or fine-tune it, or swap it with model A."""
+"""Widgets to choose, open or fine-tune model B, the second model, and to swap it with model A."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _MODEL, _REVISION = "other", "other_revision"
 """URL parameters and widget keys of the name and the revision of model B."""
 _LAST = "second model named"
-"""Session key of the model that the fields contained in the last run."""
+"""Session key of the model that the text fields contained in the last script run."""
 _LEAVING = "leaving for attention"
-"""Session key of a flag that a button sets to open the Attention page."""
+"""Session key of a flag. A button sets it to open the Attention page in the next script run."""
 _EXAMPLES, _NEXT = "fine-tuned examples", "next second model"
-"""Session keys of the fine-tuned examples, by model name, and of the next name to enter for model B."""
+"""Session keys of the fine-tuned examples (a dict by model name) and of the model to select as B next."""
 _LAYERS: Final = 2
-"""Number of layers, counted from the last, that are updated when the example is fine-tuned."""
+"""Number of last layers that fine-tuning the example updates."""
 _EPOCHS: Final = 2
 _LEARNING_RATE: Final = 2e-4
 """Learning rate of the fine-tuned example, high enough that a few steps visibly change the model."""
@@ -38,7 +38,7 @@ _LEARNING_RATE: Final = 2e-4
 
 @dataclass(frozen=True, eq=False)
 class FineTunedExample:
-    """A model that was fine-tuned as an example.
+    """A copy of model A that was fine-tuned on sample sentences.
 
     Attributes:
         original: display name of the original model.
@@ -69,7 +69,7 @@ def choose(can_swap: bool = True) -> SecondModel | None:
     """Draw the fields for model B and return the model, or None if the field is empty.
 
     Args:
-        can_swap: whether to draw a button that swaps B with the model of the workbench.
+        can_swap: whether to draw a button that swaps B with model A, the model of the workbench.
     """
     if _NEXT in st.session_state:
         st.session_state[_MODEL], st.session_state[_REVISION] = st.session_state.pop(_NEXT), ""
@@ -91,7 +91,7 @@ def choose(can_swap: bool = True) -> SecondModel | None:
 
 
 def select(model: str) -> None:
-    """Make a model the second model of the next page; call it before the page draws `choose`."""
+    """Select a model as the second model. Call this function before the page calls `choose`."""
     st.session_state[_NEXT] = model
     state.remember(_MODEL, model)
 
@@ -105,7 +105,7 @@ def _name_fields() -> None:
 
 
 def _examples() -> dict[str, FineTunedExample]:
-    """Return this session's fine-tuned examples, by model name."""
+    """Return the fine-tuned examples of this session: model name → example."""
     state.preserve(_EXAMPLES)
     examples: dict[str, FineTunedExample] = st.session_state.setdefault(_EXAMPLES, {})
     return examples
@@ -118,7 +118,7 @@ def _current() -> SecondModel | None:
 
 
 def _on_change() -> None:
-    """Record that the user agreed to open the model whose name was typed into the fields."""
+    """Record that the user agreed to open the model that was entered in the fields."""
     second = _current()
     if second is not None:
         consent.choose(second, st.session_state.get(_LAST) or SecondModel("", ""))
@@ -159,11 +159,11 @@ def explain(a: Checkpoint) -> None:
 
 
 def _fine_tune_example(a: Checkpoint) -> None:
-    """Draw a button that fine-tunes a copy of A; when it is done, the copy becomes B."""
+    """Draw a button that fine-tunes a copy of A, and select the copy as B when training is done."""
     examples = _examples()
     training = jobs.run(
         "fine-tuned example",
-        (a.cache_key, len(examples)),  # with this key, each click starts a new training run
+        (a.cache_key, len(examples)),  # with the number of examples, each click starts a new training run
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",
@@ -205,7 +205,7 @@ def open_second(second: SecondModel) -> Checkpoint | None:
 
 
 def error_box(error: ProbeError, title: str) -> None:
-    """Draw an error about the second model."""
+    """Draw an error about the second model, with a hint to enter another model."""
     with st.container(border=True, key="refusal"):
         st.header(title, anchor=False)
         st.text(str(error))
@@ -220,7 +220,7 @@ def part_title(title: str) -> DeltaGenerator:
 
 
 def swap() -> None:
-    """Swap model B and the model of the workbench."""
+    """Swap model B with model A, the model of the workbench."""
     now = workbench.request()
     second = _current() or SecondModel("", "")
     workbench.submit(replace(now, model=second.model, revision=second.revision))
@@ -228,14 +228,19 @@ def swap() -> None:
 
 
 def follow_link() -> None:
-    """Go to the Attention page if a button of the last run requested it."""
+    """Open the Attention page if a button was clicked in the last script run to show a head there."""
     with callbacks.uninterrupted():
         if st.session_state.pop(_LEAVING, False):
             st.switch_page(paths.page_script("attention"))
 
 
 def head_buttons(layer: int, head: int) -> None:
-    """Draw two buttons that show a head in A or in B. Layers and heads count from 1."""
+    """Draw two buttons that open the Attention page with one head of A or B.
+
+    Args:
+        layer: layer, from 1.
+        head: head, from 1.
+    """
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(f"Show head {layer}.{head}", width="content")
         st.button("in A", on_click=_show_head, args=(layer, head, False))
@@ -243,7 +248,12 @@ def head_buttons(layer: int, head: int) -> None:
 
 
 def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
-    """Draw two buttons that show a head of A or of B. Each head is (layer, head), counted from 1."""
+    """Draw two buttons that open the Attention page: with head `a` of A, or with head `b` of B.
+
+    Args:
+        a: (layer, head) in A, counted from 1.
+        b: (layer, head) in B, counted from 1.
+    """
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_show_head, args=(*a, False))
         st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_show_head, args=(*b, True))

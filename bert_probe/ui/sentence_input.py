@@ -1,6 +1,6 @@
-"""Input of sentences and documents: a text field or an uploaded file, which other pages keep.
+"""Text fields and file uploaders for sentences and documents, with limits on their number and size.
 
-The module also limits the number of sentences and the size of files on pages. The library has no such limits.
+Texts and files are kept while the user opens other pages. The limits apply to the app, not to the library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, state, url_texts
 
 if TYPE_CHECKING:
-    # Imported when vectors are read, because the input form is drawn before torch is imported.
+    # At runtime, this module is imported only when vectors are read: importing torch takes seconds.
     from bert_probe.corpus.vector_files import VectorSet
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ _SENTENCE_SOURCES = {**_SOURCES, "sample": "Sample sentences"}
 
 
 def choose_sentences() -> tuple[str, ...] | None:
-    """Draw a text field or an uploader, and return the sentences, or None if no file is uploaded yet.
+    """Draw the selected input of sentences and return the sentences, or None if no file is uploaded yet.
 
     Raises:
         TextError, SelectionError: the file cannot be read; see `parse_sentences`.
@@ -102,7 +102,7 @@ def max_bytes() -> int:
 
 
 def upload_note() -> str:
-    """Return sentences about the size limit of an uploaded file and where the file is stored."""
+    """Return help text: the size limit of an uploaded file, and where the file is stored."""
     place = "of the server until you close the page" if permissions.current().is_public else "on this machine"
     return f"at most {max_bytes() / 1e6:.0f} MB. The file stays in memory {place}."
 
@@ -110,11 +110,11 @@ def upload_note() -> str:
 def upload_file(
     key: str, label: str, types: Sequence[str], help_text: str, read: Callable[[str, bytes], T]
 ) -> T | None:
-    """Draw an uploader and return the data read from its file, which is kept while other pages are open.
+    """Draw an uploader and return the data that `read` returned for the file, or None without a file.
 
     Args:
-        key: prefix of the session keys of the widget and of the file.
-        read: function that is called once per file with its name and content.
+        key: prefix of the session keys of the widget and of the data.
+        read: function that is called once per file with the name and the content of the file.
     """
     upload, file_key = f"{key}_upload", f"{key}_file"
 
@@ -167,7 +167,7 @@ def paste_text(
 
 
 def upload_sentences(key: str, label: str) -> tuple[str, ...]:
-    """Draw an uploader for a text file and return its sentences, or () without a file.
+    """Draw an uploader for a text file and return the sentences of the file, or () without a file.
 
     Raises:
         TextError: the file is larger than `max_bytes` or cannot be read; see `parse_sentences`.
@@ -187,7 +187,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
 
 
 def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
-    """Raise TextError if there are more than `maximum` texts, which `name` calls in the plural."""
+    """Raise TextError if there are more than `maximum` texts; `name` is their plural in the message."""
     if len(texts) > maximum:
         raise TextError(
             f"There are {len(texts):,} {name}, but this page accepts at most {maximum:,}. Remove some "
@@ -197,12 +197,12 @@ def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
 
 @dataclass(frozen=True)
 class TypedList:
-    """A text field for sentences or documents, whose text is used when the user clicks its button.
+    """A text field for sentences or documents. Its text is used when the user clicks the button below it.
 
     Attributes:
         key: name of the URL parameter, and prefix of the session keys.
         example: initial text.
-        button: label of the button that uses the text.
+        button: label of the button that submits the text.
     """
 
     key: str
@@ -224,7 +224,7 @@ class TypedList:
                 self._set(url_texts.recall(self.key) or self.example)
         if self._draft not in st.session_state:
             st.session_state[self._draft] = st.session_state[self._typed]
-        # Do not use a form, which would lose the draft when the user opens another page.
+        # Do not use st.form, because a form loses unsubmitted text when the user opens another page.
         st.text_area(
             self.label,
             key=self._draft,
@@ -283,7 +283,7 @@ def _sentences_from_file() -> tuple[str, ...] | None:
 
 
 def _keep_file() -> None:
-    """Store the uploaded file, which the widget loses when the user opens another page."""
+    """Store the uploaded file, because the widget loses it when the user opens another page."""
     file = st.session_state[_UPLOAD]
     if file is None:
         st.session_state.pop(_FILE, None)
@@ -293,7 +293,7 @@ def _keep_file() -> None:
 
 
 def choose_column(key: str, columns: tuple[str, ...], name: str) -> str:
-    """Draw a select box for the table column that contains the texts; return the column's name."""
+    """Draw a select box for the table column that contains the texts; return the name of the column."""
     if st.session_state.get(key) not in columns:
         st.session_state[key] = columns[default_column(columns) or 0]
     column: str = st.selectbox(
@@ -311,7 +311,7 @@ class Example:
 
     Attributes:
         a, b: the texts; ``b`` may be empty.
-        relation: whether B is a separate text to compare, or the second segment of A's input.
+        relation: "compare" if B is a separate input, "pair" if B is the second segment of A's input.
     """
 
     title: str
@@ -357,7 +357,7 @@ CONTEXT: tuple[tuple[str, str], ...] = (
     ("The snake swallowed its prey whole", "snake"),
     ("She learned programming at school", "programming"),
 )
-"""Example of the Context page: sentences with their selected words, which compare senses of "Python"."""
+"""Example of the Context page: (sentence, selected word). The words show different senses of "Python"."""
 
 SENTENCES = (
     "Global warming is happening",
@@ -417,10 +417,10 @@ def choose_query() -> str:
 
 
 def choose_documents() -> DocumentList | VectorSet | None:
-    """Draw a text field, an uploader, or a selector for stores and files of vectors on the server.
+    """Draw the selected document input: a text field, an uploader, or a selector for vectors on the server.
 
     Returns:
-        The documents or their vectors, or None if no file is uploaded or read yet.
+        The documents or their vectors; None without an uploaded file, or until its vectors are read.
 
     Raises:
         TextError, EmptyTextError, SelectionError: the documents cannot be read; see `read_documents`.
@@ -461,10 +461,10 @@ def choose_documents() -> DocumentList | VectorSet | None:
 
 
 def _choose_vectors() -> VectorSet | None:
-    """Draw a selector for the stores and files of vectors in the folders configured at startup.
+    """Draw a selector for the vector stores and files in the folders configured at startup.
 
     Returns:
-        The vectors of the selected store or file, which a job reads; None if it has not finished.
+        The vectors of the selected store or file, which a job reads; None until the job is done.
 
     Raises:
         TextError, StoreError, UnavailableError, OutOfMemoryError: the vectors cannot be read.
@@ -475,7 +475,7 @@ def _choose_vectors() -> VectorSet | None:
         name = state.selectbox("vectors", "Vectors", names, next(iter(names)), show_label=True)
     path = files[name]
     try:
-        # The folder of the shards' JSON files changes when a shard is added.
+        # A store changes when a shard is added, which updates the modification time of its folder of shards.
         status = (path / "shards" if path.is_dir() else path).stat()
     except OSError as error:
         raise TextError(f"{name} cannot be opened: {error.strerror}. Choose another file.") from None
@@ -491,10 +491,10 @@ def _read_in_job(key: str, cause: Hashable, read: Callable[[Progress], VectorSet
 
 
 def parse_vectors_in_job(key: str, name: str, content: bytes, limit: int) -> VectorSet | None:
-    """Return the vectors of an uploaded file, which a job parses; None if it has not finished.
+    """Parse the vectors of an uploaded file in a job and return them, or None until the job is done.
 
     Args:
-        key: prefix of the name of the job in its session.
+        key: prefix of the key of the job.
         limit: maximum size of the decompressed arrays of an NPZ file in bytes.
 
     Raises:
@@ -527,12 +527,12 @@ def search_button(query: str, documents: DocumentList, label: str = "Open the qu
 
 @dataclass(frozen=True)
 class _DocumentsFile:
-    """The documents of an uploaded file, or the error that occurred when they were read.
+    """The documents of an uploaded file, or the error that occurred when the file was read.
 
     Attributes:
-        documents: the contents of the file if it has vectors, because parsing them takes long.
-        remaining: the other documents of a file with broken rows; None if there are no broken rows, or no
-            other documents.
+        documents: the documents, or the error. If the file contains vectors, its unparsed contents, because a
+            job parses them.
+        remaining: the valid documents of a file with broken rows; None if no row or every row is broken.
     """
 
     name: str
@@ -558,7 +558,7 @@ def _read_documents(name: str, content: bytes) -> _DocumentsFile:
 
 
 def parse_valid_documents(content: bytes, name: str) -> DocumentList:
-    """Return the documents of a file, without its broken rows, which `DocumentList.skipped` lists.
+    """Return the documents of a file without its broken rows. `DocumentList.skipped` lists the broken rows.
 
     Raises:
         ProbeError: see `read_documents`.
@@ -567,12 +567,12 @@ def parse_valid_documents(content: bytes, name: str) -> DocumentList:
 
 
 def _parse(name: str, content: bytes, skip_broken: bool = False) -> DocumentList:
-    # A compressed file may be much larger than what was uploaded.
+    # Pass the size limit again, because a compressed file may expand to much more than the uploaded bytes.
     return parse_documents(io.BytesIO(content), name, skip_broken, MAX_DOCUMENTS, max_bytes())
 
 
 def report_draft() -> Draft:
-    """Return a draft with three views of the first example."""
+    """Return the example draft of the Report page: three views of the first example in `EXAMPLES`."""
     a, b = EXAMPLES[0].a, EXAMPLES[0].b
     texts = (TextInput(a), TextInput(b))
     address = {"a": a, "b": b}

@@ -41,7 +41,7 @@ from bert_probe.views.heatmaps import sentences_heatmap
 from bert_probe.views.text import describe_calibration, percentage
 
 MAX_SENTENCES = 2_000
-"""Maximum number of sentences. The similarity matrix of more sentences would not be readable."""
+"""Maximum number of sentences on the page. A larger similarity matrix would not be readable."""
 _PARTS = {
     "heatmap": "Heatmap",
     "table": "Table",
@@ -99,7 +99,10 @@ def render() -> None:
 def _segmented_control(
     key: str, label: str, options: dict[str, str], default: str, help_text: str | None = None
 ) -> str:
-    """Draw a segmented control. Its value is always in the URL, because pages have different defaults."""
+    """Draw a segmented control and write its value to the URL, even if it is the default.
+
+    Other pages use the same parameters with other defaults.
+    """
     value = state.segmented_control(key, label, options, default, help_text)
     state.remember(key, value)
     return value
@@ -113,12 +116,12 @@ def choose_prompt(
     defaults: Sequence[str] = (),
     names: Sequence[str] | None = None,
 ) -> str | None:
-    """Draw a selector for a prompt of the checkpoint, if it has any; None for the default.
+    """Draw a selector for a prompt if the checkpoint has prompts; return its name, or None for the default.
 
     Args:
-        defaults: names of prompts. The first one that the checkpoint has is selected by default, instead of
-            the checkpoint's default prompt; if it has none of them, no prompt is selected.
-        names: names of the prompts; None for the prompts of the pooling.
+        defaults: names of preferred prompts, which take precedence over the default prompt of the checkpoint.
+            The first available name is selected by default; if none is available, no prompt is selected.
+        names: names of the prompts to offer; None for all prompts of the checkpoint.
     """
     names = prompt_names(checkpoint) if names is None else names
     if not names:
@@ -133,12 +136,12 @@ def choose_prompt(
     if tasks:
         help_text += f" The tasks {', '.join(tasks)} also use task-specific modules."
     name = state.segmented_control(key, label, options, default, help_text)
-    # With a Router, the name of the default prompt also selects a task; None does not.
+    # In a model with a Router module, the prompt name also selects a task, so it must be passed explicitly.
     return None if name == default and not tasks else name
 
 
 def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
-    """Draw a selector for the number of dimensions; return None for the checkpoint's own number."""
+    """Draw a selector for the number of dimensions; return None for the default of the checkpoint."""
     model = sentence_model(checkpoint)
     if model.is_sparse:
         return None  # the dimensions of sparse vectors are vocabulary words, so they cannot be truncated
@@ -156,10 +159,10 @@ def choose_dimensions(checkpoint: Checkpoint, key: str) -> int | None:
 def reference_calibration(
     checkpoint: Checkpoint, scores: calibrations.ScoreResult
 ) -> SimilarityCalibrationResult | None:
-    """Return the scores of random pairs of reference sentences for a result with scores.
+    """Return the scores of random pairs of reference sentences, computed with the same settings as `scores`.
 
-    A job encodes the sentences once for each model, pooling, prompts and number of dimensions. None if it has
-    not finished, or if the reason why there are no scores was drawn.
+    A job encodes the reference sentences once for each model, pooling, prompts and number of dimensions.
+    Return None until the job is done. If the scores are unavailable, draw the reason and return None.
     """
     try:
         question = calibrations.calibration_of(scores, checkpoint)
@@ -184,10 +187,10 @@ def reference_calibration(
 
 
 def show_calibration(checkpoint: Checkpoint, scores: calibrations.ScoreResult, score: float) -> None:
-    """Draw the position of a score among random pairs of reference sentences, which a job encodes.
+    """Draw which percentage of random pairs of reference sentences have a lower score than `score`.
 
     Args:
-        scores: the result that contains the score.
+        scores: result that contains the score; it determines the model settings for the reference sentences.
     """
     result = reference_calibration(checkpoint, scores)
     if result is None:
@@ -261,7 +264,7 @@ def _comparison(question: Sentences, checkpoint: Checkpoint, texts: tuple[str, .
 def _embed(
     question: Sentences, checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool
 ) -> SentencesResult | None:
-    """Compute the sentence embeddings in a job and return them, or None if the job has not finished."""
+    """Compute the sentence embeddings in a job and return them, or None until the job is done."""
     result = jobs.answer(
         "sentence vectors",
         question.of,
@@ -284,7 +287,7 @@ def _embed(
 
 
 def _exports(part: Result, name: str, result: SentencesResult) -> None:
-    """Draw the export menu of a section, including the sentences and their vectors."""
+    """Draw the Export menu of a section, with downloads of the sentences and their vectors."""
     vectors = result.showing(show="vectors")
     lines = "\n".join(result.sentences).encode()
     export(
@@ -363,7 +366,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
 
 
 def _compute_map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> SentenceMapResult | None:
-    """Compute the map of sentences in a job and return it, or None if the job has not finished."""
+    """Compute the map of the sentences in a job and return it, or None until the job is done."""
     methods = {method: _METHODS[method] for method in layouts.available_methods()}
     method = state.segmented_control("sentences_map", "Map", methods, "pca")
     settings = result.question
@@ -420,7 +423,7 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names:
 
 
 def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw how the scores change when vectors are truncated to fewer dimensions."""
+    """Draw how well the scores of truncated vectors agree with the scores of full vectors."""
     try:
         curve: DimensionCurveResult | None = jobs.answer(
             "dimension curve",
@@ -470,8 +473,11 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
 def choose_colors(
     plane: SentenceMapResult, result: SentencesResult
 ) -> tuple[SentenceMapResult | None, Sequence[str] | None]:
-    """Draw the selectors for the colors; return the map, with clusters if they are selected, and the group of
-    each sentence. The map is None while the clusters are computed.
+    """Draw the selectors for the colors of the map.
+
+    Returns:
+        The map, with clusters if they are selected, or None while a job finds the clusters.
+        The group of each sentence (a label, or a cluster), or None if all points have one color.
     """
     labels = sentence_input.sentence_labels(result.sentences)
     options = _COLOR_OPTIONS | ({} if labels is None else {"label": "Labels"})

@@ -1,4 +1,4 @@
-"""The Similarity page: cosine similarity of each pair of tokens, at any layer."""
+"""The Similarity page: cosine similarity of each pair of tokens at a selected layer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def render() -> None:
 
 
 def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
-    """Draw the score of both texts' sentence vectors next to the scores of reference sentences."""
+    """Draw the similarity score of the two texts, compared with the scores of reference sentences."""
     st.header("Similarity of the two texts", anchor=False)
     question = Sentences(available_poolings(checkpoint)[0])
     texts = (a.encoding.text, b.encoding.text)
@@ -100,7 +100,7 @@ def _table(result: SimilarityResult, drawing: HeatmapSpec) -> None:
 
 
 def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell: Cell | None) -> None:
-    """Draw the cosine of unrelated tokens by layer, and the cosine of the pair pinned in the heatmap."""
+    """Draw the cosine similarity of unrelated tokens and of the pinned token pair by layer."""
     layer, unrelated = result.question.layer, baseline.unrelated
     st.header("Baseline: unrelated tokens", anchor=False)
     st.markdown(

@@ -1,4 +1,4 @@
-"""The Sizes page: the sizes of several models, computed from their configs without weights."""
+"""The Sizes page: the sizes of several models, computed from their configs without loading weights."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from bert_probe.ui.figures import GRAY, named_rows
 from bert_probe.ui.parameters import PART_COLOURS
 
 OPEN = "this"
-"""URL value that stands for the model of the workbench."""
+"""URL value that represents the model selected in the sidebar."""
 _KEY = "sizes"
 """URL parameter and widget key of the list of models."""
 _HUB_CONFIGS = "configs of the hub"
-"""Session key of the model configs that were fetched from the Hub."""
+"""Session key of the cached model configs from the Hub."""
 _MAX_LETTERS = 28
-"""Maximum number of characters of a model name next to its bar."""
+"""Maximum number of characters drawn of a model name."""
 _FIRST_COLUMNS = ("name", "layers", "heads", "hidden_size", "parameters")
 
 
@@ -82,7 +82,11 @@ def render() -> None:
 
 
 def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
-    """Draw the selector for models and return their configs, with a warning for each unreadable config."""
+    """Draw the selector for models and return the selected configs.
+
+    Draw a warning for each config that cannot be read. Ask for consent before reading configs that the URL
+    names.
+    """
     is_public = permissions.current().is_public
     names = state.multiselect(
         _KEY,
@@ -118,7 +122,10 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
 
 
 def _on_change() -> None:
-    """Record consent to the models that the user added. Models in the URL may come from a link."""
+    """Record that the user agreed to read the configs of the models that they added.
+
+    Models that were already in the URL are skipped, because they may come from a link.
+    """
     before = state.url_parameters().get(_KEY, "").split(",")
     consent.agree((name, "") for name in st.session_state[_KEY] if name not in before)
 
@@ -128,7 +135,7 @@ def _leave_out(names: list[str]) -> None:
 
 
 def _config(name: str) -> ModelConfig:
-    """Return the config of a model; a config from the Hub is fetched once per session.
+    """Return the config of a model. A config from the Hub is downloaded once per session.
 
     Raises:
         ProbeError: the config cannot be read.
@@ -144,10 +151,10 @@ def _config(name: str) -> ModelConfig:
 
 
 def bars(result: ModelSizesResult, is_shares: bool) -> Any:
-    """Return a chart with a stacked bar for each model, the first model at the top.
+    """Return a bar chart of the parameters by module, with a stacked bar for each model.
 
     Args:
-        is_shares: whether to draw shares of the model's parameters, so that all bars have equal length.
+        is_shares: whether to draw shares of the model's parameters instead of counts.
     """
     figure, rows = go.Figure(), list(range(len(result.sizes)))
     for part in result.part_names:

@@ -1,6 +1,6 @@
-"""View state, which survives page changes and is mirrored in the URL, so that a link opens the same view.
+"""View state that is kept across pages and mirrored in the URL, so that a link opens the same view.
 
-This module checks every value from the URL. An invalid value is reported on the page and replaced by the
+This module validates every value from the URL. An invalid value is reported on the page and replaced by the
 default.
 """
 
@@ -17,21 +17,22 @@ from bert_probe.core.earlier_names import current_parameters
 T = TypeVar("T")
 
 _URL_PARAMETERS = "address"
-"""Session key of the URL parameters of all pages."""
+"""Session key of a dict with the URL parameters of all pages."""
 _PAGE, _WIDGET_PAGES = "page shown", "drawn by page"
-"""Session keys of the current page, and of a mapping from each widget to the page that last drew it."""
+"""Session keys of the current page, and of a dict: widget key → page that last drew the widget."""
 _NAVIGATION = "went"
-"""URL parameter that the browser changes on back and forward, and session key of its last value."""
+"""URL parameter that the browser changes when the user navigates back or forward, and session key of its last
+value."""
 _PUBLISHED = "published parameters"
 """Session key of the parameters that were last written to the browser's URL."""
 _TEXT_PARAMETERS = ("a", "b", "relation", "model", "revision", "dtype", "truncate")
 """URL parameters of the texts and the model. For texts that are too long for the URL, see `url_texts`."""
 _PRESERVED = "preserved keys"
-"""Session key of the set of keys whose values `reset` preserves."""
+"""Session key of the set of session keys that `reset` does not delete."""
 
 
 def enter(page: str) -> None:
-    """Start a run of a page. If the user navigated back or forward or followed a link, apply the URL."""
+    """Start a script run of a page. Apply the URL if the user navigated back or forward, or used a link."""
     for name in _repeated_parameters():
         last = escape(st.query_params[name])
         st.caption(
@@ -42,7 +43,7 @@ def enter(page: str) -> None:
         reset(_query_parameters())
         st.session_state[_NAVIGATION] = navigation
     elif page != st.session_state.get(_PAGE, page):
-        # Only links have parameters; the navigation menu opens a page without any.
+        # Parameters mean that the user followed a link, because the navigation menu opens pages without any.
         parameters = _query_parameters()
         if parameters and parameters != st.session_state.get(_PUBLISHED):
             _follow_link(parameters)
@@ -60,13 +61,13 @@ def _query_parameters() -> dict[str, str]:
 
 
 def current_page() -> str:
-    """Return the name of the current page; "" before the first page is drawn."""
+    """Return the name of the current page, or "" before the first page is drawn."""
     page: str = st.session_state.get(_PAGE, "")
     return page
 
 
 def reset(parameters: dict[str, str]) -> None:
-    """Clear the session, except for preserved keys, and replace the URL parameters."""
+    """Delete all session values except the preserved ones, and replace the URL parameters."""
     preserved: set[str] = st.session_state.get(_PRESERVED, set())
     for key in [key for key in st.session_state if key not in preserved | {_PRESERVED}]:
         del st.session_state[key]
@@ -74,26 +75,26 @@ def reset(parameters: dict[str, str]) -> None:
 
 
 def _follow_link(parameters: dict[str, str]) -> None:
-    """Apply the URL parameters of a link. If the texts are the same, keep text that was typed but not run."""
+    """Apply the URL parameters of a link. If the link has the same texts, keep unsubmitted text."""
     if text_parameters(parameters) != text_parameters(url_parameters()):
         reset(parameters)
         return
     for name in {*parameters, *url_parameters()}:
         if url_parameters().get(name) != parameters.get(name):
             remember(name, parameters.get(name))
-            # forget the value, so that the widget takes its value from the URL
+            # Delete the session value, so that the widget reads its value from the URL.
             st.session_state.pop(name, None)
 
 
 def text_parameters(parameters: dict[str, str]) -> dict[str, str]:
-    """Return those URL parameters that describe the texts and the model."""
+    """Return the URL parameters that specify the texts and the model."""
     return {
         name: value for name, value in parameters.items() if name.removesuffix("_kept") in _TEXT_PARAMETERS
     }
 
 
 def preserve(*keys: str) -> None:
-    """Preserve session values, such as uploaded files and job results, when the user navigates back."""
+    """Mark session keys, such as those of uploaded files and job results, that `reset` must not delete."""
     st.session_state.setdefault(_PRESERVED, set()).update(keys)
 
 
@@ -129,15 +130,15 @@ def publish(without: Collection[str] = ()) -> None:
 def prepare(
     key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str, keep_default: bool = False
 ) -> None:
-    """Set a widget's value before it is drawn, from the session, from the URL, or else to the default.
+    """Set the value of a widget before the widget is drawn: from the session, the URL, or the default.
 
     Args:
         key: widget key, which is also the name of the URL parameter.
         options: all allowed values.
         default: the default value.
         write: function that converts a value to text for the URL.
-        keep_default: whether to keep a URL parameter that equals the default, because on some pages a missing
-            parameter has another meaning.
+        keep_default: whether to keep a URL parameter that equals the default. Use it for parameters whose
+            absence has another meaning on some pages.
     """
     current: Any = st.session_state.get(key)
     requested = write(current) if current is not None else url_parameters().get(key)
@@ -154,9 +155,10 @@ def prepare(
 
 
 def _set_widget(key: str, value: object) -> None:
-    """Set a widget's value if it differs, or if another page drew the widget last.
+    """Set the session value of a widget.
 
-    Streamlit treats a widget with the same key on another page as new and resets it to its default.
+    An unchanged value is set again if another page drew the widget last, because Streamlit treats a widget
+    with the same key on another page as new and resets it to its default.
     """
     pages: dict[str, str] = st.session_state.setdefault(_WIDGET_PAGES, {})
     page = st.session_state.get(_PAGE, "")
@@ -165,7 +167,7 @@ def _set_widget(key: str, value: object) -> None:
     pages[key] = page
 
 
-# Streamlit markup for links, icons and arrows, which backslashes do not escape.
+# Matches positions in Streamlit markup (links, icons, arrows) that a backslash does not escape.
 _STREAMLIT_MARKUP = re.compile(
     r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=[\w-])"
     r"|(?<=:)(?=material[/_]|streamlit:)|(?<=-)(?=[->])|(?<=<)(?=[-=])|(?<=[>~!])(?==)",
@@ -175,14 +177,14 @@ _WORD_JOINER = "\u2060"
 
 
 def escape(text: str, limit: int = 200) -> str:
-    """Escape text for Markdown, put it on one line, and truncate it to `limit` characters."""
+    """Return text on one line, truncated to `limit` characters and escaped for Markdown."""
     joined = _STREAMLIT_MARKUP.sub(_WORD_JOINER, text[:limit])
     escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in joined)
     return " ".join(escaped.split())
 
 
 def select_layer(key: str, first: int, last: int, help_text: str, label: str = "Layer") -> int:
-    """Draw a slider for the layer and return its value. Layer 0 is the output of the embeddings."""
+    """Draw a slider for the layer and return the layer. Layer 0 is the output of the embeddings."""
     prepare(key, range(first, last + 1), last, keep_default=key == "layer")
     if first == last:
         st.caption(f"{label} {last} (the only layer)")
@@ -192,7 +194,7 @@ def select_layer(key: str, first: int, last: int, help_text: str, label: str = "
 
 
 def select_head(key: str, count: int) -> int | str:
-    """Draw a selector for a head; return its number, from 1, or "mean" for the mean of all heads."""
+    """Draw a selector for a head; return the head, counted from 1, or "mean" for the mean of all heads."""
     options: list[int | str] = ["mean", *range(1, count + 1)]
     prepare(key, options, "mean")
     head = st.pills(
@@ -210,9 +212,10 @@ def select_head(key: str, count: int) -> int | str:
 
 
 def select_single_head(key: str, count: int) -> int:
-    """Draw a selector for a single head that shares its value with `select_head`; count heads from 1.
+    """Draw a selector for a single head and return the head, counted from 1.
 
-    If "mean" is selected in `select_head`, show the first head without changing that selection.
+    The selector shares its value with `select_head`. If "mean" is selected there, the first head is returned
+    and the value is not changed.
     """
     prepare(key, ["mean", *range(1, count + 1)], "mean")
     single_key = f"single_{key}"
@@ -234,9 +237,10 @@ def select_single_head(key: str, count: int) -> int:
 
 
 def token_position(key: str, tokens: Sequence[str], default: int) -> int:
-    """Return the token position that a URL parameter contains, counted from 0, or the default.
+    """Return the token position in the URL parameter `key`, counted from 0, or the default.
 
-    The parameter is used only for the text of the first visit. Pass later selections to `remember`.
+    The parameter is used only for the text for which this function was first called in the session.
+    Callers pass later selections to `remember`.
     """
     first_visit = f"first_{key}"
     if first_visit not in st.session_state:
@@ -328,7 +332,7 @@ def multiselect(
     The URL contains the selected values, separated by commas.
 
     Args:
-        accept_new_options: whether other values are accepted, which the caller must check.
+        accept_new_options: whether the user can enter other values. The caller must validate them.
         on_change: called when the user, and not a link, changed the selection.
     """
     values: list[str] | None = st.session_state.get(key)

@@ -39,7 +39,7 @@ def _choose_head(trace: Trace) -> tuple[int, int]:
 
 
 def _choose_token(trace: Trace, key: str, label: str, default: int) -> int:
-    """Draw the tokens and return the position of the selected token, which is stored in the URL."""
+    """Draw a token strip and return the position of the selected token. The position is stored in the URL."""
     st.markdown(f"**{label}**")
     first = state.token_position(key, trace.tokens, default)
     clicked = blocks.token_strip(trace, f"steps_{key}_{len(trace.tokens)}", label, first)
@@ -56,7 +56,7 @@ def _name(token: Token) -> str:
 
 
 def _number(value: float) -> str:
-    """Format a value with four decimals. The score of a masked key becomes −∞."""
+    """Format a value with four decimals; negative infinity, the score of a masked key, becomes −∞."""
     return f"{value:.4f}".replace("inf", "∞").replace("-", "−")
 
 
@@ -112,7 +112,7 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
 
 
 def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw step 3: the scaling, the soft cap if there is one, and the mask of the scores of all keys."""
+    """Draw the scaling, the soft cap (if the model has one) and the mask of the scores of all keys."""
     titles = step_titles(steps)
     with _step(
         titles["scaled"],
@@ -149,7 +149,7 @@ def _scale_and_mask(steps: AttentionStepsResult, key: int, heatmaps: dict[str, H
 
 
 def _mask_note(steps: AttentionStepsResult) -> str:
-    """Describe in sentences the mask and the bias that are added to the scores of the query."""
+    """Return sentences about the mask and the bias that are added to the scores of the query."""
     is_causal = steps.trace.is_causal
     window = "that ends with" if is_causal else "around"
     sentences = [f"This layer attends only to a window {window} the query."] if steps.local else []
@@ -166,7 +166,7 @@ def _mask_note(steps: AttentionStepsResult) -> str:
 
 
 def _weight_and_value(steps: AttentionStepsResult, key: int, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw the softmax and the weighted value."""
+    """Draw the steps that compute the attention weight (softmax) and the weighted value vector."""
     titles = step_titles(steps)
     key_name = _name(steps.tokens[key])
     with _step(
@@ -211,7 +211,7 @@ def _sum_values(steps: AttentionStepsResult, heatmaps: dict[str, Heatmap]) -> No
 
 
 def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]) -> None:
-    """Draw the output of the last step next to the model's own output, and their largest difference."""
+    """Draw the output of the last step, the output of the model itself, and their largest difference."""
     with (
         st.container(border=True, key="check"),
         _step(
@@ -229,7 +229,7 @@ def _check(steps: AttentionStepsResult, dtype: str, heatmaps: dict[str, Heatmap]
 
 
 def _exports(steps: AttentionStepsResult, key: int) -> None:
-    """Draw the export menu: the table of all keys, and the vectors of the selected key."""
+    """Draw the Export menu, with the table of all keys and the vectors of the selected key."""
     question = steps.question
     stem = f"steps-layer{question.layer + 1}-head{question.head + 1}-query{steps.query}"
     vectors = steps.showing(key=key).table()

@@ -1,4 +1,7 @@
-"""The Map page: token vectors of all layers projected onto a plane, for texts of the workbench or a file."""
+"""The Map page: token vectors of all layers, projected onto a plane.
+
+The texts are those of the workbench or of an uploaded file.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ _SOURCES = {"text": "Your text", "file": "File"}
 _BASES = {"shared": "Shared plane", "centred": "Layers centered", "own": "One plane per layer"}
 _URL_KEYS = {"mode": "map_view", "layer": "map_layer", "by": "map_colour"}
 _START = "map start"
-"""Session key of the digest of the current map and its initial view, which is kept while the map is shown."""
+"""Session key of (digest, initial view) of the current map. The initial view must not change while the map is
+shown."""
 
 
 def render() -> None:
@@ -71,7 +75,7 @@ def render() -> None:
 
 
 def _choose_options() -> tuple[str, dict[str, Any]]:
-    """Draw the widgets above the map; return the source of the texts and the options of `TokenMap`."""
+    """Draw the widgets above the map; return the source of the texts and the arguments of `TokenMap`."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         source = state.segmented_control("map_from", "Source of the texts", _SOURCES, "text")
         basis = state.segmented_control("map_basis", "Projection", _BASES, "shared")
@@ -101,7 +105,7 @@ def _map_of_request(options: dict[str, Any]) -> TokenMapResult:
 def _draw(
     result: TokenMapResult, texts: tuple[str, ...] | LabeledTexts | None, corner: DeltaGenerator
 ) -> None:
-    """Draw the map, the table below it, and the export menu, which is placed in `corner`."""
+    """Draw the map, the table of coordinates below it, and, in `corner`, the Export menu."""
     selection, view = draw_map(result)
     selected, is_file = selection["selected"], texts is not None
     more = []
@@ -120,7 +124,7 @@ def _draw(
 
 
 def _token(result: TokenMapResult, index: int, is_file: bool) -> None:
-    """Draw a token in its text, with links to other pages."""
+    """Draw the text that contains the pinned token, with buttons that open other pages."""
     mark = result.marks[index]
     text = result.texts[mark.text]
     part = f", {state.escape(result.part_names[mark.part])}" if result.part_names else ""
@@ -175,7 +179,7 @@ def _as_csv(result: TokenMapResult, selected: list[int], csv_safe: bool) -> byte
 
 
 def draw_map(result: TokenMapResult) -> tuple[MapSelection, MapView]:
-    """Draw the map; return the user's selection and the current view, which is stored in the URL."""
+    """Draw the map; return the selection and the current view. The view is stored in the URL."""
     key, requested = digest(result), _view_of_url(result)
     if st.session_state.get(_START, ("",))[0] != key:
         st.session_state[_START] = (key, requested)

@@ -1,4 +1,4 @@
-"""The Tokens page: how the tokenizer splits a text, and how several texts are padded in a batch."""
+"""The Tokens page: how the tokenizer splits a text, and how texts are padded in a batch."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _every_token(trace: Trace) -> None:
 
 _BATCH = "batch"
 _EXAMPLE_TEXTS = "A short one.\nOne word\nAnd this one is longer than those."
-"""Default texts to batch with the user's text, one per line."""
+"""Default value of the text field for additional texts of the batch, one per line."""
 _MAX_TEXTS = 20
 _SHADE = "background-color: rgba(138,135,151,0.28); color: rgba(138,135,151,1)"
 """CSS style of padding cells, readable in the light and the dark theme."""
@@ -148,7 +148,7 @@ _CELLS = {
 
 
 def _in_one_batch(traced: workbench.TracedRequest) -> None:
-    """Draw a padded batch of the text and other texts, and the effect of padding on the vectors."""
+    """Draw a padded batch of the user's texts and additional texts, and how padding affects the vectors."""
     st.header("Padding in a batch", anchor=False)
     st.markdown(
         ":gray[The texts of a batch must have the same length, so shorter texts are padded with a special "
@@ -183,7 +183,6 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
         cells = {name: label for name, label in _CELLS.items() if name == "token" or name in result.arrays}
         cell = state.segmented_control("padding_cells", "Cells", cells, "token")
         st.space("stretch")
-        # Put both export menus into one row.
         with st.container(horizontal=True, width="content", gap="small"):
             export(result.showing(show="differences"), "padding-differences", label="Export differences")
             export(result, "padding-inputs", label="Export batch")
@@ -197,7 +196,7 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
 
 
 def _pad(traced: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectResult:
-    """Return the effect of padding for a batch of the user's texts and additional texts."""
+    """Return the effect of padding for a batch of the user's texts and the additional texts `more`."""
     own: list[Trace] = [trace for trace in (traced.a, traced.b) if trace is not None]
     texts: list[shared_cache.Text] = [(text, None) for text in more[:_MAX_TEXTS]]
     further = shared_cache.traces(traced.checkpoint, texts, traced.request.truncate)
@@ -208,7 +207,7 @@ def _pad(traced: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectR
 
 
 def _batch_table(result: PaddingEffectResult, cell: str) -> Any:
-    """Return a batch as a styled table with one row per text and shaded padding."""
+    """Return a batch as a pandas Styler: one row per text, one column per position, shaded padding."""
     rows = [
         [
             shorten(result.token(text, position))
@@ -227,7 +226,7 @@ def _batch_table(result: PaddingEffectResult, cell: str) -> Any:
 
 
 def _check_padding(result: PaddingEffectResult) -> None:
-    """Show whether padding changed any vector, and how much it would without the attention mask."""
+    """Draw whether padding changes the vectors, and how much they would change without the attention mask."""
     if result.is_unaffected:
         verdict = (
             f"padding does not change the vectors (the largest difference is {result.difference:.1e}, "

@@ -1,4 +1,4 @@
-"""The Train page. This module also draws the result of a training run."""
+"""The Train page: choose data and settings, start the training, and inspect and save the trained model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def render() -> None:
         train_running.draw_progress()
         return
     last = train_running.last_outcome()
-    if last is not None:  # scroll to the result, which is below the settings and often outside the window
+    if last is not None:  # announce the result at the top, because it is below the settings
         finding = describe_outcome(last)
         st.success(f"Training has ended. {finding} The details are under Result, below the settings.")
     _choose(checkpoint)
@@ -154,7 +154,7 @@ def render_outcome(outcome: TrainingOutcome) -> None:
 
 
 def describe_outcome(outcome: TrainingOutcome) -> str:
-    """Return a Markdown sentence about the evaluation on held-out data."""
+    """Return a Markdown sentence with the result of a training run on held-out data."""
     if outcome.evaluation is not None:
         return summary(outcome.evaluation)
     training = outcome.training
@@ -175,7 +175,11 @@ def describe_outcome(outcome: TrainingOutcome) -> str:
 
 
 def _comparison(training: TrainingResult, evaluation: EvaluateResult, text: str) -> None:
-    """Draw a bar chart that compares the model with the baselines; `text` is its alternative text."""
+    """Draw a bar chart that compares the model with the baselines.
+
+    Args:
+        text: alternative text of the chart, in Markdown.
+    """
     measure, values = MAIN_MEASURES[evaluation.kind], evaluation.measures
     low = values.get(f"{measure}_low")
     interval = None if low is None else (low, values[f"{measure}_high"])
@@ -216,11 +220,11 @@ def summary(evaluation: EvaluateResult) -> str:
 
 
 def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | None, measure: str) -> Any:
-    """Return a bar chart of a measure for the model, which is first, and the baselines.
+    """Return a bar chart of a measure of the model and the baselines.
 
     Args:
-        bars: values of the measure, by name.
-        interval: confidence interval of the model's value.
+        bars: label → value of the measure. The first entry is the model.
+        interval: confidence interval of the model's value; None to draw no interval.
         measure: name of the measure.
     """
     names, values = [*bars], [*bars.values()]
@@ -279,8 +283,7 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
         blocks.caveat(
             "Precision: share of the predictions of a class that are correct. Recall: share of the "
             "examples of a class that are predicted correctly. F1: their harmonic mean. Count (support): "
-            "number of true examples "
-            "of the class."
+            "number of examples of the class."
         )
     if evaluation.kind == MULTI_LABEL:
         return
@@ -313,7 +316,12 @@ def _texts(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
 def _list(
     outcome: TrainingOutcome, evaluation: EvaluateResult, units: Array | Sequence[int], key: str
 ) -> None:
-    """Draw texts with their predictions, each with a button that opens the text with the trained model."""
+    """Draw texts with their predictions, and for each a button that opens the text with the trained model.
+
+    Args:
+        units: indices of predictions of `evaluation`.
+        key: prefix of the widget keys.
+    """
     table = evaluation.listed(units[:_MAX_TEXTS])
     for number, row in enumerate(table.to_dict("records")):
         text, pair = row["text"], row.get("pair")
@@ -329,7 +337,7 @@ def _list(
 
 
 def _plain_texts(outcome: TrainingOutcome) -> None:
-    """Draw texts to open for masked-word prediction: held-out texts, or training texts if there are none."""
+    """Draw held-out texts, or else training texts, with buttons that open them on the Answer page."""
     texts = outcome.training.held_out or outcome.training.data
     st.header("Predict masked words", anchor=False)
     for number, text in enumerate(texts[:_MAX_TEXTS]):
@@ -350,7 +358,11 @@ def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str
 
 
 def _word_in_sentence(outcome: TrainingOutcome, evaluation: EvaluateResult, unit: int) -> tuple[str, str]:
-    """Return the sentence of a word, as text and as Markdown that highlights the word and its prediction."""
+    """Return the sentence that contains a word, as text and as Markdown with the word highlighted.
+
+    Args:
+        unit: index of the word in `evaluation`.
+    """
     sentence: TaggedSentence = outcome.training.held_out[evaluation.rows[unit]]
     predicted = evaluation.named(evaluation.predicted[unit])
     start, end = sentence.spans[evaluation.words[unit]]
@@ -365,7 +377,7 @@ def _prediction(row: Mapping[Any, Any]) -> str:
 
 
 def _evaluation_files(training: TrainingResult, evaluation: EvaluateResult) -> list[ExtraDownload]:
-    """Return downloads of additional tables and of the files that the exported code reads."""
+    """Return downloads of additional tables and of the data files that the exported code reads."""
     tables = {"classes": "Metrics by class", "confusion": "Confusion matrix", "texts": "All texts"}
     missing = {NUMBER: ("classes", "confusion"), MULTI_LABEL: ("confusion",)}.get(evaluation.kind, ())
     downloads: list[ExtraDownload] = [
@@ -399,10 +411,10 @@ def _file(rows: TrainingRows, _csv_safe: bool) -> bytes:
 
 
 def _compare_models(outcome: TrainingOutcome) -> None:
-    """Draw a button that compares the trained model with the original one on the same texts."""
+    """Draw a button that opens a page that compares the trained model with the original model."""
     is_scored = _has_held_out_scores(outcome)
     help_text = (
-        "Evaluate both models on the held-out pairs: correlations, the pairs that moved most, and neighbors."
+        "Evaluate both models on the held-out pairs: correlations, the largest changes, and neighbors."
         if is_scored
         else "Compare attention heads, vectors, predictions and parameters of both models on a text."
     )
@@ -422,7 +434,7 @@ def _has_held_out_scores(outcome: TrainingOutcome) -> bool:
 
 
 def _select_both(outcome: TrainingOutcome) -> None:
-    """Make the original model A and the trained model B, on the held-out pairs if there are any."""
+    """Select the original model as A, the trained model as B, and the held-out pairs as inputs."""
     trained, held_out = _model_name(outcome), outcome.training.held_out
     model, revision = outcome.original
     request = replace(workbench.request(), model=model, revision=revision)
@@ -513,7 +525,7 @@ def _open(outcome: TrainingOutcome, request: workbench.Request) -> None:
 
 
 def _model_name(outcome: TrainingOutcome) -> str:
-    """Return the folder of the trained model, or a name by which pages open it from memory."""
+    """Return the folder of the trained model, or the name under which it is registered in memory."""
     if not outcome.folder:
         training = outcome.training
         outcome.lent = shared_cache.register_in_memory(

@@ -1,4 +1,4 @@
-"""Training data: the sample dataset, a file or pasted lines, with a preview."""
+"""Widgets of the Train page for the dataset, the trainable parameters and the training settings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from bert_probe.training.train import Train, TrainingPlan
 from bert_probe.ui import blocks, sentence_input, state
 
 HELD_OUT_OPTIONS = {"0.1": "10%", "0.2": "20%", "0.3": "30%", "0.5": "50%", "file": "File"}
-"""URL value → label of each option for the size of the held-out split."""
+"""URL value → label of each option for the held-out split: a share of the rows, or a file."""
 _DEFAULT_SHARE = "0.2"
 _SOURCES = {"example": "Sample: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
 _TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt", *sentence_input.FASTA_TYPES)
@@ -73,7 +73,7 @@ _MASKING = (
 )
 
 TrainingRows = Rows | SimilarityExamples | Sequence[str]
-"""Type of a dataset: labeled rows, similarity examples, or plain lines for masked-language modeling."""
+"""Rows of a dataset: labeled rows, similarity examples, or plain lines for masked-language modeling."""
 
 
 def is_plain(rows: TrainingRows) -> TypeGuard[Sequence[str]]:
@@ -88,8 +88,8 @@ class TrainingData:
     """A dataset with its held-out split.
 
     Attributes:
-        held_out: rows of a separate held-out file. If None, a share of `rows` is held out.
-        share: share of `rows` that is held out, in [0, 1].
+        held_out: rows of a separate held-out file; None to hold out a share of `rows`.
+        share: share of `rows` that is held out, in [0, 1]; 0 with a separate file.
         name: name of the training file.
     """
 
@@ -100,7 +100,7 @@ class TrainingData:
 
 
 def choose_data() -> TrainingData | None:
-    """Draw selectors for the dataset and its split; return the data, or None if there is none yet."""
+    """Draw selectors for the dataset and the held-out split; return the data, or None without a file."""
     st.header("1 · Data", anchor=False)
     source = state.segmented_control(
         "data", "Dataset", _SOURCES, "example", "Labeled texts, or plain text for masked-language modeling."
@@ -142,7 +142,7 @@ def _choose_rows(source: str) -> tuple[str, TrainingRows] | None:
 
 
 def _paste() -> tuple[str, TrainingRows] | None:
-    """Draw a text area and return a file name with the pasted lines, or None if there are no lines."""
+    """Draw a text area; return a file name and the pasted lines, or None if there are no lines."""
     try:
         text = sentence_input.paste_text(
             _PASTED,
@@ -151,7 +151,7 @@ def _paste() -> tuple[str, TrainingRows] | None:
             help_text="Press Ctrl+Enter, or click outside the field, to read the texts.",
         )
         last = st.session_state.get(_READ)
-        # The plan is cached by the identity of the rows, so create them only once.
+        # Keep the list of lines while the text is unchanged, because `_plan` compares rows by identity.
         if last is None or last[0] != text:
             last = st.session_state[_READ] = (text, sentences_in_text(text))
     except TextError as error:
@@ -161,7 +161,7 @@ def _paste() -> tuple[str, TrainingRows] | None:
 
 
 def _upload(key: str, label: str) -> tuple[str, TrainingRows] | None:
-    """Draw an uploader; return the file's name and rows, or None if there is no file or it is invalid."""
+    """Draw an uploader; return the name and rows of the file, or None if it is missing or invalid."""
     help_text = f"UTF-8, {sentence_input.upload_note()}"
     file = sentence_input.upload_file(key, label, [*_TABLES, *_TAGGED, *_PLAIN], help_text, _read)
     if file is None:
@@ -175,7 +175,7 @@ def _upload(key: str, label: str) -> tuple[str, TrainingRows] | None:
 
 
 def _read(name: str, content: bytes) -> tuple[str, TrainingRows | TextError]:
-    """Return the name of a file, and its rows or the error that occurred. Called once per file."""
+    """Return the name of a file, and its rows or the error that occurred while reading it."""
     suffix = PurePath(name).suffix.lower().lstrip(".")
     parse: Callable[[bytes, str], Any] = (
         parse_labeled_texts
@@ -210,7 +210,7 @@ def _file_error(error: TextError, name: str) -> None:
 
 
 def _preview(rows: TrainingRows) -> None:
-    """Draw a preview of the data: the first rows and the frequency of each label."""
+    """Draw a preview of a dataset: the first rows, and the frequency of each label or a description."""
     texts, labels = st.columns([3, 2], gap="large")
     with texts:
         first = _first_rows(rows)
@@ -341,7 +341,7 @@ def choose_plan(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
 def _format_counts(
     checkpoint: Checkpoint, data: TrainingData, has_sentence_head: bool
 ) -> list[ParameterCount]:
-    """Return the number of trainable parameters for each choice of trainable parameters."""
+    """Return the parameter counts of each update method, such as "head", "top:2" or "lora"."""
     if isinstance(data.rows, SimilarityExamples):
         return [*count_by_scope(checkpoint, SENTENCE_SIMILARITY)]
     if is_plain(data.rows):
@@ -359,7 +359,7 @@ def _format_counts(
 
 
 def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
-    """Return the training plan, cached until a setting changes because planning reads all texts."""
+    """Return the training plan, cached until the data or a setting changes. Planning reads all texts."""
     last: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
     cause = (question, checkpoint.cache_key)
     if (
@@ -375,7 +375,11 @@ def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> Traini
 
 
 def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
-    """Draw a selector for the trainable parameters, with their counts; return the value of `update`."""
+    """Draw a selector for the update method, and return the method, such as "head", "top:2" or "lora".
+
+    Args:
+        parameter_counts: number of trainable parameters of each available method.
+    """
     by_name = {count.update: count for count in parameter_counts}
     depths = sum(name.startswith(TOP) for name in by_name)
     options = [option for option in _UPDATES if option in by_name or (option == TOP and depths)]
@@ -414,7 +418,7 @@ def _choose_depth(container: Any, layers: int) -> int:
 
 
 def _question(update: str, head: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
-    """Draw the training settings and return the `Train` question, in which defaults are omitted.
+    """Draw the training settings and return the `Train` question with these settings.
 
     Raises:
         SelectionError: the learning rate is invalid.
@@ -462,7 +466,7 @@ def _question(update: str, head: str, data: TrainingData, checkpoint: Checkpoint
 
 
 def _sentence_question(data: TrainingData, checkpoint: Checkpoint) -> Train:
-    """Draw the settings of a head on the sentence vector, and return the question."""
+    """Draw the settings for a head on the sentence vector, and return the `Train` question."""
     with st.container(width=130):
         seed = number("seed", "Seed", 0, 0, 2**32 - 1)
     st.caption(
@@ -474,10 +478,12 @@ def _sentence_question(data: TrainingData, checkpoint: Checkpoint) -> Train:
 
 
 def number(key: str, label: str, default: int, minimum: int, maximum: int, suffix: str = "") -> int:
-    """Draw a number input and return its value, which is stored in the URL unless it is the default.
+    """Draw a number input and return its value. A value other than the default is written to the URL.
 
     Args:
-        suffix: suffix of the widget key; widgets with different suffixes have separate defaults.
+        key: name of the URL parameter.
+        suffix: suffix of the widget key. Widgets with the same `key` and different suffixes have separate
+            values.
     """
     name = key + suffix
     if name not in st.session_state:
@@ -490,12 +496,12 @@ def number(key: str, label: str, default: int, minimum: int, maximum: int, suffi
 
 
 def _shorten_rate(rate: str) -> str:
-    """Return a number as text with a short exponent, as in 5e-5."""
+    """Return a learning rate with a shorter exponent, such as 5e-5 for 5e-05."""
     return rate.replace("e-0", "e-")
 
 
 def _choose_rate(update: str, default: float) -> str:
-    """Draw a selector for the learning rate, which also accepts typed values."""
+    """Draw a selector for the learning rate, which also accepts typed values, and return the rate as text."""
     key, default_text = f"rate {update}", f"{default:g}"
     options = [f"{rate:g}" for rate in sorted({default, *RECOMMENDED_RATES}, reverse=True)]
     if key not in st.session_state:

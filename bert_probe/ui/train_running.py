@@ -1,4 +1,4 @@
-"""A training run in progress: its job, its progress and its evaluations, which are drawn as they arrive."""
+"""Training runs: the job that trains a model, and widgets that show its progress and evaluations."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class TrainingOutcome:
         mask_evaluation: evaluation on masked tokens of held-out lines, if any.
         original: name and revision of the model before training.
         folder: folder in which the model was saved; "" if it is in memory only.
-        lent: name under which pages open the model while it is in memory; "" until a page uses the model.
-        download: download of the model, created when its button is first drawn.
+        lent: name under which the model is registered in memory; "" until a page uses the model.
+        download: download of the model; None until the download button is drawn.
     """
 
     data: TrainingData
@@ -60,8 +60,8 @@ class TrainingRun:
     Attributes:
         original: name and revision of the model before training.
         history: all evaluations so far.
-        stop: event that ends the training at the next step and keeps the best checkpoint.
-        started: monotonic time of the start.
+        stop: event that ends the training at the next step; the best checkpoint is kept.
+        started: time of the start, from `time.monotonic`.
     """
 
     data: TrainingData
@@ -72,7 +72,7 @@ class TrainingRun:
     started: float = field(default_factory=time.monotonic)
 
     def work(self, progress: Progress) -> TrainingOutcome:
-        """Train and evaluate the model. This method runs in its own thread."""
+        """Train and evaluate the model. This method runs in the thread of the job."""
 
         def report(done: int, total: int) -> None:
             if self.stop.is_set():
@@ -84,7 +84,12 @@ class TrainingRun:
         return TrainingOutcome(self.data, training, *evaluations, self.original)
 
     def time_left(self, done: int, total: int) -> str:
-        """Return an estimate of the remaining time as text, or "" if it is too early for an estimate."""
+        """Return an estimate of the remaining time as text, or "" in the first second.
+
+        Args:
+            done: number of finished steps.
+            total: number of all steps.
+        """
         elapsed = time.monotonic() - self.started
         if not 0 < done < total or elapsed < 1:
             return ""
@@ -93,7 +98,7 @@ class TrainingRun:
 
 
 def _evaluate(training: TrainingResult) -> EvaluateResult | None:
-    """Evaluate the model on held-out labeled texts. The baselines are trained on its training rows."""
+    """Evaluate the model and the baselines on held-out labeled texts; return None without such texts."""
     held_out = training.held_out
     if held_out is None or isinstance(held_out, SimilarityExamples) or is_plain(held_out):
         return None
@@ -101,7 +106,7 @@ def _evaluate(training: TrainingResult) -> EvaluateResult | None:
 
 
 def _evaluate_masks(training: TrainingResult) -> EvaluateMasksResult | None:
-    """Evaluate the model on masked tokens of held-out lines; return None if no word can be masked."""
+    """Evaluate the model on masked tokens of held-out lines; return None if there are no words to mask."""
     if training.held_out is None or not is_plain(training.held_out):
         return None
     try:
@@ -114,7 +119,7 @@ def start(data: TrainingData, plan: TrainingPlan, original: tuple[str, str]) -> 
     """Start a training run and delete the outcome of the previous run.
 
     Args:
-        original: name and revision of the model of the plan.
+        original: name and revision of the model before training.
     """
     run = TrainingRun(data, plan, original)
     job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_connected, sessions.current()))
@@ -125,7 +130,7 @@ def start(data: TrainingData, plan: TrainingPlan, original: tuple[str, str]) -> 
 
 
 def is_running() -> bool:
-    """Return whether a training run is in progress. If it has just ended, store its outcome or error."""
+    """Return whether a training run is in progress. If the run has just ended, store its outcome or error."""
     running: tuple[TrainingRun, Job[TrainingOutcome]] | None = st.session_state.get(_RUN)
     if running is None:
         return False
@@ -152,7 +157,7 @@ def last_outcome() -> TrainingOutcome | None:
 
 
 def failure() -> str:
-    """Return the error message of the last training run, or "" if there is none."""
+    """Return the error message of the last training run, or "" if it did not fail."""
     message: str = st.session_state.get(_FAILURE, "")
     return message
 
@@ -203,11 +208,11 @@ def training_curve(
     """Return a figure of the loss and the held-out measure by training step, on two y axes.
 
     Args:
-        steps: total number of training steps, at which the x axis ends.
-        best: evaluation of the checkpoint that was kept, to be marked in the figure.
+        steps: total number of training steps, the end of the x axis.
+        best: evaluation of the best checkpoint, to mark in the figure.
     """
     figure = go.Figure()
-    # A head on the sentence vector is fitted with several penalties instead of steps.
+    # A head on the sentence vector has no training steps; each point is one strength of the L2 penalty.
     is_path = history[0].penalty is not None
     x = [point.penalty if is_path else point.step for point in history]
     unit = "C =" if is_path else "step"

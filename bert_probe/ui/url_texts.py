@@ -1,8 +1,8 @@
-"""Texts in the URL. A text that is too long is stored on the server under a name that the URL contains.
+"""Texts in the URL. A text that is too long is stored on the server, and the URL contains its name.
 
-Long links do not work everywhere, because mail and chat programs truncate them. Even a short text can make a
-link long: a Chinese character takes nine characters in a URL. A view that does not fit into a URL is shared
-as a view file (`ui/view_files`).
+Some mail and chat programs truncate long links. Even a short text can make a link long, because a Chinese
+character takes nine characters in a URL. A view that does not fit into a URL can be shared as a view file
+(`ui/view_files`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_LINK: Final = 2_000
 """Maximum length of a link in characters."""
 
 MAX_URL: Final = 1_500
-"""Maximum length of the URL parameters in characters, which leaves room for the host within `MAX_LINK`."""
+"""Maximum length of the URL parameters in characters. The rest of `MAX_LINK` is for the host and the path."""
 
 TEXTS: Final = (
     "a",
@@ -36,14 +36,15 @@ TEXTS: Final = (
     "tray",
     "view",
 )
-"""URL parameters whose text is stored under a name if it is too long for the URL."""
+"""URL parameters whose text is stored on the server if it is too long for the URL."""
 
 
 def remember(key: str, text: str | None, *, named: bool = False) -> None:
-    """Write a text to the URL, or the name of the text if it is too long. None removes the text.
+    """Write a text to the URL, or store the text and write its name if it is too long.
 
     Args:
-        named: whether to store the text and write its name to the URL even if the text is short.
+        text: the text; None to remove it from the URL.
+        named: whether to store the text and write its name even if the text is short.
     """
     is_short = text is None or (not named and fits(key, text))
     state.remember(key, text if is_short else None)
@@ -51,7 +52,7 @@ def remember(key: str, text: str | None, *, named: bool = False) -> None:
 
 
 def recall(key: str) -> str | None:
-    """Return a text from the URL or from the store; None if it is missing or no longer stored."""
+    """Return the text of a URL parameter, or None if it is missing or the text is no longer stored."""
     parameters = state.url_parameters()
     name = parameters.get(parameter_name(key))
     if key in parameters or name is None:
@@ -60,13 +61,17 @@ def recall(key: str) -> str | None:
 
 
 def missing(*keys: str) -> dict[str, str]:
-    """Return the URL parameters, with their values, that name texts that are no longer stored."""
+    """Return the URL parameters that contain names of texts that are no longer stored: parameter → name.
+
+    Args:
+        keys: URL parameters of the texts.
+    """
     names = {parameter_name(key): key for key in keys if recall(key) is None}
     return {name: value for name, value in state.url_parameters().items() if name in names}
 
 
 def check(*keys: str) -> None:
-    """Raise TextError if the URL names a text that is no longer stored."""
+    """Raise TextError if the URL contains the name of a text that is no longer stored."""
     if missing(*keys):
         raise TextError(_MISSING)
 
@@ -90,12 +95,12 @@ def fits(key: str, text: str) -> bool:
 
 
 def length(parameters: Mapping[str, str]) -> int:
-    """Return the length of URL parameters in characters, when encoded."""
+    """Return the number of characters of the encoded URL parameters."""
     return len(urlencode(parameters, quote_via=quote_plus, errors="replace"))
 
 
 def has_stored(parameters: Mapping[str, str], except_for: Sequence[str] = ()) -> bool:
-    """Return whether URL parameters contain the name of a stored text. Ignore keys in ``except_for``."""
+    """Return whether URL parameters contain the name of a stored text, except for texts in ``except_for``."""
     return any(name in parameters for name, key in _KEYS.items() if key not in except_for)
 
 

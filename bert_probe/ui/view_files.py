@@ -1,7 +1,7 @@
-"""View files, which store a view of a page. The user can download and open them on any page.
+"""Widgets that download and open view files. A view file stores a view of a page.
 
-A file may come from an untrusted source. Before the app opens a model that is neither built in nor in use, it
-shows the name of the model and asks the user.
+A view file may come from an untrusted source. Before the app opens a model that is neither built in nor in
+use, it shows the name of the model and asks the user.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from bert_probe.core.result import Result
 
 _PENDING, _ERROR, _TARGET = "view_coming", "view_refused", "view_leads"
-"""Session keys of a file to open, of the error of a file, and of the page that an opened file leads to."""
+"""Session keys of the file to open, of the error message of a file, and of the page to open for a file."""
 _MODELS, _COUNT = "view_wanted", "view_count"
-"""Session keys of the models that a view was created with, and of the number of uploads so far."""
+"""Session keys of the models with which the opened view was created, and of the number of uploads so far."""
 
 _PARAMETER: Final = "view"
 _LEFT_OUT: Final = ("tray", "view")
@@ -42,11 +42,12 @@ _LEFT_OUT: Final = ("tray", "view")
 def menu(
     result: Result, name: str, display: Mapping[str, str], data: Mapping[str, Any] | None = None
 ) -> None:
-    """Draw two buttons of an export menu, which add the view to the report or download it as a file.
+    """Draw two buttons of an Export menu: add the view to the report, and download the view file.
 
     Args:
         display: display options of an attention view; see `ViewFile`.
-        data: sentences or files that the result does not contain; see `ViewFile.of`.
+        data: sentences or files that are saved with the view, because the result does not contain them; see
+            `ViewFile.of`.
     """
     try:
         view, reason = replace(_view_of(result, data), drawn=dict(display)), ""
@@ -79,7 +80,7 @@ def menu(
 
 
 def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
-    """Return the view file of a result from a cache, because creating a view file writes and reads files."""
+    """Return the view file of a result. It is cached, because creating it serializes and parses files."""
     if result not in _VIEWS:
         _VIEWS[result] = ViewFile.of(result, data)
     return _VIEWS[result]
@@ -103,13 +104,13 @@ def _file(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bytes:
 
 
 def _expanded(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return URL parameters as they are stored in a view file, with full texts and without the draft."""
+    """Return the URL parameters for a view file: with full texts, and without the report draft."""
     left_out = {*_LEFT_OUT, *map(text_store.parameter_name, _LEFT_OUT)}
     return url_texts.expand({name: value for name, value in parameters.items() if name not in left_out})
 
 
 def _link_note(parameters: Mapping[str, str]) -> str:
-    """Return a sentence that explains whether the browser's URL can be shared as a link."""
+    """Return a text that explains whether the browser's URL can be shared as a link."""
     if not url_texts.has_stored(parameters, _LEFT_OUT) and url_texts.length(parameters) <= url_texts.MAX_LINK:
         return "The browser's URL is a link to this view."
     return (
@@ -124,7 +125,7 @@ def _link_note(parameters: Mapping[str, str]) -> str:
 def uploader() -> None:
     """Draw the uploader for view files."""
     with st.expander("Open a view"):
-        # Use a new key after each file; otherwise Streamlit returns the same file after a session reset.
+        # Use a new widget key after each upload. Otherwise Streamlit returns the file again after a reset.
         key = f"view_upload_{st.session_state.get(_COUNT, 0)}"
         st.file_uploader(
             "A view file, or the views of a report",
@@ -178,7 +179,10 @@ def parse(content: bytes, name: str) -> ViewFile | Draft:
 
 
 def open_pending() -> None:
-    """Open an uploaded view file, after asking the user if necessary. Call this before drawing the page."""
+    """Open an uploaded view file. If the user has not agreed to open its models, ask the user first.
+
+    Call this function before the page is drawn.
+    """
     if _TARGET in st.session_state:
         _switch_page()
     _take_from_url()
@@ -197,7 +201,7 @@ def open_pending() -> None:
 
 
 def _take_from_url() -> None:
-    """Read the view file that was passed to ``bert-probe app --view``, whose content is in the URL."""
+    """Read the view file of ``bert-probe app --view``, which passes its content in the URL."""
     text, missing = url_texts.recall(_PARAMETER), url_texts.missing(_PARAMETER)
     url_texts.remember(_PARAMETER, None)
     if text is not None:
@@ -218,7 +222,7 @@ def _models_to_confirm(view: ViewFile) -> set[consent.Model]:
 
 
 def _confirm(view: ViewFile, unknown: set[consent.Model]) -> None:
-    """Draw the models that a view names and ask the user whether to open them."""
+    """Draw the names of the models of a view, and ask the user whether to open them."""
     subject = describe_inputs(view)
     consent.ask(
         unknown,
@@ -236,7 +240,7 @@ def _clear() -> None:
 
 
 def _open() -> None:
-    """Restore the view or draft of the uploaded file, and set the page that `_switch_page` opens next."""
+    """Restore the uploaded view or draft, and store the name of the page that `_switch_page` opens."""
     pending: ViewFile | Draft = st.session_state.pop(_PENDING)
     try:
         page = _restore(pending)
@@ -282,7 +286,7 @@ def _restore_files(view: ViewFile) -> None:
 
 
 def _switch_page() -> None:
-    """Switch to the page of the view that was just opened, if any."""
+    """Switch to the page of a view that has just been opened, if any."""
     with callbacks.uninterrupted():
         page = st.session_state.pop(_TARGET, None)
         if page is not None and page != state.current_page():
@@ -290,7 +294,7 @@ def _switch_page() -> None:
 
 
 def warn_other_weights() -> None:
-    """Warn if the opened view was created with other weights than the current model's."""
+    """Draw a warning if the current model has other weights than the model that created the opened view."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
     for model in st.session_state.get(_MODELS, ()):

@@ -1,4 +1,4 @@
-"""The Vocabulary page: tokens with nearest neighbors, types and scripts, and the tokens of a text."""
+"""The Vocabulary page: a table of tokens with nearest neighbors, token types and scripts, and fertility."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 _PARTS = {"pieces": "Tokens", "kinds": "Types and scripts", "text": "Your text"}
 _TOKEN = "near"
 _MAX_ROWS = 40_000
-"""Maximum number of rows in the token table. A larger table would take seconds to send on each click."""
+"""Maximum number of rows in the token table. Sending a larger table to the browser would take seconds."""
 _MAX_SCRIPTS = 16
 """Maximum number of scripts in the bar chart. The table contains all scripts."""
 _BINS = 60
@@ -44,7 +44,7 @@ _MARKERS = {
     "▁": "▁ is the space before a word; a token without it continues a word. Text without spaces, such "
     "as Chinese text, consists only of tokens without ▁.",
 }
-"""Explanations of the tokenizers' word boundary markers."""
+"""Word boundary marker of a tokenizer → its explanation in Markdown."""
 
 
 def render() -> None:
@@ -115,7 +115,7 @@ def _script(name: str) -> str:
 
 
 def _table(result: VocabularyResult) -> None:
-    """Draw the table of tokens, in which a row can be selected.
+    """Draw the table of tokens. Selecting a row draws the nearest neighbors of its token.
 
     Raises:
         SelectionError: the regular expression takes too long.
@@ -129,7 +129,7 @@ def _table(result: VocabularyResult) -> None:
         export(result, "vocabulary", label="Export tokens")
     first = _choose_first_row(result)
     ids = result.found[first : first + _MAX_ROWS]
-    # A key that depends on the rows resets the selection when the rows change.
+    # The key depends on the rows, so that Streamlit resets the selection when the rows change.
     key = f"vocabulary_table {result.question!r} {first}"
     blocks.table(
         result.listed(ids),
@@ -156,7 +156,7 @@ def _table(result: VocabularyResult) -> None:
 
 
 def _choose_first_row(result: VocabularyResult) -> int:
-    """Return the first row to show, from 0. If there are too many rows, draw a selector for a range."""
+    """Return the index of the first row to show. If there are too many rows, draw a selector for a range."""
     count = len(result.found)
     if count <= _MAX_ROWS:
         return 0
@@ -166,7 +166,12 @@ def _choose_first_row(result: VocabularyResult) -> int:
 
 
 def _select_token(key: str, tokens: VocabularyTokens, ids: Sequence[int]) -> None:
-    """Select the token in the selected table row, to show its nearest neighbors."""
+    """Select the token of the selected table row, so that its nearest neighbors are drawn.
+
+    Args:
+        key: key of the table widget.
+        ids: token ids of the table rows.
+    """
     rows = st.session_state[key]["selection"]["rows"]
     if rows and rows[0] < len(ids):
         name = token_reference(tokens, ids[rows[0]])
@@ -223,7 +228,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
 
 
 def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:
-    """Return the text's longest word that is a single token; without one, return the vocabulary's longest."""
+    """Return the longest word of the text that is one token, or else the longest word in the vocabulary."""
     try:
         ids = checkpoint.encode(workbench.request().a, truncate=True).ids
     except TextError:
@@ -237,7 +242,7 @@ def _default_token(checkpoint: Checkpoint, tokens: VocabularyTokens) -> str:
 
 
 def neighbor_histogram(result: NeighborsResult) -> Any:
-    """Return a histogram of the cosines of random token pairs, with a mark for each nearest neighbor."""
+    """Return a histogram of the cosines of random token pairs, with the nearest neighbors marked."""
     low = min(-0.1, float(result.unrelated[0]))
     counts, edges = np.histogram(result.unrelated, bins=_BINS, range=(low, 1.0))
     figure = go.Figure()
@@ -276,7 +281,7 @@ def neighbor_histogram(result: NeighborsResult) -> Any:
 
 
 def _types(vocabulary: VocabularyResult) -> None:
-    """Draw the token counts by type and by script."""
+    """Draw the number of tokens of each type and each script."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Types", anchor=False)
         export(vocabulary.showing(show="kinds"), "vocabulary-kinds", label="Export types")
@@ -315,7 +320,7 @@ def _types(vocabulary: VocabularyResult) -> None:
 
 
 def count_bars(counts: Mapping[str, int], total: int) -> Any:
-    """Return a horizontal bar chart of counts, labeled with their shares of the total."""
+    """Return a horizontal bar chart of counts. Each bar is labeled with its count and share of `total`."""
     shares = [count / max(1, total) for count in counts.values()]
     figure = go.Figure(
         go.Bar(
@@ -351,7 +356,7 @@ def _percent(share: float) -> str:
 
 
 def _your_text(checkpoint: Checkpoint) -> None:
-    """Show how the tokenizer splits the text, compared with the tokenizer of a second model, if any."""
+    """Draw how the tokenizer of the model, and that of a second model if there is one, splits the text."""
     now = workbench.request()
     traces = workbench.trace_texts(checkpoint, now.texts, now.truncate)
     traced = workbench.TracedRequest(now, checkpoint, traces[0], traces[1] if len(traces) > 1 else None)

@@ -1,4 +1,4 @@
-"""The workbench in the sidebar: the texts and the model that all pages use, and the traces of the texts."""
+"""The workbench: the form in the sidebar with the texts and the model, and the traces of the texts."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from bert_probe.ui import blocks, consent, jobs, model_fields, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
 
 PATIENCE = 4.0
-"""Seconds before a page that waits for a model shows progress and reruns. A rerun may discard typed text."""
+"""Seconds that a page waits for a model before it shows progress and reruns. A rerun may lose typed text."""
 _SEEN, _REPLACED = "model files", "replaced models"
-_OPENING, _NEXT_MODEL = "opening", "next model"
 """Session keys of the file stamps of each opened model, and of the models whose files were replaced."""
+_OPENING, _NEXT_MODEL = "opening", "next model"
+"""Key of the job that opens the model, and session key of the model to select in the next script run."""
 _RUNS = "runs"
-"""Session key of the number of runs that the user started in the sidebar."""
+"""Session key of the number of times that the user clicked Run or an example in the sidebar."""
 _SILENCE = 300.0
-"""Number of seconds without progress after which opening a model is aborted."""
+"""Seconds without progress after which opening a model is aborted."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
 
 
 @dataclass(frozen=True)
 class OwnInput:
-    """The input of a page that does not read the texts of the workbench's form.
+    """The input of a page that does not read the texts in the form of the workbench.
 
     Attributes:
-        description: text that completes "This page reads …".
-        parameter: URL parameter of the page's sections; "" if no section reads the texts.
-        parts: sections that do not read the texts; "" is the section that is shown without the parameter.
+        description: text that completes the sentence "This page reads …".
+        parameter: URL parameter that selects a section of the page; "" if no section reads the form's texts.
+        parts: values of `parameter` for sections that do not read the texts; "" means a missing parameter.
         has_model: whether the page uses the model of the form.
     """
 
@@ -68,17 +69,17 @@ _OWN_INPUTS = {
         "labeled data, which you choose on the page", "probes_part", ("", "layers", "relations")
     ),
 }
-"""Page → the input that it reads instead of the texts of the form. All other pages read those texts."""
+"""Page → input that the page reads instead of the texts in the form. All other pages read the texts."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The texts, model and options of the form. Each field has the name of its URL parameter.
+    """The texts, the model and the options that the user submitted. Field names are URL parameters.
 
     Attributes:
         a, b: the texts; ``b`` is empty if there is only one.
-        relation: whether B is a separate text or the second segment of A's input.
-        model, revision: the model to open. "" means the built-in model and the Hub's default revision.
+        relation: "compare" if B is a separate input, "pair" if B is the second segment of A's input.
+        model, revision: the model to open; "" for the built-in model and for the default revision of the Hub.
         dtype: data type of the weights and the computation, a key of `model_fields.PRECISIONS`.
         truncate: whether to truncate texts that are too long.
     """
@@ -93,7 +94,7 @@ class Request:
 
     @property
     def texts(self) -> list[shared_cache.Text]:
-        """The inputs of the model: a single text, a pair of texts, or two separate texts."""
+        """The model inputs as (text, second segment or None): one text, one pair, or two separate texts."""
         if not self.b.strip():
             return [(self.a, None)]
         return [(self.a, self.b)] if self.relation == "pair" else [(self.a, None), (self.b, None)]
@@ -115,7 +116,7 @@ class TracedRequest:
 
 
 _TEXT_FIELDS = ("a", "b", "model", "revision")
-"""Fields of a request that contain free text of any length."""
+"""Fields of `Request` that contain free text of any length."""
 
 _DEFAULT_REQUEST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
 
@@ -125,7 +126,8 @@ def request() -> Request:
     if "request" not in st.session_state:
         missing = url_texts.missing(*_TEXT_FIELDS)
         submit(_request_from_url())
-        for name, value in missing.items():  # keep the URL's parameters until another request is submitted
+        # Keep the names of missing texts in the URL until another request is submitted.
+        for name, value in missing.items():
             state.remember(name, value)
     return cast(Request, st.session_state["request"])
 
@@ -143,10 +145,10 @@ def _request_from_url() -> Request:
 
 
 def submit(new: Request) -> None:
-    """Set the current request in the session, in the form and in the URL."""
+    """Make a request the current one: write it to the session, the form and the URL."""
     st.session_state["request"] = new
     empty, drafts = Request(""), {}
-    for name in _TEXT_FIELDS:  # remove the old texts first, to make room for the new texts in the URL
+    for name in _TEXT_FIELDS:  # remove all old texts first, because they count toward the length of the URL
         url_texts.remember(name, None)
     for field in fields(Request):
         value = getattr(new, field.name)
@@ -159,7 +161,11 @@ def submit(new: Request) -> None:
 
 
 def _set_drafts(drafts: Mapping[str, Any]) -> None:
-    """Set values of the form, by widget key, and record them as unconfirmed; see `_restore_drafts`."""
+    """Set form values and record them as unconfirmed; see `_restore_drafts`.
+
+    Args:
+        drafts: widget key → value.
+    """
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
     changes = {} if unconfirmed is None else unconfirmed.changes
     for key, value in drafts.items():
@@ -173,13 +179,13 @@ def _set_drafts(drafts: Mapping[str, Any]) -> None:
 
 @dataclass
 class Unconfirmed:
-    """Form values that the server has set and the browser has not yet confirmed in a request.
+    """Form values that the server has set and that the browser has not yet sent back.
 
     Attributes:
-        changes: old and new value, by widget key.
+        changes: widget key → (old value, new value).
         is_new: whether the values were set after the start of the last script run.
         is_received: whether the current request was sent after the browser could receive the values.
-        is_sent: whether a run that drew the values has ended, so that the values were sent.
+        is_sent: whether a script run that drew the values has ended, so that the values were sent.
     """
 
     changes: dict[str, tuple[Any, Any]]
@@ -206,15 +212,18 @@ def _restore_drafts() -> None:
     unconfirmed.is_sent = unconfirmed.is_sent and not is_outdated
     for key, (before, value) in unconfirmed.changes.items():
         if drafts[key] == before or (drafts[key] == value and not unconfirmed.is_sent):
-            # Send the value again, because the messages of an interrupted run are dropped.
-            # After the browser has confirmed it, stop, so that newly typed text is not overwritten.
+            # Send the value again, because Streamlit drops the messages of an interrupted run. Stop when the
+            # browser has confirmed the value, so that newly typed text is not overwritten.
             st.session_state[key] = value
     unconfirmed.is_received = not (unconfirmed.is_new or is_outdated)
     unconfirmed.is_new = False
 
 
 def confirm_drafts() -> None:
-    """Stop restoring form values. Call this at the end of a run that was not interrupted."""
+    """Stop restoring form values that the browser has received.
+
+    Call this function at the end of a script run that was not interrupted.
+    """
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
     if unconfirmed is None:
         return
@@ -235,7 +244,7 @@ def _run() -> None:
 
 
 def _count_run() -> None:
-    """Count a run. On a phone, `server/static/index.js` then closes the sidebar, which covers the page."""
+    """Increase the run counter. `server/static/index.js` observes it to close the sidebar on phones."""
     st.session_state[_RUNS] = st.session_state.get(_RUNS, 0) + 1
 
 
@@ -248,7 +257,7 @@ def _run_example() -> None:
 
 
 def _own_input() -> OwnInput | None:
-    """Return the current page's own input, or None if the page reads the texts of the form."""
+    """Return the `OwnInput` of the current page, or None if the page reads the texts in the form."""
     own = _OWN_INPUTS.get(state.current_page())
     if own is None or not own.parameter:
         return own
@@ -258,10 +267,11 @@ def _own_input() -> OwnInput | None:
 
 
 def _draw_inputs() -> None:
-    """Draw a note about the page's own input, if any, and data for the browser: fields, menu and runs.
+    """Draw a note about the page's own input, if any, with data attributes for the style sheet and scripts.
 
-    The style sheet hides the other fields. They remain in the browser, because only the browser keeps text
-    that was typed but not submitted.
+    The attributes contain the form fields that the page reads, the section of the navigation menu and the
+    number of runs. The style sheet hides the other fields. They are not removed, because only the browser
+    keeps text that was typed but not submitted.
     """
     own = _own_input()
     inputs = "texts model" if own is None else "model" if own.has_model else ""
@@ -273,7 +283,7 @@ def _draw_inputs() -> None:
 
 
 def _submitted_values() -> dict[str, str]:
-    """Return the submitted values, as displayed, of the form fields that the page reads."""
+    """Return the submitted values of the form fields that the page reads: widget key → displayed value."""
     now, own = request(), _own_input()
     texts = {"draft_a": now.a, "draft_b": now.b, "draft_relation": _RELATIONS[now.relation]}
     model = {
@@ -290,12 +300,12 @@ def _submitted_values() -> dict[str, str]:
 
 
 def draw_sidebar() -> None:
-    """Draw the form with the texts and the model; fields that the page does not read are hidden.
+    """Draw the form with the texts and the model. Fields that the page does not read are hidden.
 
-    The fields also have the submitted values as defaults. The browser loads the code of a widget on first
-    use, and a value that is sent before that is lost if another run ends in the meantime.
+    The fields also have the submitted values as defaults: the browser loads the code of a widget on first
+    use, and loses a value that it receives before if another script run ends in the meantime.
     """
-    if _NEXT_MODEL in st.session_state:  # the last run set these values after it had drawn the form
+    if _NEXT_MODEL in st.session_state:  # set by `_open_next` after the last script run had drawn the form
         model, revision = st.session_state.pop(_NEXT_MODEL)
         submit(replace(request(), model=model, revision=revision))
     now = request()
@@ -350,7 +360,7 @@ def draw_sidebar() -> None:
 
 
 def draw_precision() -> None:
-    """Draw a note about the precision of the page's numbers, unless they are computed in float32."""
+    """Draw a note about the data type with which the page is computed, unless it is float32."""
     now, own = request(), _own_input()
     if shared_cache.is_in_memory(now.model):
         return
@@ -359,7 +369,7 @@ def draw_precision() -> None:
 
 
 def draw_model_line() -> None:
-    """Draw a line with the model's size below the form. Call this after the page has opened the model."""
+    """Draw the name and the size of the model below the form, after the page has opened the model."""
     now, own = request(), _own_input()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
     if checkpoint is None or (own is not None and not own.has_model):
@@ -379,7 +389,7 @@ def draw_model_line() -> None:
 
 
 def checkpoint() -> Checkpoint:
-    """Return the checkpoint of the current request; if necessary, open it in a job with progress.
+    """Return the checkpoint of the current request. If it is not cached, open it in a job with progress.
 
     Raises:
         CheckpointError: see `bert_probe.load`.
@@ -392,12 +402,12 @@ def checkpoint() -> Checkpoint:
 
 
 def _open_next(model: str, revision: str) -> None:
-    """Select a model in the next run, for example after its conversion."""
+    """Select a model in the next script run, for example after its weights were converted."""
     st.session_state[_NEXT_MODEL] = model, revision
 
 
 def _use_built_in() -> None:
-    """Switch to the built-in model, and keep texts that were typed but not submitted."""
+    """Switch to the built-in model without discarding text that was typed but not submitted."""
     st.session_state["request"] = replace(request(), model="", revision="", dtype="float32")
     for name in ("model", "revision", "dtype"):
         url_texts.remember(name, None)
@@ -412,14 +422,15 @@ def open_model(
     origin: str = "",
     cancel: tuple[str, Callable[[], None]] | None = None,
 ) -> Checkpoint:
-    """Return the checkpoint of a model; if necessary, open it in a job with progress.
+    """Return the checkpoint of a model. If it is not cached, open it in a job with progress.
 
-    If the user has not agreed to open this model, the page asks the user and stops; see `consent`.
+    The script run stops until the model is open. If the user has not agreed to open this model, the page asks
+    the user; see `consent`.
 
     Args:
         dtype: data type of the weights and the computation.
-        key: key of the job; a page that opens a second model has two jobs.
-        origin: sentence that explains where the name of the model comes from.
+        key: key of the job; a page that opens a second model needs a second key.
+        origin: sentence that explains the source of the model name, such as the URL.
         cancel: label and callback of a second button, next to the button that opens the model.
 
     Raises:
@@ -457,7 +468,7 @@ def open_model(
                 silence=_SILENCE,
             )
     except PickledWeightsError as error:
-        # The second model of a page has its own form.
+        # `_open_next` selects the first model, so conversion is not offered for a second model.
         if key != _OPENING or not permissions.current().can_write_files:
             raise
         consent.offer_conversion(error, model, revision, key, _open_next)
@@ -469,7 +480,7 @@ def open_model(
 
 
 def _notice_replaced(model: str, revision: str, dtype: str) -> None:
-    """Show a message if the files of the model have changed since this session opened it."""
+    """Draw a message if the files of the model have changed since this session opened it."""
     stamps: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
     state.preserve(_SEEN, _REPLACED)
     files = shared_cache.loaded_stamp(model, revision, dtype)
@@ -496,11 +507,11 @@ def trace_texts(
 ) -> list[Trace]:
     """Return one trace for each text, for pages that do not use the traces of `trace_request`.
 
-    Only the sequence of a FASTA record is read, and a message says so. Another message is drawn if most
-    tokens are unknown to the model.
+    If a text is a FASTA record, only its sequence is read, and a message is drawn. If most tokens of a text
+    are unknown to the model, a warning with a button is drawn.
 
     Args:
-        key: prefix of the keys of this message's buttons, different for each call of a page.
+        key: prefix of the button keys, different for each call on a page.
 
     Raises:
         ProbeError: the model cannot read a text, or a text has several FASTA records.
@@ -515,7 +526,7 @@ def trace_texts(
     fields = ["a", "b"]
     for trace in traces:
         matches = [field for field in fields if _is_sequence_of(getattr(now, field), trace)]
-        # Of two matching fields, the longer one has other letters before the text of the trace.
+        # If both fields match, use the shorter one: the longer one has other letters before the traced text.
         field = min(matches, key=lambda name: len(getattr(now, name)), default=None)
         fields = [name for name in fields if name != field]
         _unknown_tokens_notice(trace, field, key)
@@ -523,7 +534,7 @@ def trace_texts(
 
 
 def _read_sequence(text: str) -> str:
-    """If a text is a FASTA record, draw a message and return its sequence; otherwise return the text.
+    """Return the sequence of a FASTA record, and draw a message; return any other text unchanged.
 
     Raises:
         TextError: the text has several FASTA records, or invalid lines.
@@ -539,7 +550,11 @@ def _read_sequence(text: str) -> str:
 
 
 def _unknown_tokens_notice(trace: Trace, field: str | None, key: str) -> None:
-    """Draw a warning if most tokens are unknown, with a button that changes the text field."""
+    """Draw a warning if most tokens are unknown, with a button that corrects the text, such as its case.
+
+    Args:
+        field: field of the request with the text of the trace, "a" or "b"; None to omit the button.
+    """
     from bert_probe.analyses.vocabulary.tokens import find_unknown_tokens  # imports pandas
 
     unknown = find_unknown_tokens(trace)
@@ -565,7 +580,7 @@ def _is_sequence_of(text: str, trace: Trace) -> bool:
 
 
 def choose_trace(traced: TracedRequest) -> Trace:
-    """Return the trace of one text. If the request has two texts, let the user select A or B."""
+    """Return the trace of one text. If the request has two separate texts, draw a selector for A or B."""
     if traced.b is None:
         return traced.a
     text = state.segmented_control("of", "Text", {"a": "Sentence A", "b": "Sentence B"}, "a")

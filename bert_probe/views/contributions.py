@@ -1,4 +1,4 @@
-"""Heatmaps of token pair contributions and of residue pair contacts, and texts shaded by numbers."""
+"""Heatmaps of token pair contributions and of residue contacts, and texts with shaded tokens."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from bert_probe.views.palette import Scale
 from bert_probe.views.text import labels, positions
 
 _POSITIVE, _NEGATIVE = "99,91,228", "194,96,26"
-"""RGB colors of positive and negative numbers, readable on light and dark backgrounds."""
+"""RGB colors of positive and negative values, readable on light and dark backgrounds."""
 _STRONGEST: Final = 0.75
-"""Opacity of the number with the largest absolute value."""
+"""Opacity of the span with the largest absolute value."""
 
 
 @dataclass(frozen=True)
 class ShadedSpan:
-    """A span of characters, and the number that determines the color of the span."""
+    """A span of characters, and the value that determines its color and opacity."""
 
     start: int
     end: int
@@ -38,17 +38,17 @@ class ShadedSpan:
 
 
 def shaded_text(text: str, spans: Sequence[ShadedSpan], largest: float) -> str:
-    """Return the text as HTML with a background for each span, and its number as the tooltip.
+    """Return the text as HTML. Each span has a background color and its value as a tooltip.
 
     Args:
-        spans: spans in any order.
-        largest: the absolute value that gets the strongest color.
+        spans: spans in any order; empty and overlapping spans are skipped.
+        largest: absolute value with the highest opacity.
     """
     parts, end = [], 0
 
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         if span.start < end or span.end <= span.start:
-            # Skip empty and overlapping spans, because several tokens may be parts of the same character.
+            # Byte-level tokenizers may split one character into several tokens with the same span.
             continue
         parts.append(html.escape(text[end : span.start]))
         opacity = _STRONGEST * min(abs(span.value) / largest, 1.0) if largest else 0.0
@@ -99,7 +99,7 @@ def token_matches_heatmap(part: TokenMatches) -> Heatmap:
 
 
 def similarity_attribution_heatmap(result: SimilarityAttributionResult) -> Heatmap:
-    """Return a heatmap with the contribution for each pair of input tokens to the score of two sentences."""
+    """Return a heatmap with the contribution of each pair of input tokens to the score of two sentences."""
     name = f"pair of input tokens to the {SCORES[result.similarity]}"
     heatmap = _contributions(result.percent, result.tokens_a, result.tokens_b, name, "contributions-input")
     rows, columns = map(mark_prompt, (heatmap.rows, heatmap.columns), result.prompt_positions)
@@ -119,7 +119,7 @@ def _contributions(
 
 
 def contacts_title(result: ContactsResult) -> str:
-    """Return the title of a contact map, which states whether its values are predictions."""
+    """Return the title of a contact map: predicted contacts, or APC-corrected attention."""
     if result.is_prediction:
         return "Predicted contacts"
     layer, head = result.question.layer, result.question.head
@@ -133,8 +133,8 @@ def contacts_title(result: ContactsResult) -> str:
 def contacts_heatmap(result: ContactsResult) -> Heatmap:
     """Return a heatmap with the contact values of all residue pairs.
 
-    For attention, the scale is that of the pairs with the required separation, because neighboring residues
-    have much larger values.
+    For attention, the color scale is determined by residue pairs with the required separation, because
+    neighboring residues have much larger values.
     """
     numbers = result.numbers
     is_far = np.abs(numbers[:, None] - numbers) >= result.question.separation

@@ -1,7 +1,7 @@
 """The head view: attention as lines between tokens, for any number of heads and any text length.
 
-The browser receives the queries and keys of a layer, or its attention weights if they need fewer bytes. When
-the user hovers over a token, the browser computes its attention row exactly, without a request.
+The browser receives the queries and keys of a layer, or the attention weights if they need fewer bytes. When
+the user hovers over a token, the browser computes the attention row of the token exactly, without a request.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ from bert_probe.views.selection import (
 from bert_probe.views.text import shorten as shorten
 
 MAX_LABELED_TOKENS: Final = 1024
-"""Maximum number of tokens for which the heads are labeled; computing the labels takes as long as a forward
-pass."""
+"""Maximum number of tokens for which heads are labeled. Labeling takes as long as a forward pass."""
 
 TOLERANCE: Final = 2.5e-5
-"""Maximum error of a weight that a page computes from rounded vectors: a quarter of 0.0001."""
+"""Maximum error of an attention weight computed from rounded queries and keys: a quarter of 0.0001."""
 
 AnswerFn: TypeAlias = Callable[[Callable[[Trace], Any], Trace], Any]
-"""Function that calls a question's ``of`` with a trace, optionally through a cache."""
+"""Function that calls the ``of`` method of a question with a trace and may cache the result."""
 
 
 @dataclass(frozen=True)
 class HeadReason:
-    """The reason why the app selected a head by default."""
+    """The head that the app selects by default, and the reason why it was selected."""
 
     layer: int  # from 1
     head: int  # from 0
@@ -57,7 +56,7 @@ class HeadReason:
 
     @property
     def place(self) -> LayerAndHeads:
-        """The layer and the head in the form that a `Selection` uses."""
+        """The layer and the head as in `Selection`: (layer, (head,))."""
         return self.layer, (self.head,)
 
 
@@ -67,11 +66,11 @@ class HeadViewData:
 
     Attributes:
         trace: The text and its attention.
-        measure: Name of the measure; `words` and `residual` are its options, see `Attention`.
-        labels: Label of each head, indexed by layer and head; "" for a head without a label. Empty if the
-            browser requests the labels, or if there are none.
-        caption: Model and text, for saved files.
-        numbers: Layer numbers, from 1; empty if the trace has all layers of the model in order.
+        measure: Name of the attention measure. `words` and `residual` are options of `Attention`.
+        labels: Labels of the heads, indexed by layer and head; "" for a head without a label. Empty if the
+            browser requests the labels from the server, or if they are unavailable.
+        caption: Name of the model and text, for saved files.
+        numbers: Layer numbers, from 1, if the trace has only some layers of the model; otherwise empty.
     """
 
     trace: Trace
@@ -84,22 +83,22 @@ class HeadViewData:
 
     @classmethod
     def of(cls, trace: Trace, selection: Selection, labels: Labels = ()) -> HeadViewData:
-        """Return the data of the head view for a selection; see `compute_labels` for the labels."""
+        """Return the data of the head view for a selection. `compute_labels` returns the labels."""
         measure, words, residual = selection.measure, selection.words, selection.residual
         return cls(trace, measure, words, residual, labels, caption_of(trace))
 
     def at(self, selection: Selection) -> VersionedSelection:
-        """Return a selection as the initial state of the view, with this object's measure and options."""
+        """Return a selection as the initial state of the view, with the measure and options of this data."""
         own = replace(selection, measure=self.measure, words=self.words, residual=self.residual)
         return VersionedSelection(0, digest(self.trace.tokens), own)
 
     @property
     def what(self) -> AttentionMeasure:
-        """The attention measure that `measure` names."""
+        """The attention measure with the name `measure`."""
         return measure_named(self.measure)
 
     def question(self, layer: int, head: Head) -> Attention:
-        """Return the question for the attention of a layer and head, both counted from 0."""
+        """Return the `Attention` question for a layer and a head, both counted from 0."""
         return Attention(layer, head, self.measure, self.words, residual=self.residual)
 
     @property
@@ -109,12 +108,12 @@ class HeadViewData:
 
 
 def call_method(method: Callable[[Trace], Any], trace: Trace) -> Any:
-    """Call a question's ``of`` without a cache."""
+    """Call the ``of`` method of a question with a trace, without a cache."""
     return method(trace)
 
 
 def compute_labels(trace: Trace, ask: AnswerFn = call_method) -> Labels:
-    """Return one-word labels for the heads of each layer; () if the text is too long to measure heads."""
+    """Return one-word labels for the heads of each layer, or () if the text has too many tokens."""
     return ask(Heads().of, trace).labels if len(trace.tokens) <= MAX_LABELED_TOKENS else ()
 
 
@@ -129,20 +128,20 @@ def payload(
     multiplied: bool = False,
     both: bool = False,
 ) -> bytes:
-    """Return the payload of a layer.
+    """Return the attention of a layer in the binary format that the browser reads; see `pack`.
 
     Args:
         data: The data of the view.
         layer: Index of the layer, from 0.
         key: Key of the component.
-        state: Initial state as returned by `initial_state`. If None, only the layer is sent.
-        ask: Function that computes measures per layer. Use a cache, because rollout depends on all lower
-            layers.
-        exact: Whether to send queries and keys exactly. Otherwise they are rounded so that no attention
-            weight is off by more than `TOLERANCE`, which reduces the compressed size by a third.
+        state: Initial state as returned by `initial_state`; None to send only the layer.
+        ask: Function that computes measures such as rollout. It should cache results, because rollout
+            depends on all lower layers.
+        exact: Whether to send queries and keys without rounding. Rounding changes attention weights by at
+            most `TOLERANCE` and reduces the compressed size by a third.
         multiplied: Whether to send weights instead of queries and keys, for static files.
-        both: Whether to send tokens and words. The attention is then between tokens, and the browser merges
-            it into words.
+        both: Whether to send both tokens and words. The weights are then between tokens, and the browser
+            merges them into words.
 
     Raises:
         SelectionError: See `Attention.of`.
@@ -190,7 +189,7 @@ def _texts(units: Sequence[Token | Unit]) -> list[str]:
 
 
 def _unit_arrays(units: Sequence[Token | Unit], prefix: str = "") -> dict[str, Array]:
-    """Return positions, segments, special flags and, for a sequence, residue numbers of tokens or words."""
+    """Return arrays: position, segment, special flag and (for proteins) residue number of each unit."""
     arrays: dict[str, Array] = {
         f"{prefix}firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
         f"{prefix}segments": np.array([unit.segment for unit in units], np.uint8),
@@ -214,15 +213,15 @@ def initial_state(
     source: str = "",
     reason: HeadReason | None = None,
 ) -> dict[str, Any]:
-    """Return the initial state of a head view, or of a separate toolbar, as JSON without attention.
+    """Return the initial state of a head view, or of a separate toolbar, as JSON data without attention.
 
     Args:
         trace: The text and its attention.
         versioned: The initial selection.
         key: Key of the component.
-        options: Options of the toolbar; by default those that work without a server.
-        source: URL prefix from which the browser requests layers and the labels of the heads.
-        reason: Why the app selected a head by default.
+        options: Options of the toolbar; by default, the options that work without a server.
+        source: URL prefix of requests for layers and for the labels of the heads.
+        reason: The head selected by default, with the reason.
     """
     has_pieces = len(units_of(trace, words=True)) < len(trace.tokens)
     options = options or ToolbarOptions.of(
@@ -238,7 +237,7 @@ def initial_state(
 
 
 def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
-    """Return the attention maps of a layer, one per head, or a single map for a measure without heads."""
+    """Return attention maps of a layer, shape [head, query, key]; one map if the measure has no heads."""
     if data.what.of_heads is None:
         rolled: Array = ask(data.question(layer, "mean").of, data.trace).weights[None]
         return rolled
@@ -247,12 +246,12 @@ def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
 
 
 def _full(data: HeadViewData, sent: HeadViewData, maps: Array | None) -> float:
-    """Return the attention that is drawn as a fully opaque line: 1 for shares, otherwise the maximum.
+    """Return the value that is drawn as a fully opaque line: 1 if rows sum to 1, otherwise the maximum.
 
     Args:
         data: The data of the view.
-        sent: The data that is sent, which may have tokens instead of words.
-        maps: The attention of `sent`; may be None for shares.
+        sent: The data that is sent; it may have tokens where `data` has words.
+        maps: The attention of `sent`; None is allowed if rows sum to 1.
     """
     if maps is None or data.what.sums_to_one(data.trace):
         return 1.0
@@ -261,16 +260,16 @@ def _full(data: HeadViewData, sent: HeadViewData, maps: Array | None) -> float:
 
 
 def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
-    """Return the arrays from which the browser computes weights: queries, keys, mask bits, and value norms.
+    """Return the arrays from which the browser computes weights: queries, keys, mask bits and value norms.
 
-    Returns None if the weights are smaller, or cannot be computed from queries and keys.
+    Return None if the weights need fewer bytes, or cannot be computed from queries and keys.
     """
     trace, measure = data.trace, data.what
     if measure.of_heads is None or (measure.lengths is None and measure.name != "weights"):
         return None
     if trace.queries is None or trace.keys is None or trace.masks is None or trace.scaling is None:
         return None
-    # the browser computes only softmax(q · k × scaling + mask), without a soft cap
+    # The browser computes softmax(q · k × scaling + mask) and does not implement a soft cap.
     if trace.softcap(layer) is not None:
         return None
     query, key, mask = trace.queries[layer], trace.keys[layer], trace.masks[layer]
@@ -287,7 +286,7 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
 
 
 def _rounded(data: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
-    """Return queries and keys, rounded as coarsely as `TOLERANCE` allows, or {} if it allows no rounding."""
+    """Return queries and keys rounded to the coarsest step within `TOLERANCE`, or {} if there is none."""
     trace = data.trace
     lens = word_lens(trace) if both or data.words else None
 
@@ -316,7 +315,7 @@ def _floats(array: Array) -> Array:
 
 
 def page(data: HeadViewData, selection: Selection, ask: AnswerFn = call_method, exact: bool = True) -> Page:
-    """Return a self-contained web page of the head view with all layers, tokens and words.
+    """Return a self-contained HTML page of the head view with all layers, tokens and words.
 
     Args:
         data: The data of the view.
@@ -337,7 +336,7 @@ def page(data: HeadViewData, selection: Selection, ask: AnswerFn = call_method, 
 
 
 class MeasureOption(NamedTuple):
-    """A measure that the user can select."""
+    """An attention measure that the user can select in the toolbar."""
 
     name: str
     label: str
@@ -357,8 +356,8 @@ class ToolbarOptions:
     measures: tuple[MeasureOption, ...]  # empty if the measure cannot be changed
     words: bool  # whether tokens can be merged into words
     more: tuple[str, ...]  # options in the overflow menu: field names of `Options`, and "residual"
-    residuals: tuple[float, ...]  # shares of the residual connection
-    shares: bool  # whether the rows sum to 1
+    residuals: tuple[float, ...]  # selectable shares of the residual connection in rollout
+    shares: bool  # whether the rows of the measure sum to 1
 
     @classmethod
     def of(
@@ -372,7 +371,17 @@ class ToolbarOptions:
         specials: bool = True,
         words: bool = False,
     ) -> ToolbarOptions:
-        """Return the toolbar options for a view of a trace."""
+        """Return the toolbar options for a trace and a selection.
+
+        Args:
+            trace: The text and its attention.
+            selection: The selection, which determines the measure.
+            more: Options in the overflow menu.
+            measures: Measures that the user can select.
+            several: Whether several heads can be visible at once.
+            specials: Whether special tokens can be hidden.
+            words: Whether tokens can be merged into words.
+        """
         measure = measure_named(selection.measure)
         pair = any(token.segment for token in trace.tokens)
         residual = ("residual",) if measure.rolled and measures else ()
@@ -422,7 +431,7 @@ def create_selection(
 
 
 def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
-    """Return the head indices for a single head, several heads, or "mean".
+    """Return the indices of one head or several heads without duplicates, or "mean".
 
     Args:
         heads: Indices from 0; negative indices count from the end.

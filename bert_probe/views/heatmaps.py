@@ -55,11 +55,11 @@ def attention_title(result: AttentionResult) -> str:
 def attention_heatmap(result: AttentionResult, root: bool = True) -> Heatmap:
     """Return a heatmap of the attention of a head, with queries as rows and keys as columns.
 
-    The color scale ends at 1 for shares, and at the next round number for other measures.
+    The color scale ends at 1 if the rows sum to 1, and otherwise at the next round number.
 
     Args:
-        result: The attention.
-        root: Whether colors show the square root of the weights, which makes small weights visible.
+        result: The attention of a head.
+        root: Whether to color by the square root of the weights, which makes small weights visible.
     """
     end = 1.0 if result.shares else Scale.from_zero(result.weights, 0.0).high
     return Heatmap(
@@ -80,10 +80,10 @@ def attention_heatmap(result: AttentionResult, root: bool = True) -> Heatmap:
 
 
 def token_rollout_heatmap(result: TokenRolloutResult) -> Heatmap:
-    """Return a heatmap of the rollout of a token, one row per layer."""
+    """Return a heatmap of the attention rollout from or into a token, one row per layer."""
     unit = result.units[result.chosen]
     name = place_name(unit)
-    # Rounding can make a share slightly larger than 1; the scale still ends at 1.
+    # End the scale at 1 even if a rounding error makes a share slightly larger than 1.
     end = 1.0 if result.values.max() <= SHARES.high + SHARES.slack else Scale.from_zero(result.values).high
     captions = {
         "from": f"Share of {name} in each token, by layer",
@@ -124,7 +124,7 @@ def head_grid(values: Array, name: str, caption: str, scale: Scale, file_name: s
 
 
 def find_heads_heatmap(result: FindHeadsResult) -> Heatmap:
-    """Return a heatmap of how much each head attends from the query words to the key words."""
+    """Return a heatmap of the attention weight of each head from the query words to the key words."""
     name = "weight" if len(result.words) == 1 else "mean weight"
     pairs = ", ".join(f"from “{query}” to “{key}”" for query, key in result.words)
     return head_grid(result.weights, name, f"Attention {pairs}, by head", SHARES, "find_heads")
@@ -138,7 +138,7 @@ def ablation_sweep_heatmap(result: HeadAblationSweepResult) -> Heatmap:
 
 
 def ablation_heatmaps(result: HeadAblationResult) -> dict[str, Heatmap]:
-    """Return heatmaps of the token cosines before and after an ablation, and of their difference."""
+    """Return heatmaps of token similarity: "before" and "after" the ablation, and the "difference"."""
     change = result.similarity()
     scale = Scale.around_zero(change.difference, coverage=1)
     pictures = {
@@ -155,7 +155,7 @@ def ablation_heatmaps(result: HeadAblationResult) -> dict[str, Heatmap]:
 
 
 def head_measure_heatmaps(result: HeadsResult) -> list[Heatmap]:
-    """Return a heatmap for each head measure."""
+    """Return one heatmap of all heads for each head measure."""
     return [
         head_grid(
             result.values[name],
@@ -172,7 +172,7 @@ def head_measure_heatmaps(result: HeadsResult) -> list[Heatmap]:
 
 
 def similarity_heatmap(result: SimilarityResult) -> Heatmap:
-    """Return a heatmap with the cosine for each pair of tokens."""
+    """Return a heatmap with the cosine similarity of each pair of tokens."""
     title = f"Cosine similarity of token vectors after {_after(result.question.layer)}"
     return token_pair_heatmap(
         result.cosines,
@@ -194,7 +194,7 @@ def similarity_axes(result: SimilarityResult) -> tuple[str, str]:
 
 
 def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
-    """Return a heatmap with the cosine for each pair of selected words at a layer."""
+    """Return a heatmap with the cosine similarity of each pair of selected words at a layer."""
     return cosine_heatmap(
         result.cosine(layer),
         [shorten(name) for name in result.names],
@@ -205,11 +205,11 @@ def word_in_context_heatmap(result: WordInContextResult, layer: int) -> Heatmap:
 
 
 def sentences_heatmap(result: SentencesResult, names: Sequence[str] = ()) -> Heatmap:
-    """Return a heatmap with the score for each pair of sentences, in the order of `SentencesResult.order`.
+    """Return a heatmap with the score of each pair of sentences, in the order of `SentencesResult.order`.
 
     Args:
         result: The sentences and their scores.
-        names: A label for each sentence; by default the sentence.
+        names: Label of each sentence; by default the sentence itself.
     """
     caption = f"{result.recipe.score_title} of each pair of sentences"
     texts = names or result.sentences
@@ -233,14 +233,14 @@ def hidden_states_heatmap(result: HiddenStatesResult) -> Heatmap:
 
 
 def minimal_pair_heads_heatmap(pair: MinimalPairResult) -> Heatmap:
-    """Return a heatmap of how much the attention of each head differs between two texts."""
+    """Return a heatmap of the change of each head's attention between texts A and B."""
     name = CHANGES[pair.question.by].name.lower()
     title = "Change of each head's attention between A and B"
     return head_grid(pair.change, name, title, SHARES, "compare-heads")
 
 
 def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
-    """Return a heatmap with the cosine distance for each pair of aligned vectors, by layer."""
+    """Return a heatmap of the cosine distance between aligned tokens of texts A and B, by token and layer."""
     units = pair.alignment.aligned
     return Heatmap(
         pair.moved.T,
@@ -259,7 +259,7 @@ def minimal_pair_vectors_heatmap(pair: MinimalPairResult) -> Heatmap:
 
 
 def minimal_pair_row_heatmaps(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
-    """Return two heatmaps: the attention of a word in both texts, and the difference between them."""
+    """Return two heatmaps: the attention rows of a word in texts A and B, and the difference of the rows."""
     layer, head = row.question.layer, row.question.head
     place = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
     query, keys = shorten(row.query.display), [*labels(row.keys), REST]
@@ -314,7 +314,7 @@ def token_pair_heatmap(
 def cosine_heatmap(
     values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, show_all: bool = False
 ) -> Heatmap:
-    """Return a heatmap with the cosine for each pair of items.
+    """Return a heatmap with the cosine similarity of each pair of items.
 
     Args:
         values: Cosines, shape [item, item].
@@ -322,7 +322,7 @@ def cosine_heatmap(
         axis: Title of both axes.
         caption: Title of the heatmap.
         file_name: Name of saved files, without extension.
-        show_all: Whether all cells are initially visible, even if they become very small.
+        show_all: Whether all cells are visible at first, even if they become very small.
     """
     drawing = HeatmapSpec(
         scale=COSINES,
@@ -347,7 +347,7 @@ def _numbers(count: int, first: int = 1) -> list[str]:
 def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
     """Return heatmaps of the position embeddings and, for comparison, of sinusoids.
 
-    The list is empty if the question's view is a line chart.
+    The list is empty if the selected view is a line chart.
     """
     if result.question.show == BY_COSINE:
         return [
@@ -390,7 +390,7 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
             row_axis="relation",
             column_axis="head",
             value_name="accuracy",
-            caption="Accuracy of predicting the other word with the largest weight, from "
+            caption="Accuracy of predicting the related word by the largest weight, from "
             f"{DIRECTIONS[direction]}",
             square=False,
             file_name="relations",
@@ -399,7 +399,7 @@ def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
 
 
 def head_change_heatmap(result: HeadChangeResult) -> Heatmap:
-    """Return a heatmap of how much the attention of each head differs between models A and B."""
+    """Return a heatmap of the change of each head's attention between models A and B."""
     values, scale, unit = _readable(result.total_variation)
     title = "Change of each head's attention from A to B"
     return head_grid(values, f"total variation{unit}", title, scale, "diff-heads")
@@ -421,7 +421,7 @@ def vector_change_heatmap(result: VectorChangeResult) -> Heatmap:
 
 
 def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
-    """Return a heatmap with the CKA similarity between each layer of model A and each layer of model B."""
+    """Return a heatmap with the CKA similarity of each layer of model A to each layer of model B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="layer of A",
@@ -435,7 +435,7 @@ def layer_similarity_heatmap(result: LayerSimilarityResult) -> Heatmap:
 
 
 def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
-    """Return a heatmap with the similarity between each head of model A and each head of model B."""
+    """Return a heatmap with the similarity of each head of model A to each head of model B."""
     drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="head of A",
@@ -453,9 +453,9 @@ def head_matches_heatmap(result: HeadMatchesResult) -> Heatmap:
 def matched_head_heatmaps(
     result: HeadMatchesResult, a: Trace, b: Trace, row: int, column: int
 ) -> tuple[Heatmap, Heatmap]:
-    """Return heatmaps of the attention of two heads, one of each model, with the same color scale.
+    """Return heatmaps of the attention of a head of model A and a head of model B, with the same color scale.
 
-    The rows and columns are the spans that both tokenizers share.
+    The rows and columns are the spans that both tokenizers share. `row` is the head of A, `column` that of B.
     """
     spans, queries = result.spans.spans, result.spans.queries
     keys = [shorten(span.text) for span in spans]
@@ -481,9 +481,9 @@ def matched_head_heatmaps(
 
 
 def _readable(values: Array) -> tuple[Array, Scale, str]:
-    """Return values scaled for display with two decimals, their color scale, and a suffix with the unit.
+    """Return values for display with two decimals, their color scale, and a suffix with the unit.
 
-    Small values, for example after brief fine-tuning, are multiplied by 100.
+    If all values are below 0.2, as after brief fine-tuning, they are multiplied by 100.
     """
     is_small = np.nan_to_num(values).max(initial=0.0) < 0.2
     scaled = 100 * values if is_small else values
@@ -494,7 +494,7 @@ def _readable(values: Array) -> tuple[Array, Scale, str]:
 def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
     """Return a heatmap of the share of text A's output that each patch recovers.
 
-    The rows and columns are tokens and layers, or heads and layers."""
+    The axes are token and layer, or layer and head, depending on the patched component."""
     scale = Scale("diverging", -1, 1, "sqrt")
     if result.question.component == "heads":
         title = "Share of A's output recovered by patching each head"
@@ -517,7 +517,7 @@ def patching_heatmap(result: ActivationPatchingResult) -> Heatmap:
 
 
 def mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
-    """Return the labels of tokens, with a mark at the tokens of a checkpoint's prompt.
+    """Return the labels of tokens, with the prefix "prompt: " for tokens of a checkpoint's prompt.
 
     Args:
         prompt: indices of the tokens of the prompt.
@@ -526,7 +526,7 @@ def mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
 
 
 def patched_name(result: ActivationPatchingResult, place: int) -> str:
-    """Return the label of a token of text A, with the token of text B if different, as in "was for is"."""
+    """Return the label of a token of text A. If text B has another token, both are named: "was for is"."""
     token_a, token_b = (shorten(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
     return token_a if token_a == token_b else f"{token_a} for {token_b}"
 
@@ -553,7 +553,7 @@ def attribution_heatmap(results: Sequence[AttributionResult]) -> Heatmap:
 
 
 def head_attribution_heatmaps(result: HeadAttributionResult) -> list[Heatmap]:
-    """Return two heatmaps by head: output change under ablation, and gradient-based importance."""
+    """Return two heatmaps by head: change of the output under ablation, and gradient-based importance."""
     end = Scale.from_zero(np.abs(result.changes), 0.0).high
     number = shorten(result.number)
     # Cells show only two decimals, so the small changes of a cosine are shown in hundredths.

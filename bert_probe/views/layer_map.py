@@ -1,4 +1,4 @@
-"""The token map: a 2-D projection of the token vectors at every layer."""
+"""The token map: a 2-D projection of the token vectors of every layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bert_probe.views.payload import pack
 from bert_probe.views.text import shorten
 
 MAX_TOKENS: Final = 50_000
-"""Maximum number of tokens of a map. Animations between layers are smooth for up to 20,000 tokens."""
+"""Maximum number of tokens in a map. Animations between layers are smooth with up to 20,000 tokens."""
 
 CAVEAT: Final = (
     "Two principal components show only part of the variance: points that are close on this plane may "
@@ -31,21 +31,21 @@ COLORINGS: Final = ("word", "layer", "part")
 
 
 class MapView(TypedDict):
-    """The state of a token map."""
+    """The view state of a token map."""
 
     mode: Literal["layer", "all", "each"]  # one layer, all layers in one plot, or one plot per layer
     layer: int
-    by: Literal["word", "layer", "part"]  # the property that the colors represent
+    by: Literal["word", "layer", "part"]  # the property by which points are colored
 
 
 def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, began: int = 0) -> bytes:
-    """Return the payload of a token map.
+    """Return a token map in the binary format that the browser reads; see `pack`.
 
     Args:
         result: The projection.
         key: Key of the component.
-        start: The initial state; by default the last layer, colored by word.
-        began: The revision with which the component was mounted, see `ui/components`.
+        start: The initial view state; by default that of `default_view`.
+        began: The revision with which the component was mounted; see `ui/components`.
 
     Raises:
         TextError: There are more tokens than `MAX_TOKENS`.
@@ -88,14 +88,12 @@ def payload(result: TokenMapResult, *, key: str, start: MapView | None = None, b
 
 
 def default_view(result: TokenMapResult) -> MapView:
-    """Return the default state: the last layer, colored by text label or segment if there are any, otherwise
-    by word.
-    """
+    """Return the default view state: the last layer, colored by text label or segment, or else by word."""
     return {"mode": "layer", "layer": result.layers, "by": "part" if result.part_names else "word"}
 
 
 def digest(result: TokenMapResult) -> str:
-    """Return a hash that identifies a map; a selection with another hash is stale."""
+    """Return a hash that identifies a map. A selection reported with another hash is stale."""
     sha = hashlib.sha256(result.planes.points.tobytes())
     sha.update(repr((result.question, result.texts)).encode("utf-8", "surrogatepass"))
     return sha.hexdigest()[:16]
@@ -109,7 +107,7 @@ def caption(result: TokenMapResult) -> str:
 
 
 def variance(result: TokenMapResult) -> str:
-    """Return a sentence that states how much of the variance the map shows."""
+    """Return a text that states how much of the variance the two dimensions of the map explain."""
     explained, basis = result.planes.explained, result.question.basis
     if explained is None:
         return (
@@ -126,24 +124,24 @@ def variance(result: TokenMapResult) -> str:
 
 
 def page(result: TokenMapResult, title: str) -> Page:
-    """Return a token map as a self-contained web page. Static image files show one plot per layer."""
+    """Return a token map as a self-contained HTML page. Static image files show one plot per layer."""
     each: MapView = {**default_view(result), "mode": "each"}
     still = payload(result, key="page", start=each)
     return Page("layer_map", [payload(result, key="page")], title, CAVEAT, still=lambda: [still])
 
 
 class MapSelection(TypedDict):
-    """The user's selection in a map, as indices of tokens."""
+    """The tokens that the user selected in a map, as indices."""
 
     pinned: int | None  # the token whose trajectory is drawn
-    selected: list[int]
+    selected: list[int]  # the tokens selected with the lasso or the search field
 
 
 def read_selection(state: object, map_digest: str, count: int) -> MapSelection:
-    """Return the selection that the browser reports, or an empty one if the report is invalid or stale.
+    """Return the selection that the browser reports, or an empty selection if the report is invalid or stale.
 
     Args:
-        state: The browser's report, which is not trusted.
+        state: The report of the browser, which is validated.
         map_digest: `digest` of the current map.
         count: Number of tokens.
     """

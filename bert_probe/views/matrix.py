@@ -1,5 +1,6 @@
-"""Heatmaps that show exact values at any size.
-The browser receives the values as float32 and formats them, so that hovering needs no request.
+"""Heatmaps of any size with exact values.
+
+The browser receives the values as float32 and formats them, so that tooltips need no request.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ Matrix: TypeAlias = NDArray[np.float32]
 
 
 class Cell(NamedTuple):
-    """The position of a cell; rows and columns count from 0."""
+    """The row and column of a cell, counted from 0."""
 
     row: int
     column: int
@@ -28,7 +29,7 @@ class Cell(NamedTuple):
 class HeatmapSpec(TypedDict):
     """Titles and drawing options of a heatmap."""
 
-    scale: Scale  # values beyond the scale get the color of its nearest end, as the legend states
+    scale: Scale  # values outside the range get the color of the nearest end, as the legend states
     row_axis: str
     column_axis: str
     value_name: str
@@ -36,15 +37,15 @@ class HeatmapSpec(TypedDict):
     decimals: NotRequired[int]  # number of decimals in the tooltip; default 4
     square: NotRequired[bool]  # whether cells are square (default) or fit the width
     whole: NotRequired[bool]  # whether all cells are initially visible, even if very small; default False
-    # token positions, which distinguish equal labels; for `ResidueNumbers` the axis is drawn as a ruler
+    # token positions, which distinguish equal labels; with `ResidueNumbers`, the axis is drawn as a ruler
     row_positions: NotRequired[Sequence[int | None] | None]
     column_positions: NotRequired[Sequence[int | None] | None]
-    marked: NotRequired[Sequence[tuple[int, int]]]  # rows and columns of outlined cells
+    marked: NotRequired[Sequence[tuple[int, int]]]  # (row, column) of each outlined cell
     file_name: NotRequired[str]  # name of saved files, without extension
 
 
 class Heatmap(NamedTuple):
-    """The values of a heatmap, their labels, and drawing options."""
+    """The values of a heatmap, the labels of its rows and columns, and drawing options."""
 
     values: NDArray[Any]  # shape [row, column]
     rows: Sequence[str]
@@ -53,7 +54,7 @@ class Heatmap(NamedTuple):
 
 
 def page(heatmaps: Sequence[Heatmap], title: str, caveat: str = "") -> Page:
-    """Return a self-contained web page with one or more heatmaps, stacked vertically."""
+    """Return a self-contained HTML page with one or more heatmaps, stacked vertically."""
     payloads = [
         payload(heatmap.values, heatmap.rows, heatmap.columns, key=f"page-{number}", **heatmap.drawing)
         for number, heatmap in enumerate(heatmaps)
@@ -71,10 +72,10 @@ def payload(
     revision: int = 0,
     **drawing: Unpack[HeatmapSpec],
 ) -> bytes:
-    """Return the payload of a heatmap.
+    """Return a heatmap in the binary format that the browser reads; see `pack`.
 
     Args:
-        values: Values, shape [row, column]; NaN means "no value" and is hatched.
+        values: Values, shape [row, column]; NaN means "no value" and is drawn hatched.
         rows: Labels of the rows.
         columns: Labels of the columns.
         key: Key of the component.
@@ -115,7 +116,7 @@ def payload(
 
 
 def digest(rows: Sequence[str], columns: Sequence[str]) -> str:
-    """Return a hash of the labels; a pinned cell with another hash is stale."""
+    """Return a hash of the labels. A pinned cell that the browser reports with another hash is stale."""
     return hashlib.sha256(json.dumps([list(rows), list(columns)]).encode()).hexdigest()[:16]
 
 
@@ -152,7 +153,7 @@ def _positions(positions: Sequence[int | None] | None, count: int, name: str) ->
 
 
 def _extent(array: Matrix, scale: Scale) -> dict[str, float | bool]:
-    """Return the range of the values, and whether any values are missing or beyond the scale."""
+    """Return the range of the values, and whether any values are missing or outside the scale."""
     missing = bool(np.isnan(array).any())
     present = array[~np.isnan(array)] if missing else array
     low, high = (float(present.min()), float(present.max())) if present.size else (0.0, 0.0)

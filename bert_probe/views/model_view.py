@@ -1,8 +1,8 @@
-"""The model view: a sortable thumbnail of attention, or a histogram, for each head; one row per layer.
+"""The model view: a sortable grid with one row per layer and a thumbnail of attention for each head.
 
-The histograms show a measure over many sentences, with the same axes for all heads.
-The browser receives one byte per cell, an index into the color table, and the measures as float64. Sorting
-and hovering need no request.
+Instead of attention, the thumbnails can show histograms of a measure over many sentences, with the same axes
+for all heads. The browser receives an index into the color table for each cell (one byte), and the measures
+as float64, so that sorting and tooltips need no request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,18 +22,18 @@ from bert_probe.views.payload import pack
 from bert_probe.views.selection import LayerAndHeads
 
 SHARES: Final = Scale("sequential", 0.0, 1.0, "sqrt")
-"""The scale of attention weights."""
+"""The color scale of attention weights."""
 HISTOGRAM_SIDE: Final = 48
-"""Minimum width and height of a histogram in pixels, so that bar heights are fine-grained even with few
-bins."""
+"""Minimum width and height of a histogram in pixels. Fewer pixels would make bar heights too coarse."""
 
 _TOPS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
+"""Possible shares of sentences at the top of a histogram."""
 _FITTING: Final = 0.9
-"""Minimum share of heads whose bars are not clipped."""
+"""Minimum share of heads whose bars fit into the histogram without clipping."""
 
 
 class HeadThumbnail(NamedTuple):
-    """The position of a thumbnail; layers and heads count from 0."""
+    """The layer and head of a thumbnail, counted from 0."""
 
     layer: int
     head: int
@@ -52,17 +52,17 @@ def payload(
     file_name: str = "model-view",
     chosen: LayerAndHeads | None = None,
 ) -> bytes:
-    """Return the payload of the model view.
+    """Return the model view in the binary format that the browser reads; see `pack`.
 
     Args:
         thumbs: The thumbnails of all heads.
         labels: Label of each head, indexed by layer and head; "" for a head without a label.
-        measures: Sort keys by name, each of shape [layer, head]; heads are sorted in descending order.
+        measures: Name → values, shape [layer, head], by which the user can sort heads in descending order.
         key: Key of the component.
-        caption: Title.
-        source: Text and model, for saved files.
+        caption: Title of the view.
+        source: Text and name of the model, for saved files.
         value_name: Name of the values.
-        scale: A sequential scale.
+        scale: Sequential color scale.
         file_name: Name of saved files, without extension.
         chosen: The selected layer, from 1, and its selected heads, from 0.
 
@@ -109,7 +109,7 @@ def trace_payload(
     measure: str = "weights",
     chosen: LayerAndHeads | None = None,
 ) -> bytes:
-    """Return the payload of a trace, with the labels and measures of its heads.
+    """Return the model view of a trace in the binary format that the browser reads; see `pack`.
 
     Raises:
         SelectionError: See `make_thumbnails`.
@@ -132,13 +132,13 @@ def trace_payload(
 
 
 def page(trace: Trace, profiles: HeadsResult, *, words: bool = False, measure: str = "weights") -> Page:
-    """Return a self-contained web page of the model view."""
+    """Return a self-contained HTML page of the model view."""
     data = trace_payload(trace, profiles, key="page", words=words, measure=measure)
     return Page("model_view", [data], caption_of(trace), f"{CAVEAT} {trace.note}".strip())
 
 
 def color_indices(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uint8]:
-    """Return the index of each weight in the color table, 0 to 255; weights are clipped to the scale.
+    """Return the index of each weight in the color table, from 0 to 255. Weights are clipped to the scale.
 
     Raises:
         ValueError: The scale is diverging.
@@ -150,7 +150,7 @@ def color_indices(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uint
     if scale.curve == "sqrt":
         np.sqrt(share, out=share)
     share *= 255
-    share += 0.5  # Add ½, because the conversion to integers truncates.
+    share += 0.5  # round to the nearest integer, because astype truncates
     return share.astype(np.uint8)
 
 
@@ -162,7 +162,7 @@ def _chosen(place: LayerAndHeads | None) -> list[dict[str, int]]:
 def _checked(
     labels: Sequence[Sequence[str]], measures: Mapping[str, ArrayLike], shape: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Check labels and measures; return the measures as one array of shape [measure, layer, head]."""
+    """Validate labels and measures, and return the measures as an array of shape [measure, layer, head]."""
     layers, heads = shape
     if len(labels) != layers or any(len(row) != heads for row in labels):
         raise ValueError(f"labels must have {layers} rows of {heads} labels, one for each head.")
@@ -189,7 +189,7 @@ def read_opened_head(result: Any, shape: tuple[int, int]) -> HeadThumbnail | Non
 
 
 def histogram_span(counts: NDArray[Any], from_zero: bool) -> slice:
-    """Return the range from the first to the last bin that contains a sentence for any head.
+    """Return the range of bins to draw: from the first to the last bin that is filled for at least one head.
 
     Args:
         counts: Number of sentences, shape [layer, head, bin].
@@ -204,7 +204,7 @@ def histogram_span(counts: NDArray[Any], from_zero: bool) -> slice:
 def histogram_top(shares: NDArray[Any]) -> float:
     """Return the share of sentences that corresponds to a bar of full height.
 
-    The share is a round number that the highest bars of most heads do not exceed.
+    The share is a round number. For at least 90% of the heads (`_FITTING`), no bar exceeds it.
     """
     highest = np.sort(shares.max(axis=-1).ravel())
     target = highest[int(np.ceil(_FITTING * len(highest))) - 1]
@@ -223,18 +223,19 @@ def histogram_payload(
     from_zero: bool = True,
     chosen: tuple[int, int] | None = None,
 ) -> bytes:
-    """Return the payload of the histograms.
+    """Return the histograms in the binary format that the browser reads; see `pack`.
 
     Args:
         counts: Number of sentences in each bin, shape [layer, head, bin].
         edges: Edges of the bins, shape [bin + 1].
-        numbers: Sort keys by name, each of shape [layer, head]; the first key labels the heads.
+        numbers: Name → values, shape [layer, head], by which the user can sort heads. The first entry labels
+            the heads.
         key: Key of the component.
-        caption: Title.
+        caption: Title of the view.
         source: Name of the corpus, for saved files.
         axis: Title of the horizontal axis.
-        from_zero: Whether the first bin is always visible.
-        chosen: Layer and index of the selected head, both from 0.
+        from_zero: Whether the first bin is drawn even if it is empty.
+        chosen: (layer, head) of the selected head, counted from 0; None if no head is selected.
     """
     layers, heads, _ = counts.shape
     bins = histogram_span(counts, from_zero)
@@ -276,12 +277,12 @@ def histogram_payload(
 
 
 def _pictures(shares: NDArray[Any], scale: Scale) -> NDArray[np.uint8]:
-    """Return one image per head, whose pixels are color table indices; shape [layer, head, row, column]."""
+    """Return one image per head as color table indices, shape [layer, head, row, column]."""
     bins = shares.shape[-1]
     bar_width = -(-HISTOGRAM_SIDE // bins)
     side = bar_width * bins
     colors = color_indices(shares.astype(np.float32), scale)
-    # Small bars must remain visible.
+    # Round up, so that small bars remain visible.
     heights = np.ceil(np.clip(shares / scale.high, 0, 1) * side).astype(int)
     is_filled = np.arange(side, 0, -1)[:, None] <= heights[..., None, :]
     images = np.where(is_filled, colors[..., None, :], 0).astype(np.uint8)

@@ -1,8 +1,8 @@
-"""All colors of BERT Probe, and the color scales of values. Scales are computed; other colors are constants.
+"""The colors of themes, tokens and heads, and the color scales of heatmaps.
 
-The color scales are built in OKLCH (Björn Ottosson 2020), a perceptually uniform color space.
-Lightness is linear in the value, chroma grows with the value, and hue changes by only a few degrees. Cells
-can therefore be compared by eye, in print and with any kind of color vision.
+The color scales are computed in OKLCH (Björn Ottosson 2020), a perceptually uniform color space. Lightness
+is linear in the value, chroma grows with the value, and hue changes by only a few degrees. Cells can
+therefore be compared on a screen, in print and with any type of color vision.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ INK_DARK: Final[str] = CONSTANTS["ink"]["dark"]
 ACCENT_LIGHT: Final[str] = CONSTANTS["accent"]["light"]
 ACCENT_DARK: Final[str] = CONSTANTS["accent"]["dark"]
 
-# Selected by farthest-point search. Each color has a contrast of at least 3:1 on both backgrounds.
-# Colors differ as much as possible from those before them, also in simulated protanopia and deuteranopia.
-# The first colors differ most. With many heads, labels are needed to distinguish the heads.
+# Selected by farthest-point search: each color differs as much as possible from all colors before it, also in
+# simulated protanopia and deuteranopia. Each color has a contrast of at least 3:1 on both backgrounds. Many
+# heads cannot be distinguished by color alone and need labels.
 HEADS: Final[tuple[str, ...]] = tuple(CONSTANTS["heads"])
 
 ScaleKind = Literal["sequential", "diverging"]
@@ -47,22 +47,22 @@ class ThemeColors(NamedTuple):
 
 
 class ThemeColor(NamedTuple):
-    """A color in both themes."""
+    """A color in the light theme and in the dark theme."""
 
     light: str
     dark: str
 
 
-# Backgrounds of tokens: light enough for text, and distinguishable for color-blind users.
+# Background colors of tokens by segment. Text on them is readable, and they differ for color-blind users.
 SEGMENTS: Final[dict[str, ThemeColor]] = {
     name: ThemeColor(**tint) for name, tint in CONSTANTS["segments"].items()
 }
 
 
 class _ColorRamp(NamedTuple):
-    """A path through OKLCH from the background of a page (value 0) to a strong color (value 1)."""
+    """A path through OKLCH from the background color of a page (value 0) to a saturated color (value 1)."""
 
-    paper: str
+    paper: str  # background color as #RRGGBB
     lightness: float  # lightness at value 1
     pull: float  # control point of the chroma curve, which determines the chroma at medium values
     chroma: float  # chroma at value 1, before it is reduced to fit into sRGB
@@ -81,19 +81,19 @@ _NEGATIVE: Final = {
 
 
 def sequential(dark: bool) -> tuple[str, ...]:
-    """Return 256 colors from the background of the page (low) to a strong indigo (high)."""
+    """Return 256 colors from the background color of the page (low values) to indigo (high values)."""
     return _ramp_colors(_POSITIVE[dark], STEPS)
 
 
 def diverging(dark: bool) -> tuple[str, ...]:
-    """Return 256 colors: rust (negative values), the background (index 128) and indigo (positive values)."""
+    """Return 256 colors: rust (negative values), the background color (index 128), and indigo (positive)."""
     below = _ramp_colors(_NEGATIVE[dark], CENTRE + 1)
     above = _ramp_colors(_POSITIVE[dark], STEPS - CENTRE)
     return (*reversed(below[1:]), *above)
 
 
 def lut_bytes(scale: ScaleKind, dark: bool) -> bytes:
-    """Return the color table of a scale as 256 × 3 bytes: red, green, blue."""
+    """Return the color table of a scale as 256 × 3 bytes in RGB order."""
     colors = sequential(dark) if scale == "sequential" else diverging(dark)
     return b"".join(bytes.fromhex(color[1:]) for color in colors)
 
@@ -107,7 +107,7 @@ def _ramp_colors(ramp: _ColorRamp, steps: int) -> tuple[str, ...]:
         value = step / (steps - 1)
         lightness = start + (ramp.lightness - start) * value
         hue = math.radians(ramp.hue_near + (ramp.hue_far - ramp.hue_near) * value)
-        # The tint of the background fades out while the chroma of the scale fades in, without a jump.
+        # Fade out the tint of the background color, so that the scale starts at exactly that color.
         chroma = _fitting_chroma(lightness, _chroma(ramp, value), hue)
         a = chroma * math.cos(hue) + start_a * (1 - value) ** 2
         b = chroma * math.sin(hue) + start_b * (1 - value) ** 2
@@ -116,12 +116,12 @@ def _ramp_colors(ramp: _ColorRamp, steps: int) -> tuple[str, ...]:
 
 
 def _chroma(ramp: _ColorRamp, value: float) -> float:
-    """Return the chroma on a quadratic Bézier curve, so that even low values have a visible hue."""
+    """Return the chroma of a value: a quadratic Bézier curve, so that even low values have a visible hue."""
     return 2 * value * (1 - value) * ramp.pull + value**2 * ramp.chroma
 
 
 def _fitting_chroma(lightness: float, chroma: float, hue: float) -> float:
-    """Return the largest chroma up to `chroma` that is within sRGB at this lightness and hue."""
+    """Return the largest chroma, at most `chroma`, that is within sRGB at a lightness and hue."""
     low, high = 0.0, chroma
     if _is_in_srgb(lightness, high, hue):
         return high
@@ -188,7 +188,7 @@ def _decoded(encoded: float) -> float:
 
 @dataclass(frozen=True)
 class Scale:
-    """A color scale with a range of values, which the legend shows.
+    """A color scale with the range of values that it covers.
 
     Raises:
         ValueError: The kind, the curve or the range is invalid.
@@ -197,7 +197,7 @@ class Scale:
     kind: Literal["sequential", "diverging"]  # a diverging scale is centered on 0: low == -high
     low: float
     high: float
-    curve: Literal["linear", "sqrt"] = "linear"  # "sqrt" gives small values more of the color range
+    curve: Literal["linear", "sqrt"] = "linear"  # with "sqrt", small values differ more in color
 
     def __post_init__(self) -> None:
         if self.kind not in ("sequential", "diverging"):
@@ -215,7 +215,7 @@ class Scale:
 
     @classmethod
     def from_zero(cls, values: NDArray[Any], at_least: float = 1.0) -> Self:
-        """Return a sequential scale from 0 to `at_least`, or to the next round number above the maximum."""
+        """Return a sequential scale from 0 to `at_least`, or to a round number if the maximum is larger."""
         largest = float(values.max())
         if largest <= at_least or largest <= 0:
             return cls("sequential", 0, at_least or 1.0)
@@ -226,12 +226,12 @@ class Scale:
     def around_zero(cls, *arrays: NDArray[Any], coverage: float = 0.995) -> Self:
         """Return a diverging scale for all arrays, with its end rounded up to two significant digits.
 
-        By default, it covers 99.5% of the values, because a few dimensions of hidden states are so large that
-        all other dimensions would look blank. Values beyond the scale get the color of its end, as the legend
-        states.
+        By default, the scale covers 99.5% of the values: a few dimensions of hidden states are so large that
+        all other dimensions would look blank otherwise. Values outside the scale get the color of the nearest
+        end, as the legend states.
 
         Args:
-            coverage: Share of the values that the scale contains; 1 for all values.
+            coverage: Share of the values within the scale; 1 for all values.
         """
         sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
         largest = float(np.quantile(sizes, coverage)) or float(sizes.max()) or 1.0
@@ -241,7 +241,7 @@ class Scale:
 
     @property
     def slack(self) -> float:
-        """The tolerance for rounding errors of float32, such as a cosine of 1.0000001."""
+        """The tolerance for float32 rounding errors at the ends, such as a cosine of 1.0000001."""
         return 1e-6 * (self.high - self.low)
 
     def to_json(self) -> dict[str, Any]:
@@ -257,4 +257,4 @@ class Scale:
 
 
 SHARES: Final = Scale("sequential", 0, 1, "sqrt")
-"""The scale of shares, such as attention weights."""
+"""The color scale of shares, such as attention weights."""

@@ -1,9 +1,9 @@
-"""Payloads for the browser: named arrays and a JSON description in the safetensors format.
+"""Payloads: the binary format in which the browser receives a view.
 
-A payload starts with the length of the header in eight bytes and the header as JSON. The arrays follow,
-aligned to eight bytes so that the browser reads them without copying. The description is stored as an array
-that contains JSON, because the header's metadata would escape each quotation mark. `js/core/payload.js` reads
-payloads.
+A payload contains named arrays and a JSON description in the safetensors format: the length of the header in
+eight bytes, the header as JSON, and the arrays, aligned to eight bytes so that the browser reads them without
+copying. The description is stored as an array of UTF-8 bytes, because each quotation mark in the header's
+metadata would be escaped. `js/core/payload.js` reads payloads.
 """
 
 import base64
@@ -24,12 +24,12 @@ DESCRIPTION = "view"
 """Name of the array that contains the JSON description."""
 
 PLANES = 4
-"""Size of most numbers in a payload, in bytes. The length of a payload is a multiple of this size."""
+"""Size in bytes of most numbers in a payload. The length of a payload is a multiple of this size."""
 
 
 def pack(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
-    """Return a payload. Equal data gives equal bytes, so unchanged data is not sent again."""
-    # safetensors ignores the strides of an array, so the array must be contiguous.
+    """Return a payload. Equal data gives equal bytes, so that unchanged data is not sent again."""
+    # safetensors ignores the strides of an array, so arrays must be contiguous.
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     encoded = _to_json(described)
     encoded += b" " * (-(len(encoded) + sum(array.nbytes for array in contiguous.values())) % PLANES)
@@ -38,7 +38,7 @@ def pack(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generi
 
 def _to_json(described: Mapping[str, object]) -> bytes:
     text = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
-    # A lone surrogate, which a text from a file may contain, has no UTF-8 encoding and is escaped.
+    # Escape lone surrogates, which texts from files may contain, because UTF-8 cannot encode them.
     return re.sub("[\ud800-\udfff]", lambda surrogate: f"\\u{ord(surrogate[0]):04x}", text).encode()
 
 
@@ -57,28 +57,29 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise ValueError(f"The payload is invalid: {error}.") from None
     if not isinstance(described, dict):
         raise ValueError("The payload is invalid: the description is not an object.")
-    # The browser must read the same content as Python, so only the canonical encoding is accepted.
+    # Accept only the canonical encoding, so that the browser and Python read the same content.
     if header.keys() != {*arrays, DESCRIPTION} or encoded.rstrip(b" ") != _to_json(described):
         raise ValueError("The payload is invalid: the description is not in canonical form.")
     return described, arrays
 
 
 class EmbeddedPayload(NamedTuple):
-    """A losslessly compressed payload within a page; `js/core/page.js` reads it."""
+    """A losslessly compressed payload within an HTML page. `js/core/page.js` reads it."""
 
-    planes: int  # number of byte planes: all first bytes of each group, then all second bytes, and so on
+    planes: int  # number of byte planes: the first bytes of all groups, then the second bytes, and so on
     length: int  # size of the compressed content in bytes
     text: str  # the compressed content in base 85: five characters for four bytes
 
 
 _LETTERS = str.maketrans("&<>", ",./")
-"""Translation of the base-85 characters that would have to be escaped in HTML."""
+"""Translation of base-85 characters that HTML would escape."""
 
 
 def encode_text(payload: bytes) -> EmbeddedPayload:
-    """Return a compressed payload, with the bytes grouped into planes if that is smaller.
+    """Return a compressed payload. The bytes are grouped into planes if that reduces the size.
 
-    Bytes at the same position of similar numbers are similar, so grouping them often improves compression.
+    A plane contains the bytes at the same position of all numbers. These bytes are often similar, which
+    improves compression.
     """
     candidates = [(_deflate(payload), 1)]
     if len(payload) % PLANES == 0:
@@ -95,14 +96,14 @@ def _deflate(content: bytes) -> bytes:
 
 
 MAX_BYTES: Final = 256_000_000
-"""Maximum size of a decompressed payload in bytes; even a short text can decompress to a large payload."""
+"""Maximum size of a decompressed payload in bytes, because a short text can decompress to a large payload."""
 
 
 def decode_text(embedded: EmbeddedPayload, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the payload that `encode_text` encoded.
 
-    Rejects everything that a browser might decode differently: characters outside the alphabet, trailing
-    bytes and truncated data.
+    Text that a browser might decode differently is rejected: characters outside the alphabet, trailing bytes
+    and truncated data.
 
     Args:
         embedded: The compressed payload.

@@ -1,4 +1,4 @@
-"""The figure for each type of result, as heatmaps or as a web page."""
+"""The figure of each type of result, as heatmaps or as an HTML page."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from bert_probe.views.text import shorten
 
 @dataclass(frozen=True)
 class Picture:
-    """The figure for results of one type."""
+    """The functions that create the figure for one type of result."""
 
     heatmaps: Callable[[Any], list[Heatmap]] | None = None  # returns the heatmaps from top to bottom
-    # creates the page of any other figure from a result and a title
+    # returns the page of a figure without heatmaps, from a result and a title
     page: Callable[[Any, str], Page] | None = None
-    has_picture: Callable[[Any], bool] = lambda _: True  # returns whether a result can be drawn
-    caveat: str = ""  # returns the note below the figure
+    has_picture: Callable[[Any], bool] = lambda _: True  # returns whether a result has a figure
+    caveat: str = ""  # the note below the figure
 
 
 PICTURES: Final[dict[type[Result], Picture]] = {
@@ -109,11 +109,11 @@ PICTURES: Final[dict[type[Result], Picture]] = {
     ),
     TokenMapResult: Picture(page=layer_map.page),
 }
-"""Type of result → how such results are drawn, on every surface. Results of other types have no figure."""
+"""Type of result → its figure in the app, notebooks and files. Other types of results have no figure."""
 
 
 def is_drawn(result: Result) -> bool:
-    """Return whether a result can be visualized."""
+    """Return whether a result has a figure."""
     return type(result) in PICTURES and PICTURES[type(result)].has_picture(result)
 
 
@@ -133,17 +133,17 @@ def heatmaps_of(result: Result) -> list[Heatmap]:
 
 
 ATTENTION_PICTURES: Final = {"lines": "Attention, token to token", "model": "Attention of all heads"}
-"""Attention views of a text, with all layers → title. "lines" is the head view, "model" the model view."""
+"""Name of an attention view → its title. "lines" is the head view, "model" the model view."""
 
 
 def attention_page(kind: str, trace: Trace, selection: Selection, ask: AnswerFn = call_method) -> Page:
-    """Return a self-contained web page of an attention view, one of `ATTENTION_PICTURES`.
+    """Return a self-contained HTML page of an attention view.
 
     Args:
-        kind: "lines" or "model".
+        kind: "lines" or "model"; see `ATTENTION_PICTURES`.
         trace: The text and its attention.
-        selection: The initial selection; the model view uses its measure and words.
-        ask: Function that computes measures of heads, optionally through a cache.
+        selection: The initial selection. The model view uses only its `measure` and `words`.
+        ask: Function that computes measures of heads and may cache them.
 
     Raises:
         SelectionError: The measure is defined per layer, but the model view or the selection needs heads.
@@ -157,14 +157,14 @@ def attention_page(kind: str, trace: Trace, selection: Selection, ask: AnswerFn 
 
 
 def page(result: Result, computed_heatmaps: Sequence[Heatmap] | None = None) -> Page:
-    """Return a self-contained web page with the heatmaps or the token map of a result.
+    """Return a self-contained HTML page with the heatmaps or the token map of a result.
 
     Args:
-        result: A result that can be visualized.
-        computed_heatmaps: The output of `heatmaps_of`, if it is already available.
+        result: A result with a figure; see `is_drawn`.
+        computed_heatmaps: The output of `heatmaps_of`, if it has already been computed.
 
     Raises:
-        UnavailableError: The result has no visualization.
+        UnavailableError: The result has no figure.
     """
     texts = [text for entry in result.inputs.texts for text in (entry.get("text"), entry.get("pair")) if text]
     title_parts = [

@@ -1,8 +1,10 @@
-"""The selection in the attention views: layer, heads, measure, options and pins, as one immutable value.
+"""The selection in attention views: layer, heads, measure, options and pins, as one immutable value.
 
-A `VersionedSelection` adds a revision, by which the page and the browser agree on the latest selection.
-`selection_to_json` and `selection_from_json` convert a selection to the browser's JSON and back;
-`to_address` and `from_address` convert it to URL parameters and back. JSON from the browser and URL
+A `VersionedSelection` adds a revision, which determines whether the selection of the server or of the browser
+is newer.
+
+`selection_to_json` and `selection_from_json` convert a selection to JSON for the browser and back.
+`to_address` and `from_address` convert a selection to URL parameters and back. JSON from the browser and URL
 parameters are validated.
 """
 
@@ -23,10 +25,10 @@ from bert_probe.text.words import Unit, word_lens
 from bert_probe.views.built import CONSTANTS, PARAMETERS
 
 STEPS: Final[tuple[float, ...]] = tuple(CONSTANTS["steps"])
-"""Selectable thresholds below which lines are hidden, as shares of the maximum weight."""
+"""Selectable thresholds for lines, as shares of the maximum weight. Lines with smaller weights are hidden."""
 
 RESIDUALS: Final[tuple[float, ...]] = tuple(percent / 100 for percent in range(0, 101, 5))
-"""Shares of the residual connection that can be selected."""
+"""Selectable shares of the residual connection in rollout."""
 
 LAYOUTS: Final = ("columns", "reading")
 DIRECTIONS: Final = ("all", "AA", "AB", "BA", "BB")
@@ -37,17 +39,17 @@ Series: TypeAlias = tuple[int, ...] | Literal["mean"]
 
 @dataclass(frozen=True)
 class Options:
-    """Drawing options.
+    """Drawing options of an attention view.
 
     Attributes:
-        layout: "columns" shows the tokens in two columns, "reading" shows them once, in reading direction.
-        direction: Visible attention in a text pair: "all", or only from one text to another, as in "AB".
+        layout: "columns" draws queries and keys in two columns, "reading" draws the tokens once, as a text.
+        direction: Visible attention in a text pair: "all", or from one segment to another, such as "AB".
         specials: Whether special tokens are visible.
-        fit: Whether the whole text is scaled to fit the visible area.
-        step: Threshold for lines, one of `STEPS`; None draws the strongest lines that together carry half of
+        fit: Whether the whole text is scaled to fit into the visible area.
+        step: Threshold for lines, one of `STEPS`; None to draw the strongest lines that together have half of
             the attention.
         renormalize: Whether the rows of a heatmap are divided by their sums.
-        root: Whether the colors of a heatmap stand for the square root of the weights.
+        root: Whether a heatmap is colored by the square root of the weights.
     """
 
     layout: Literal["columns", "reading"] = "columns"
@@ -61,7 +63,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Pins:
-    """Pinned tokens or words, either queries or keys, whose attention is summed."""
+    """Pinned tokens or words, either queries or keys. Their attention is summed."""
 
     side: Literal["query", "key"] = "query"
     units: tuple[int, ...] = ()  # indices of the tokens or words
@@ -79,7 +81,7 @@ class Selection:
     series: Series  # indices of the visible heads
     options: Options = field(default_factory=Options)
     pins: Pins = field(default_factory=Pins)
-    measure: str = "weights"  # `Attention` describes this field and the following fields
+    measure: str = "weights"  # this field and the following fields are described in `Attention`
     words: bool = False
     residual: float = 0.5
 
@@ -96,7 +98,7 @@ class Selection:
 
     @property
     def head(self) -> Head:
-        """The head for views that show a single head: the first visible head, or "mean"."""
+        """The head of views that show a single head: the first visible head, or "mean"."""
         if self.series == "mean" or measures()[self.measure].of_heads is None:
             return "mean"
         return self.series[0]
@@ -104,12 +106,12 @@ class Selection:
 
 @dataclass(frozen=True)
 class VersionedSelection:
-    """A selection with a revision and the text that it belongs to.
+    """A selection with a revision and the hash of its text.
 
     Attributes:
-        revision: A counter that both the page and the browser increase with each change. The highest revision
-            wins, so a slow page cannot overwrite a newer choice of the user.
-        of: `digest` of the text, because pins are only valid for one text.
+        revision: A counter that the server and the browser increase with each change. The highest revision is
+            used, so that a slow server cannot overwrite a newer selection of the user.
+        of: `digest` of the text, because pins are valid for one text only.
         value: The selection.
     """
 
@@ -119,7 +121,7 @@ class VersionedSelection:
 
 
 def units_of(trace: Trace, words: bool) -> tuple[Token | Unit, ...]:
-    """Return the tokens or the words of a text."""
+    """Return the words of a text, or its tokens if `words` is False."""
     return word_lens(trace).units if words else trace.tokens
 
 
@@ -133,7 +135,7 @@ def digest(units: Sequence[Token | Unit]) -> str:
 
 
 def selection_to_json(versioned: VersionedSelection) -> dict[str, Any]:
-    """Return a selection as JSON, in which layers count from 1 and heads from 0."""
+    """Return a selection as JSON data. Layers count from 1, heads from 0."""
     selection = versioned.value
     return {
         "revision": versioned.revision,
@@ -156,7 +158,7 @@ def selection_from_json(report: Any, trace: Trace) -> VersionedSelection | None:
     Invalid options are replaced with their defaults.
 
     Args:
-        report: The browser's report, which is not trusted.
+        report: The report of the browser, which is validated.
         trace: The current text.
     """
     if not isinstance(report, Mapping) or report.get("of") != digest(trace.tokens):
@@ -205,7 +207,7 @@ def _pins(report: Any, count: int) -> Pins:
 
 
 def _allowed(value: Any, allowed: Sequence[Any], default: Any) -> Any:
-    """Return the allowed value that equals `value`, or the default. True does not count as 1."""
+    """Return the allowed value that equals `value`, or the default. True is not treated as 1."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return default
     return next((candidate for candidate in allowed if candidate == value), default)
@@ -215,11 +217,11 @@ def _allowed(value: Any, allowed: Sequence[Any], default: Any) -> Any:
 
 
 class UnknownChoice(NamedTuple):
-    """A URL parameter with a value that does not exist for this text and model."""
+    """A URL parameter whose value does not exist for the text and model."""
 
-    what: str  # such as "layer"
+    what: str  # name of the parameter, such as "layer"
     given: str  # the value in the URL
-    shown: str  # the value used in its place
+    shown: str  # the value that is used instead
 
 
 LayerAndHeads: TypeAlias = tuple[int, Series]
@@ -227,7 +229,7 @@ LayerAndHeads: TypeAlias = tuple[int, Series]
 
 
 def to_address(selection: Selection, default: LayerAndHeads | None = None) -> dict[str, str | None]:
-    """Return a selection as URL parameters; None means that a parameter is omitted.
+    """Return a selection as URL parameters. The value None means that the URL omits the parameter.
 
     Args:
         selection: The selection to convert.
@@ -265,7 +267,7 @@ def from_address(
     """Return the selection that URL parameters describe, and the parameters with unknown values.
 
     Args:
-        parameters: The URL parameters, as names and values.
+        parameters: The URL parameters: name → value.
         trace: The text and its attention.
         default_place: Function that returns the layer and heads to use if the parameters do not determine
             them; None for the mean over the heads of the last layer.
@@ -286,7 +288,7 @@ def from_address(
         several = tuple(
             dict.fromkeys(heads[name] for name in parameters.get("heads", "").split(".") if name in heads)
         )
-        # Other pages set only "head". If "heads" does not match "head", it is therefore outdated.
+        # Other pages set only "head", so "heads" is outdated if its first head differs from "head".
         agrees = "head" not in parameters or single == next(iter(several), None)
         has_several = agrees and len(several) > 1 and "mean" not in several
         place = (

@@ -1,4 +1,4 @@
-"""SVG thumbnails of one or two kilobytes for the highlights on the Overview page."""
+"""SVG thumbnails for the highlights on the Overview page, one or two kilobytes each."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from bert_probe.views import palette
 from bert_probe.views.built import CONSTANTS
 
 WIDTH, HEIGHT = 168, 104
-"""Width and height of a thumbnail in CSS pixels; thumbnails of tokens may have a smaller height."""
+"""Width and height of a thumbnail in CSS pixels. Thumbnails of tokens can be lower."""
 
 _LEVELS: Final = 16
-"""Number of colors of a grid, each drawn as one path. More colors would not be distinguishable."""
+"""Number of colors in a grid; each color is drawn as one path. More colors would not be distinguishable."""
 _ROW: Final = 26
 """Distance between two rows of tokens, in pixels."""
 _FOOT: Final = 14
-"""Height of the layer labels below curves in pixels."""
+"""Height of the layer labels below curves, in pixels."""
 _EM: Final = 12
-"""Font size in pixels; a narrow character of a monospaced font is 0.6 em wide."""
+"""Font size in pixels. Narrow characters of a monospaced font are 0.6 em wide."""
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Matches characters that XML does not allow."""
 
 
 def svg(picture: Picture, dark: bool) -> str:
-    """Return a thumbnail as SVG in the colors of a theme."""
+    """Return a thumbnail as SVG in the colors of the dark or the light theme."""
     height = float(HEIGHT)
     if isinstance(picture, Grid):
         elements = [*_grid(picture, dark)]
@@ -46,7 +47,7 @@ def svg(picture: Picture, dark: bool) -> str:
 
 
 def alt_text(picture: Picture) -> str:
-    """Return the alt text of a thumbnail. The sentence next to the thumbnail contains the numbers."""
+    """Return the alt text of a thumbnail. It has no values, because the sentence next to it contains them."""
     if isinstance(picture, Grid):
         rows, columns = picture.cells.shape
         marked = "" if picture.mark is None else ", one of them marked"
@@ -59,7 +60,7 @@ def alt_text(picture: Picture) -> str:
 
 
 def _grid(picture: Grid, dark: bool) -> Iterator[str]:
-    """Yield one path for each color, which consists of all cells of that color."""
+    """Yield the SVG elements of a grid: one path per color, and an outline around the marked cell."""
     rows, columns = picture.cells.shape
     side = min(WIDTH / columns, HEIGHT / rows)
     share = np.clip(np.nan_to_num(picture.cells) / picture.most, 0, 1)
@@ -76,7 +77,7 @@ def _grid(picture: Grid, dark: bool) -> Iterator[str]:
     yield "</g>"
     if picture.mark is not None:
         row, column = (index * side for index in picture.mark)
-        # The outline is visible even around a cell of two pixels.
+        # The outline has a minimum size, so that it is visible around cells of two pixels.
         outline = min(max(side + 3, 9.0), HEIGHT - 2.0)
         x = _clamp(column + side / 2, outline, WIDTH)
         y = _clamp(row + side / 2, outline, HEIGHT)
@@ -87,7 +88,7 @@ def _grid(picture: Grid, dark: bool) -> Iterator[str]:
 
 
 def _clamp(center: float, size: float, limit: float) -> float:
-    """Return the start coordinate of an outline around a center, shifted so that it is not clipped."""
+    """Return the start coordinate of an outline around `center`, shifted so that it is not clipped."""
     return min(max(center - size / 2, 1), limit - size - 1)
 
 
@@ -135,7 +136,7 @@ def _bars(picture: Bars, dark: bool) -> Iterator[str]:
 
 
 def _tokens(picture: TextSegments, dark: bool) -> tuple[list[str], float]:
-    """Return SVG elements and their height: tokens in wrapped rows, with an ellipsis if some do not fit."""
+    """Return SVG elements of tokens in wrapped rows, and their height. An ellipsis replaces excess tokens."""
     elements: list[str] = []
     x, y, gap = 0.0, 2.0, 6
     fill = palette.SEGMENTS["A"].dark if dark else palette.SEGMENTS["A"].light
@@ -187,5 +188,5 @@ def _gray(dark: bool) -> str:
 
 
 def _faint(dark: bool) -> str:
-    """Return the color of empty cells and of the line at 0."""
+    """Return the color of empty cells and of zero lines."""
     return "#2A2A35" if dark else "#EBE7DE"

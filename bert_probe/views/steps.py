@@ -13,11 +13,11 @@ from bert_probe.views.palette import SHARES, Scale
 from bert_probe.views.text import labels, positions, shorten
 
 MAX_SUMMANDS = 10
-"""Maximum number of keys that have their own row in the sum; all other keys share one row."""
+"""Maximum number of keys with their own row in the heatmap of the sum. All other keys share one row."""
 
 
 def key_position(steps: AttentionStepsResult) -> int:
-    """Return the position of the key: the question's key, or by default the key with the largest weight."""
+    """Return the position of the question's key. The default is the key with the largest weight."""
     return steps.strongest if steps.question.key is None else int(steps.question.key)
 
 
@@ -32,7 +32,7 @@ def title(steps: AttentionStepsResult) -> str:
 
 
 def step_titles(steps: AttentionStepsResult) -> dict[str, str]:
-    """Return the numbered title of each step, by the name of the step."""
+    """Return the numbered titles of the steps: name of the step → title."""
     names = {
         "qk": "Query and key",
         "products": "Dot product",
@@ -47,7 +47,7 @@ def step_titles(steps: AttentionStepsResult) -> dict[str, str]:
 
 
 def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
-    """Return a heatmap for each step, from the query and the key to the output of the attention head."""
+    """Return one heatmap for each step from the query and key vectors to the output of the head, by name."""
     added, biases = ("bias", [steps.mask[~steps.masked]]) if steps.biased else ("mask", [])
     scores = Scale.around_zero(steps.scaled, steps.allowed_scores, *biases)
     summand_keys, summands = steps.summands(MAX_SUMMANDS)
@@ -59,7 +59,7 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
         return strips(values, rows, scale, f"steps-{name}", caption, "vector")
 
     def keys(rows: dict[str, Array], scale: Scale, name: str, caption: str, value: str = "value") -> Heatmap:
-        # Infinite scores have no color; they become NaN, which is hatched.
+        # Replace infinite scores, which have no color, with NaN, which is drawn hatched.
         finite = [np.where(np.isfinite(row), row, np.nan) for row in rows.values()]
         drawing = HeatmapSpec(
             scale=scale,

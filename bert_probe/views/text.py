@@ -1,4 +1,4 @@
-"""Labels of tokens and words, truncated because a word may be very long, and the token strip of a text."""
+"""Labels of tokens and words, and the data of token strips."""
 
 import hashlib
 import json
@@ -11,21 +11,21 @@ from bert_probe.model.encoding import Token
 from bert_probe.text.words import Unit
 
 MAX_CHARACTERS = 100
-"""Maximum length of a label, in characters; data files contain the complete token."""
+"""Maximum length of a label in characters. Data files contain the complete token."""
 Mark = Literal["", "changed", "partner"]
-"""Mark of a token in a comparison: "changed" for a token without a counterpart, "partner" for the counterpart
-of the selected token."""
+"""Mark of a token in a comparison of two texts: "changed" for a token without counterpart in the other text,
+"partner" for the counterpart of the selected token."""
 
 
 def shorten(text: str) -> str:
-    """Return the label of a token or word. If too long, it is truncated and its length is appended."""
+    """Return the label of a token or word. A long label is truncated, and its length is appended."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def percentage(value: float) -> str:
-    """Return a percentage with one decimal; only 100 is written as 100.0%.
+    """Return a percentage as text with one decimal. Only exactly 100 is written as 100.0%.
 
-    An undefined percentage is NaN and is written as "an undefined share".
+    NaN, an undefined percentage, is written as "an undefined share".
     """
     if math.isnan(value):
         return "an undefined share"
@@ -36,14 +36,13 @@ def describe_calibration(calibration: Mapping[str, Any]) -> str:
     """Return a sentence about a score, or about the distribution of scores if no score is marked.
 
     Args:
-        calibration: what `SimilarityCalibrationResult.about` returns.
+        calibration: the dict that `SimilarityCalibrationResult.about` returns.
 
     Raises:
-        TypeError, ValueError, LookupError: the values do not have this form.
+        TypeError, ValueError, LookupError: the dict is invalid.
     """
-    # Imported here, because the input form labels tokens before torch is imported.
-
-    from bert_probe.analyses.vectors.pooling import SCORES  # slow: imports torch
+    # Import here, because this import loads torch, and the app uses this module before torch is loaded.
+    from bert_probe.analyses.vectors.pooling import SCORES
 
     reference = f"random pairs of {int(calibration['sentences']):,} short English reference sentences"
     if "prompts" in calibration:
@@ -62,18 +61,18 @@ def describe_calibration(calibration: Mapping[str, Any]) -> str:
 
 
 def labels(units: Sequence[Token | Unit]) -> list[str]:
-    """Return the label of each token or word, shortened if necessary."""
+    """Return the label of each token or word; see `shorten`."""
     return [shorten(unit.display) for unit in units]
 
 
 class ResidueNumbers(list[int | None]):
-    """Residue numbers of a sequence, from 1. An axis with these numbers is drawn as a ruler."""
+    """Residue numbers of a protein, from 1. An axis with these numbers is drawn as a ruler."""
 
 
 def positions(units: Sequence[Token | Unit]) -> Sequence[int | None]:
-    """Return the numbers of residues, or the positions in the model's input if the tokens are not residues.
+    """Return the residue numbers of a protein, or the token positions of any other text.
 
-    A special token of a sequence has no number.
+    Special tokens of a protein have the number None.
     """
     if any(unit.residue is not None for unit in units):
         return ResidueNumbers(unit.residue for unit in units)
@@ -81,25 +80,25 @@ def positions(units: Sequence[Token | Unit]) -> Sequence[int | None]:
 
 
 def ruler_number(unit: Token | Unit) -> str:
-    """Return the residue number of the first and each tenth residue of a sequence; "" for other positions."""
+    """Return the number of the first and of each tenth residue of a protein; "" for other tokens."""
     residue = unit.residue
     return str(residue) if residue is not None and (residue == 1 or residue % 10 == 0) else ""
 
 
 def describe_place(unit: Token | Unit) -> str:
-    """Return the place of a token or word: "position 11", or "residue 10" in a sequence."""
+    """Return the position of a token or word as text: "position 11", or "residue 10" in a protein."""
     return f"position {unit.position}" if unit.residue is None else f"residue {unit.residue}"
 
 
 def place_name(unit: Token | Unit) -> str:
-    """Return a token or word with its place: "ground (11)", or "K10" for the tenth residue of a sequence."""
+    """Return a token or word with its position: "ground (11)", or "K10" for a residue of a protein."""
     name = shorten(unit.display)
     return f"{name} ({unit.position})" if unit.residue is None else f"{name}{unit.residue}"
 
 
 @dataclass(frozen=True)
 class StripToken:
-    """A token of a strip."""
+    """A token in a token strip."""
 
     text: str
     position: int
@@ -120,14 +119,14 @@ def strip_data(
     selectable: Literal["none", "one"] = "none",
     row: bool = False,
 ) -> dict[str, object]:
-    """Return the data of a strip as JSON.
+    """Return the data of a token strip as JSON data.
 
     Args:
         pieces: The tokens in their order.
         key: Key of the component, under which the browser stores the selection.
         of: Identifier of the text.
-        label: Accessible name.
-        selectable: Whether a token can be selected.
+        label: Accessible name of the strip.
+        selectable: "one" if a token can be selected, "none" otherwise.
         row: Whether to keep all tokens in a single scrollable row.
     """
     return {
@@ -154,7 +153,7 @@ def _record(piece: StripToken) -> dict[str, object]:
 
 
 def strip_digest(pieces: Sequence[StripToken]) -> str:
-    """Return a hash of the tokens; a selection with another hash is stale."""
+    """Return a hash of the tokens. A selection that the browser reports with another hash is stale."""
     content = json.dumps([[piece.text, piece.position, piece.mark] for piece in pieces])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -162,9 +161,9 @@ def strip_digest(pieces: Sequence[StripToken]) -> str:
 def selected_position(
     report: Mapping[str, Any] | None, pieces: Sequence[StripToken], selected: int | None
 ) -> int | None:
-    """Return the position of the token that the browser reports as selected, by default `selected`.
+    """Return the position of the token that the browser reports as selected, or `selected` without a report.
 
-    A reported position within a word selects the word.
+    If the strip contains words, a reported position within a word selects the word.
 
     Raises:
         ValueError: A position occurs twice, or `selected` is not the position of a token.

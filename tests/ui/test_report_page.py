@@ -86,7 +86,7 @@ def test_views_can_be_reordered_annotated_and_removed() -> None:
     click(app, "↓", "down 0")
     app.text_area(key="report_note_1").set_value(f"{HOSTILE} {{{{1, id}}}} 37").run()
     assert [entry.note for entry in picked(app)] == ["two", f"{HOSTILE} {{{{1, id}}}} 37", "three"]
-    assert "These numbers were typed by hand" in page_text(app)
+    assert "These numbers were typed manually" in page_text(app)
     click(app, "Remove", "remove 0")
     assert [entry.note for entry in picked(app)][1:] == ["three"]
     assert app.text_area(key="report_note_1").value == "three"
