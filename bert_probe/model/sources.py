@@ -39,6 +39,8 @@ MAX_JSON_DEPTH = 100
 """Limit on the nesting of a JSON file; functions that visit nested settings are recursive."""
 MAX_TOKENIZER_BYTES = 100_000_000
 """Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
+MAX_ADDED_TOKENS = 20_000
+"""Limit on the tokens added to a vocabulary; opening a tokenizer with 300,000 of them takes 19 seconds."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
@@ -351,16 +353,23 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
 
 def check_tokenizer_files(folder: Path) -> None:
-    """Raise an error if a tokenizer file is too large.
+    """Raise an error if a tokenizer file is too large or adds too many tokens to the vocabulary.
 
     Raises:
-        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES`.
+        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES` or `MAX_ADDED_TOKENS`.
     """
     for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in folder.glob(pattern)):
         if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
             raise TokenizerError(
                 f"{file.name} has {file.stat().st_size:,} bytes, but at most {MAX_TOKENIZER_BYTES:,} are "
                 "allowed. Use a smaller tokenizer."
+            )
+    for file in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
+        # Each added token is an object with this field. Searching the bytes is faster than parsing them.
+        if file.is_file() and file.read_bytes().count(b'"single_word"') > MAX_ADDED_TOKENS:
+            raise TokenizerError(
+                f"{file.name} adds more than {MAX_ADDED_TOKENS:,} tokens to the vocabulary. Save the "
+                "tokenizer with these tokens in the vocabulary of its model."
             )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -138,6 +139,11 @@ class SimilarityObjective(Objective):
                 "scores between −1 and 1. Divide the scores by the highest possible score, or choose "
                 f"the loss {COSENT}."
             )
+        if self.loss_name == COSENT and len(set(scores)) == 1:
+            raise TextError(
+                f"All scores are {scores[0]:g}, but the loss {COSENT} learns from the order of different "
+                f"scores. Use pairs with different scores, or choose the loss {COSINE}."
+            )
 
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[SimilarityExample], longest: int | None
@@ -203,8 +209,13 @@ class SimilarityObjective(Objective):
         return F.normalize(logits, dim=-1)
 
     def score(self, predictions: Array, targets: Array) -> float:
-        """Return Spearman correlation for scored pairs, recall@1 for pairs, or triplet accuracy."""
+        """Return Spearman correlation for scored pairs, recall@1 for pairs, or triplet accuracy.
+
+        The correlation is NaN if all predictions or all scores are equal.
+        """
         if self.kind == SCORED:
+            if not np.ptp(predictions) or not np.ptp(targets):
+                return math.nan
             from scipy.stats import spearmanr
 
             return float(spearmanr(predictions, targets).statistic)

@@ -307,6 +307,16 @@ def test_oversized_tokenizer_is_refused_unread(
     assert_refused(TokenizerError, folder, name, "200,001 bytes, but at most 100,000 are allowed")
 
 
+def test_tokenizer_with_too_many_added_tokens_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = len(json.loads((folder / "tokenizer.json").read_text())["added_tokens"])
+    monkeypatch.setattr(sources, "MAX_ADDED_TOKENS", added)
+    bert_probe.load(folder)
+    monkeypatch.setattr(sources, "MAX_ADDED_TOKENS", added - 1)
+    assert_refused(TokenizerError, folder, f"adds more than {added - 1} tokens to the vocabulary")
+
+
 def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_CONFIG_BYTES", 10)
     size = (folder / "config.json").stat().st_size

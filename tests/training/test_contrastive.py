@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,6 +162,20 @@ def test_original_weights_are_kept_if_nothing_is_better(
     assert trained.best.measure == pytest.approx(1)
 
 
+def test_correlation_with_equal_scores_is_nan_without_a_warning(
+    sentence_checkpoint: Callable[[str], Checkpoint],
+) -> None:
+    checkpoint, data = sentence_checkpoint("mean"), examples("scored pairs", 12)
+    objective = contrastive.SimilarityObjective(checkpoint, data, "cosine")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert math.isnan(objective.score(np.array([0.1, 0.2]), np.array([0.5, 0.5])))
+        assert math.isnan(objective.score(np.array([0.1, 0.1]), np.array([0.5, 0.6])))
+    held_out = [SimilarityExample(row.texts, 0.5, row.line) for row in data.rows]
+    trained = Train("all", epochs=1).of(checkpoint, data, SimilarityExamples.of(data.kind, held_out))
+    assert all(math.isnan(point.measure) for point in trained.history)
+
+
 def test_batches_have_no_equal_texts() -> None:
     rows = [(f"a{number % 5}", f"b{number}") for number in range(20)]
     batches = [*DistinctBatches(rows, 5, seed=1)]
@@ -184,6 +200,8 @@ def test_wrong_data(sentence_checkpoint: Callable[[str], Checkpoint], tmp_path: 
     high = [SimilarityExample(row.texts, 5.0, row.line) for row in examples("scored pairs").rows]
     with pytest.raises(TextError, match="between −1 and 1"):
         Train(loss="cosine").plan(checkpoint, SimilarityExamples.of("scored pairs", high))
+    with pytest.raises(TextError, match="All scores are 5, but the loss cosent learns from the order"):
+        Train().plan(checkpoint, SimilarityExamples.of("scored pairs", high))
     with pytest.raises(TextError, match="same columns"):
         Train().plan(checkpoint, examples("pairs"), examples("triplets"))
     with pytest.raises(SelectionError, match="similarity examples only"):
