@@ -62,7 +62,7 @@ class SentencesTable(Choice):
     """Field type of the table to return. In page URLs, "heatmap" and "table" also stand for "scores"."""
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Return the table with a name that `write` returned, or a name from a page's URL."""
+        """Return the name of the table, given a text that `write` returned or that a page's URL contains."""
         return super().read(name, "scores" if text in ("heatmap", "table") else text, sizes)
 
 
@@ -366,7 +366,7 @@ def encode_texts(
     distinct: dict[bytes, ModelInputs] = {}  # equal texts are encoded only once
     keys: list[bytes] = []
     dropped: list[int] = []
-    characters = 0  # number of texts since the last progress report
+    characters = 0  # number of characters since the last progress report
     for number, text in enumerate(texts, 1):
         inputs = encode_inputs(
             checkpoint,
@@ -514,7 +514,7 @@ class SentenceMapResult(Result):
         layout: points of the sentences, float32 [sentence, 2], and the parameters of the method.
         pooled: metadata of the sentence vectors.
         clusters: cluster of each sentence, from 0; −1 for no cluster, and −2 for a sentence that was not in
-            the sample; see `MAX_CLUSTERED`. None if the question asks for no clusters.
+            the sample; see `MAX_CLUSTERED`. None if the question has no ``min_cluster``.
     """
 
     question: SentenceMap

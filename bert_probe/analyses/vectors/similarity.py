@@ -1,4 +1,4 @@
-"""Similarity of vectors and of tokens, its baseline of unrelated tokens, and scores of sentence vectors."""
+"""Similarity of vectors and tokens, its baseline from unrelated tokens, and scores of sentence vectors."""
 
 from __future__ import annotations
 
@@ -392,7 +392,7 @@ def scores(a: Array, b: Array, similarity: str) -> Array:
 
 
 def scores_of_rows(a: Array, b: Array, similarity: str) -> Array:
-    """Return the score of each row of ``a`` [m, size] and the same row of ``b``, of shape [m], float64.
+    """Return the score of each row of ``a`` [m, size] and the corresponding row of ``b``, float64 [m].
 
     The score of a vector of zeros is NaN if the similarity is the cosine.
 

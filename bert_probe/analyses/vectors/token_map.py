@@ -178,7 +178,8 @@ class CorpusTokenMap(_MapQuestion):
 
         Args:
             checkpoint: the model.
-            rows: texts (blank ones are skipped), or labeled texts, whose labels become the parts.
+            rows: texts (blank texts are skipped), or labeled texts, whose labels become the `part_names` of
+                the result.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total; during the layout, all texts are
                 reported as done.
@@ -257,12 +258,12 @@ class TokenMapResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return one row per token and layer: text (from 1), position, token, layer (from 0), x, y.
 
-        If there are parts, the column part precedes position.
+        If there are `part_names`, the column part precedes position.
         """
         return self._rows(range(len(self.marks)), range(self.layers + 1))
 
     def some(self, marks: Sequence[int], layer: int | None = None) -> pd.DataFrame:
-        """Return the table rows of the marks with the given indices, for one layer, or for all if None."""
+        """Return the table rows of some marks, given their indices, for one layer or (None) for all layers."""
         layers = range(self.layers + 1) if layer is None else [layer]
         return self._with_provenance(self._rows(marks, layers))
 
@@ -291,7 +292,9 @@ class TokenMapResult(Result):
 
 
 class _TextPoints(NamedTuple):
-    """The points of one text, their indices among its tokens or words, and the lens that merges tokens."""
+    """The points of one text, their indices among its tokens or words, and the lens that merges tokens into
+    words (None for a map of tokens).
+    """
 
     marks: list[MapPoint]
     indices: list[int]
