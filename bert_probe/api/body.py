@@ -70,7 +70,7 @@ class Body:
         question_fields: fields of the question as JSON; layers and heads are checked after the model is
             opened.
         models: name and revision of each model; "" stands for the built-in model and for the newest revision.
-        texts: (text, pair) tuples.
+        texts: each text, and the second text of its sentence pair or None.
         sentences: the sentences of a question about many sentences; otherwise empty.
         files: input files, by argument of the question.
         truncate: whether texts that are too long are truncated.
@@ -88,7 +88,8 @@ class Body:
         """Answer the request and return the result.
 
         Args:
-            progress: called with the progress; an exception from this callback cancels the work.
+            progress: called with the number of steps done and the total; an exception from this callback
+                cancels the work.
 
         Raises:
             ProbeError: the question cannot be answered.

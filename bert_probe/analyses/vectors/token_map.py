@@ -263,7 +263,7 @@ class TokenMapResult(Result):
         return self._rows(range(len(self.marks)), range(self.layers + 1))
 
     def some(self, marks: Sequence[int], layer: int | None = None) -> pd.DataFrame:
-        """Return the table rows of some marks, given their indices, for one layer or (None) for all layers."""
+        """Return the table rows of the marks with these indices, for one layer, or for all layers (None)."""
         layers = range(self.layers + 1) if layer is None else [layer]
         return self._with_provenance(self._rows(marks, layers))
 

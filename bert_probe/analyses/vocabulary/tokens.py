@@ -273,7 +273,7 @@ class FertilityResult(Result):
 def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
     """Return the words of both texts, leaving out words that have no token.
 
-    A token belongs to the word in which it begins, or to the next word if it is only the space before it.
+    A token belongs to the word in which it begins. A token that is only a space belongs to the next word.
     """
     words = []
     for segment, text in enumerate((encoding.text, encoding.pair or "")):
