@@ -104,7 +104,7 @@ def attention(
 
 
 def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, picture: str) -> Page:
-    """Return the head view ("lines") or the model view ("model")."""
+    """Return the page of the head view (picture "lines") or of the model view (picture "model")."""
     if arguments.get("renormalize"):
         raise SelectionError(
             "--renormalize applies to the heatmap only. Add --picture heatmap, or omit --renormalize."

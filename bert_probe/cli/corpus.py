@@ -202,8 +202,9 @@ def near(
 ) -> NearestContextsResult:
     """Find the contexts in STORE whose vectors are nearest to the vector of a word in TEXT.
 
-    The search is exact up to a million vectors. For more, the first search of a layer builds an index, which
-    takes minutes and is saved in STORE/index; the JSON file next to the output states its recall.
+    The search is exact up to a million vectors. For more vectors, the first search of a layer builds an
+    index, which takes minutes and is saved in STORE/index; the JSON file next to the output states its
+    recall.
 
     Models other than the built-in model are opened only after you agree, because the store may be untrusted.
     """
@@ -331,7 +332,7 @@ def run(
 
 @contextmanager
 def _interruption_explained(out: Path) -> Iterator[None]:
-    """Convert KeyboardInterrupt to one whose message states how many sentences are stored."""
+    """Raise KeyboardInterrupt again with a message that states how many sentences are stored."""
     try:
         yield
     except KeyboardInterrupt:

@@ -68,7 +68,11 @@ class ProbeSpace:
 
     @classmethod
     def of(cls, vectors: torch.Tensor, classes: int, penalty: float = PENALTY) -> ProbeSpace:
-        """Return the coordinate system for vectors of shape [row, hidden]."""
+        """Compute the coordinate system for vectors of shape [row, hidden].
+
+        Args:
+            classes: number of classes of the probes.
+        """
         mean, spread = standardization(vectors)
         centered = vectors - mean
         covariance = (centered.T @ centered).double() / len(vectors) / torch.outer(spread, spread)
@@ -91,8 +95,9 @@ class ProbeSpace:
 
 
 def standardization(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean and the standard deviation of each dimension; infinity for a constant dimension's
-    standard deviation.
+    """Return the mean and the standard deviation of each dimension, both [hidden].
+
+    The standard deviation of a constant dimension is returned as infinity.
     """
     mean = vectors.mean(dim=0)
     spread = (vectors - mean).std(dim=0, correction=0)
@@ -171,7 +176,7 @@ class LinearFit:
 def fit_online(
     rows: torch.Tensor, classes: torch.Tensor, count: int, space: ProbeSpace, on_step: OnStep
 ) -> LinearFit:
-    """Fit a probe to each share of the rows in `BLOCKS`; return that of all rows, and the code length."""
+    """Fit a probe to each share of the rows in `BLOCKS`; return the last probe and the total code length."""
     ends = sorted({max(1, round(share * len(rows))) for share in BLOCKS})
     bits = ends[0] * np.log2(count)
     weights = np.zeros((rows.shape[1], count))
@@ -339,7 +344,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """A labeling task, with labels as indices.
+    """The labels of the training vectors and of the held-out vectors, as class indices.
 
     Attributes:
         labels: distinct labels of the training data, sorted.
@@ -490,7 +495,7 @@ class ProbeResult(Result):
         accuracies: accuracy on held-out vectors.
         low, high: bounds of the accuracy's confidence interval.
         baseline: accuracy of predicting the most frequent label of each word form; for sentences and texts,
-            accuracy of predicting the most frequent label of all.
+            accuracy of predicting the most frequent training label.
         controls: accuracy of the control task.
         code_lengths: length of the online code for the training labels, in bits.
     """

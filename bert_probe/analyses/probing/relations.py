@@ -261,7 +261,7 @@ class BestHead:
         direction: one of `DIRECTIONS`.
         accuracy: share of the pairs that the head predicts correctly, 0 to 1.
         offset: the best fixed offset, in words from the dependent.
-        offset_accuracy: accuracy of this offset, 0 to 1.
+        offset_accuracy: accuracy of the best fixed offset, 0 to 1.
     """
 
     relation: str
@@ -277,6 +277,9 @@ class BestHead:
 @dataclass(frozen=True, eq=False, repr=False)
 class RelationsResult(Result):
     """Accuracy of every attention head for each relation.
+
+    In `Relations.of`, the file for selection is the argument ``chosen``, and the file for reporting is
+    ``reported``.
 
     Attributes:
         relations: relations that occur in both files, most frequent first.

@@ -1,4 +1,4 @@
-"""The structural probe: whether distances between vectors encode syntactic trees."""
+"""The structural probe, which tests whether distances between word vectors encode syntactic trees."""
 
 from __future__ import annotations
 
@@ -261,8 +261,8 @@ class StructuralProbeResult(Result):
     def tree(self, trace: Trace, layer: int | None = None) -> PredictedTree:
         """Predict the tree of a sentence, or of the first text of a text pair.
 
-        Words are split by the tokenizer. Words without letters and digits are treated as punctuation and left
-        out of the tree.
+        The tokenizer splits the sentence into words. Words without letters and digits are treated as
+        punctuation and left out of the tree.
 
         Args:
             layer: one of `layers`. If None, the layer with the highest UUAS.
@@ -480,7 +480,7 @@ class Tree:
     Attributes:
         rows: vector index of each word.
         distances: number of steps between words, uint8 [word, word].
-        counted: False for punctuation, bool [word].
+        counted: True for words, False for punctuation, bool [word].
     """
 
     rows: Array
@@ -523,7 +523,7 @@ def distances(heads: Sequence[int]) -> Array:
 
 
 def squared_distances(points: Array) -> Array:
-    """Return the squared distance ‖p_i − p_j‖² of every two words, given their points, [word, rank]."""
+    """Return the squared distance ‖p_i − p_j‖² of each pair of words, given their points, [word, rank]."""
     squares: Array = squareform(pdist(points, "sqeuclidean"))
     return squares
 
@@ -536,7 +536,7 @@ def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
 
     Args:
         distance_matrix: distances, [word, word].
-        counted: False for punctuation, bool [word].
+        counted: True for words, False for punctuation, bool [word].
     """
     remaining = np.flatnonzero(counted)
     if not len(remaining):

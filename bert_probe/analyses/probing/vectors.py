@@ -22,7 +22,10 @@ from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_word
 PASS_BYTES = 1_600_000_000
 """Size limit of the vectors in memory, in bytes. If not all layers fit, the model runs several times."""
 BATCH_TOKENS = 4096
-"""Maximum number of tokens in a batch, padding included; the hidden states of all layers are in memory."""
+"""Maximum number of tokens in a batch, padding included.
+
+It limits memory, because the hidden states of all layers of a batch are kept.
+"""
 
 
 @dataclass(frozen=True, eq=False)

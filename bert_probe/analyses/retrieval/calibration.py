@@ -42,7 +42,7 @@ _BLOCK_NUMBERS = 4_000_000
 _BINS = 40
 """Number of bars of the histogram in the metadata of a calibrated result."""
 _CHECKED_TEXTS = 8
-"""Number of texts that are checked for residue tokens. If all of them have residues, they are sequences."""
+"""Number of sentences that `_has_sequences` checks; it returns True only if all of them have residues."""
 _HIGH_PERCENTILES = (50, 95, 99)
 """Percentiles of random pairs in the metadata of a calibrated result."""
 ScoreResult = SentenceSimilarityResult | SentencesResult
@@ -219,8 +219,8 @@ def calibration_of(result: ScoreResult, checkpoint: Checkpoint) -> SimilarityCal
 
     Raises:
         UnavailableError: the reference sentences are not comparable, because the texts of the result are
-            sequences of residues, or because one of them was encoded without a prompt or task that has a
-            name.
+            sequences of residues, or because no prompt or task that can be selected by name encodes a text in
+            the same way.
     """
     question = result.question
     if _has_sequences(result, checkpoint):

@@ -315,7 +315,7 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def agreement(self) -> tuple[Agreement, ...]:
-        """Rank agreement of each pair of rankings."""
+        """Rank agreement of each pair of methods in `scores`."""
         return tuple(Agreement.of(a, b, self.ranks, self.scores) for a, b in combinations(self.scores, 2))
 
     @property
@@ -352,8 +352,8 @@ class ChunkedSearchResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the best documents.
 
-        Columns: rank, document (ID), chunks (number); for each name in `METHODS`, its score and the rank of
-        the document by it, such as late_score and late_rank; best_chunk and best_late (numbers from 1);
+        Columns: rank, document (ID), chunks (number); the score and the rank of the document by each method
+        in `METHODS`, such as late_score and late_rank; best_chunk and best_late (numbers from 1);
         tokens_dropped (from the whole document), title, text (of the best chunk).
         """
         order = np.argsort(self.ranks[self.by])[: self.question.count]
@@ -391,8 +391,8 @@ def sentence_spans(text: str) -> list[Span]:
     """Return the spans of the sentences of a text, without the white space between them.
 
     A sentence ends with ``.``, ``!``, ``?`` or ``…`` and white space, with a full-width mark, or at the end
-    of a line. A part without a letter or digit belongs to the sentence before it. A text without letters and
-    digits is one sentence.
+    of a line. Characters between two such boundaries belong to the sentence before them if there is no letter
+    or digit among them. A text without letters and digits is one sentence.
     """
     ends = [match.end() for match in _BOUNDARY.finditer(text)]
     spans: list[Span] = []
@@ -414,7 +414,7 @@ def sentence_spans(text: str) -> list[Span]:
 def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
     """Return the spans of the chunks of a text. A chunk has as many complete sentences as fit.
 
-    A sentence with more than `size` tokens is split into parts of similar length, between two words, or
+    A sentence with more than ``size`` tokens is split into chunks of similar length, between two words, or
     between two tokens of a long word.
 
     Args:
@@ -480,10 +480,10 @@ def added_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> in
 
 
 def check_chunk_size(size: int, added: int, limit: int) -> None:
-    """Raise an error if a chunk of `size` tokens does not fit into the model's input.
+    """Raise an error if a chunk of ``size`` tokens does not fit into the model's input.
 
     Raises:
-        SelectionError: `size` and the tokens that are added to each chunk exceed the limit.
+        SelectionError: ``size`` plus the number of tokens added to each chunk exceeds the limit.
     """
     if size + added > limit:
         raise SelectionError(

@@ -364,7 +364,7 @@ class TokenMatches:
         """Compare the tokens of a query and a document.
 
         Raises:
-            TextError: no token of the query, or none of the document, has a vector.
+            TextError: no token of the query, or no token of the document, has a vector.
         """
         if not len(document.vectors):
             raise TextError("No token of the document has a vector, so it has no score.")

@@ -287,7 +287,7 @@ class PositionEffectResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence that compares a change at the start with a change at the end."""
+        """A sentence that compares the score changes at the start and at the end of documents."""
         action = "Removing a part" if self.question.passage is None else "Inserting the passage"
         score = f"the {self.recipe.score_name}"
         subject = "the original document" if self.question.query is None else "the query"

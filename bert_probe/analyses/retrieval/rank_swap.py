@@ -228,7 +228,7 @@ class _WordSearch:
         first = self.max_words * min(MAX_CANDIDATES, removable)
         self._total, self._done = first + self.max_words * min(MAX_CANDIDATES, addable), 0
         removal = self._remove()
-        self._done = first  # Adding words is always the second part of the progress.
+        self._done = first  # Count the removals that were not tested as done.
         addition = self._add()
         self.progress(self._total, self._total)
         return {"remove": removal, "add": addition}
@@ -383,7 +383,7 @@ class SwapSteps:
         scores: scores of A and B, float64 of shape [step + 1, 2].
         verified: scores of A and B after the last step, from `Search` with the last text.
         candidates: number of words that were tested in the first step.
-        count: number of all words.
+        count: number of all words that could be removed or added.
     """
 
     words: tuple[str, ...]
@@ -401,7 +401,10 @@ class SwapSteps:
 
     @property
     def is_smallest(self) -> bool:
-        """Whether no smaller set swaps the documents: one word, or two if every word was tested alone."""
+        """Whether it is certain that no smaller set of words swaps the documents.
+
+        It is certain for one word, and for two words if every word was tested alone.
+        """
         return self.is_swapped and (len(self.words) == 1 or (len(self.words) == 2 and self.is_complete))
 
     @property

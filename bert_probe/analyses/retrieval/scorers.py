@@ -158,7 +158,8 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
     """Return the task head that scores a pair of texts.
 
     Raises:
-        UnavailableError: the checkpoint has no head with one label, or a setting is not supported.
+        UnavailableError: the checkpoint has no head with one label, or it has an activation function or a
+            default prompt that is not supported.
     """
     head = checkpoint.outputs.get(TEXT_CLASSIFICATION)
     name = checkpoint.description.name

@@ -457,7 +457,7 @@ class SearchResult(Result):
         return defined
 
     def percentile(self, document: int) -> float:
-        """Return the percentage of random pairs of documents whose score is lower than a document's score.
+        """Return the percentage of random document pairs with a lower score than a document and the query.
 
         Args:
             document: index of the document, from 0.

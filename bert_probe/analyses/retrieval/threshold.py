@@ -218,13 +218,13 @@ class ThresholdCurve:
 
     @property
     def precision(self) -> Array:
-        """Share of the predicted pairs that match, of shape [threshold]."""
+        """Share of the pairs predicted to match that do match, of shape [threshold]."""
         precision: Array = self.true_positives / self.predicted
         return precision
 
     @property
     def recall(self) -> Array:
-        """Share of the matching pairs that are predicted, of shape [threshold]."""
+        """Share of the matching pairs that are predicted to match, of shape [threshold]."""
         recall: Array = self.true_positives / self.true_positives[-1]
         return recall
 
@@ -276,9 +276,10 @@ class BootstrapMeasures:
     """The measures of bootstrap resamples, for each of which a threshold was chosen.
 
     Attributes:
-        values: measures of shape [resample, measure], in the order of `MEASURES`; without the resamples that
-            have no threshold.
-        undefined: number of resamples without matching pairs, or whose pairs do not reach the precision.
+        values: measures of the resamples that have a threshold, of shape [resample, measure], in the order of
+            `MEASURES`.
+        undefined: number of resamples that have no threshold, because they have no matching pairs or do not
+            reach the required precision.
     """
 
     values: Array

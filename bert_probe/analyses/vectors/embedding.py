@@ -122,7 +122,7 @@ class Embedding(Question):
     )
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with its token as a position, by default the first non-special token."""
+        """Return the question with the position of its token; by default, the first non-special token."""
         if self.token is not None:
             return super().resolved(trace)
         return replace(self, token=next((token.position for token in trace.tokens if not token.special), 0))
@@ -179,7 +179,7 @@ class EmbeddingResult(Result):
         word: word embedding of each token.
         position: position embedding of each token; None if the model has no position embeddings.
         segment: segment (token type) embedding of each token; None if the model has no segment embeddings.
-        total: sum of these embeddings.
+        total: sum of the word, position and segment embeddings.
         normalised: LayerNorm of the sum (Ba et al. 2016), or None if the embeddings have no LayerNorm.
         model_output: output of the model's embedding module.
     """
@@ -200,7 +200,7 @@ class EmbeddingResult(Result):
             raise ShapeError(f"All steps must have shape [token, dimension], not {shapes}.")
 
     def resolve(self, question: Embedding) -> Embedding:
-        """Return the question with its token as a position in the text."""
+        """Return the question with the position of its token in the text."""
         return question.resolved(self.trace)
 
     @property
@@ -346,7 +346,7 @@ class Pooler(Question):
             linear = dense(vector[None])[0]
             steps = (cls, to_array(linear), to_array(torch.tanh(linear)), trace.pooler)
         result = PoolerResult(self.resolved(trace), InputRecord.of(trace), *steps)
-        # Compare outputs to detect another activation, because architectures name it differently.
+        # Detect other activation functions by their output, because architectures name them differently.
         if not result.difference <= rounding_tolerance(dense.weight, trace.pooler):
             raise UnavailableError(
                 f"{unsupported}: the recomputed output differs by {result.difference:.2g}."

@@ -218,7 +218,7 @@ def _check(vectors: Array, minimum: int) -> None:
 
 
 def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
-    """Cluster unit vectors with HDBSCAN, or a sample of them (see `MAX_CLUSTERED`).
+    """Cluster unit vectors, or a sample of them (see `MAX_CLUSTERED`), with HDBSCAN.
 
     Returns:
         The indices of the clustered rows, and the cluster of each, from 0; −1 for no cluster.

@@ -107,7 +107,7 @@ class PoolingConfig:
 
     @property
     def score_title(self) -> str:
-        """Name of the score at the beginning of a sentence."""
+        """Readable name of the score with a capital letter, for the beginning of a sentence."""
         return self.score_name[0].upper() + self.score_name[1:]
 
     def __str__(self) -> str:
@@ -276,7 +276,7 @@ def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
     own: tuple[str, ...] = ("model",) if checkpoint.sentence_model is not None else ()
     is_causal = checkpoint.description.is_causal
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special and not is_causal else ()
-    # The last token is the only one that attends to the whole text.
+    # In a decoder, the last token is the only token that attends to the whole text.
     last: tuple[str, ...] = ("last",) if is_causal else ()
     pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
     return (*own, *last, "mean", *cls, *pooler, "max")
@@ -465,7 +465,7 @@ def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
 
 
 def token_parts(states: Array, recipe: PoolingConfig) -> Array:
-    """Return the contribution of each token to the text's vector, which is exactly the sum of all of them.
+    """Return the contribution of each token to the text's vector; the vector is exactly their sum.
 
     Each module after the pooling is applied to the contributions. The norm in Normalize and the standard
     deviation in LayerNorm are treated as constants, with their values for this text. Additive constants,

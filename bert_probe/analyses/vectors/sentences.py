@@ -219,7 +219,7 @@ class PairwiseScores:
         return tuple(int(leaf) for leaf in leaves_list(tree))
 
     def nearest(self, count: int = 50) -> tuple[SentencePair, ...]:
-        """Return the most similar pairs, by descending score. Ties keep the order of the sentences.
+        """Return the most similar pairs by descending score; pairs with equal scores keep their order.
 
         Raises:
             SelectionError: count is below 1.
@@ -290,9 +290,7 @@ class SentencesResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, the number of tokens truncated from each sentence, numbered from 1, and the
-        calibration.
-        """
+        """The pooling, the number of truncated tokens by sentence number (from 1), and the calibration."""
         cut = {str(index + 1): self.dropped[index] for index in self.cut}
         calibration = {} if self.calibration is None else {"calibration": self.calibration}
         return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut, **calibration}
@@ -540,7 +538,10 @@ class SentenceMapResult(Result):
         return {**self.pooled, **self.layout.settings, **shares, **clusters}
 
     def with_clusters(self, vectors: SentencesResult, min_cluster: int) -> SentenceMapResult:
-        """Return this map with the clusters of the vectors from which it was computed.
+        """Return this map with a cluster for each sentence.
+
+        Args:
+            vectors: the sentence vectors from which this map was computed.
 
         Raises:
             UnavailableError: the vector of a sentence is zero.

@@ -49,7 +49,7 @@ class MapPoint(NamedTuple):
 
     Attributes:
         name: the token as in the vocabulary, or the word as in the text.
-        display: the text to display.
+        display: readable form of the token or word.
         text: index of the text that contains the token or word.
         position: position of its first token in the input.
         part: index of its label or segment; see `TokenMapResult.part_names`.
@@ -102,8 +102,7 @@ class _MapQuestion(Question):
         default="shared",
         key="map_basis",
         about="Projection: one plane for all layers, one plane with each layer centered, or a separate "
-        "plane for "
-        "each layer.",
+        "plane for each layer.",
     )
 
     def _marks(self, encoding: Encoding, text: int, part: int | None) -> _TextPoints:
@@ -135,7 +134,7 @@ class TokenMap(_MapQuestion):
 
         Args:
             trace: a text, or a sentence pair.
-            other: a separate text on the same planes.
+            other: a second, separate text, which is projected onto the same planes.
 
         Raises:
             SelectionError: the traces are from different models.
@@ -247,7 +246,7 @@ class TokenMapResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The variance that the two axes explain, over all layers and for each layer, from 0."""
+        """The share of the variance that each axis explains, over all layers and in each layer."""
         explained = self.planes.explained
         by_layer = [
             [None if np.isnan(share) else share for share in row] for row in self.planes.by_layer.tolist()
@@ -361,7 +360,7 @@ def _vectors(
 
 
 def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], None] = lambda: None) -> Planes:
-    """Return the first two principal components (Pearson 1901; Hotelling 1933) of the vectors of all layers.
+    """Project the vectors of all layers onto two principal components (Pearson 1901; Hotelling 1933).
 
     Sums are in float64. The arbitrary sign of a component is set so that its largest loading is positive; a
     component without variance is all zeros.

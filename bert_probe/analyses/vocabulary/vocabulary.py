@@ -213,8 +213,7 @@ def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
     if len(usable) < 2:
         raise UnavailableError(
             "The baseline needs at least two tokens that are neither special nor unused, but this "
-            "vocabulary has "
-            "fewer. Choose another model."
+            "vocabulary has fewer. Choose another model."
         )
     generator = np.random.default_rng(0)
     first = generator.integers(len(usable), size=PAIRS)

@@ -118,7 +118,7 @@ def _refused(error: ProbeError) -> Iterator[Capability]:
     """Yield the capabilities of a checkpoint that cannot be opened because of ``error``."""
     stage = _stage(error)
     for name in _STAGES[: _STAGES.index(stage)]:
-        # Errors in the weights can also be found after later stages, but never before earlier ones.
+        # `load` raises the error only after all earlier stages have succeeded.
         yield Capability(name, "yes")
     yield Capability(stage, "no", str(error))
     yield from _unknown("The feature was not checked: the model cannot be opened.", _STAGES.index(stage) + 1)

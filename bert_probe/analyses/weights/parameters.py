@@ -325,7 +325,7 @@ MEMORY = {"float64": 8, "float32": 4, "float16": 2}
 class ModelSizes(Question):
     """Sizes of several models: layers, heads, dimensions, parameters by part, and memory of the weights.
 
-    Only the encoder and its pooler, if it has one, are counted, but not a task head.
+    The numbers include the encoder and its pooler, if it has one, but not a task head.
     """
 
     inputs = Configs()

@@ -114,7 +114,7 @@ class PositionsResult(Result):
         return tuple(name for name, encoding in encodings.items() if encoding)
 
     def resolve(self, question: Positions) -> Positions:
-        """Return the question with its table; the default is the first available one.
+        """Return the question with the name of its table; the default is the first available table.
 
         Raises:
             UnavailableError: the model does not have the requested table.
@@ -396,7 +396,7 @@ def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
         return None
     device = encoder.relative_attention_bias.weight.device
     bias = as_array(encoder.compute_position_bias(torch.zeros(1, max_positions, 1, device=device))[0])
-    # Combine the bias of all queries for the first key with that of the first query for all keys.
+    # Combine the bias of all queries for the first key with the bias of the first query for all keys.
     values = np.concatenate([bias[:, :0:-1, 0], bias[:, 0, :]], axis=1)
     return DistanceBias(np.arange(1 - max_positions, max_positions), read_only(values))
 
