@@ -175,7 +175,7 @@ class SimilarityResult(Result):
         return cosine_of_rows(*vectors)
 
     def frame(self) -> pd.DataFrame:
-        """Return the cosines as a table, with the tokens of ``a`` as rows and the tokens of ``b`` as columns."""
+        """Return the table of cosines, with the tokens of ``a`` as rows and the tokens of ``b`` as columns."""
         return frames.matrix(self.cosines, self.rows, self.columns)
 
 
