@@ -175,7 +175,7 @@ class SimilarityResult(Result):
         return cosine_of_rows(*vectors)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table of cosines, with the tokens of ``a`` as rows and the tokens of ``b`` as columns."""
+        """Return the table of cosines, with a row for each token of ``a`` and a column for each of ``b``."""
         return frames.matrix(self.cosines, self.rows, self.columns)
 
 
