@@ -226,7 +226,7 @@ def calibration_of(result: ScoreResult, checkpoint: Checkpoint) -> SimilarityCal
     if _has_sequences(result, checkpoint):
         raise UnavailableError(
             "The reference sentences are English, so scores of sequences are not compared with them. "
-            "bert-probe calibrate compares the scores of your own sequences."
+            "Run bert-probe calibrate to compare scores of your own sequences."
         )
     if isinstance(result, SentencesResult):
         return SimilarityCalibration(result.question.pooling, question.prompt, question.dimensions)

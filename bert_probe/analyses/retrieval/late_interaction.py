@@ -367,7 +367,9 @@ class TokenMatches:
             TextError: no token of the query, or no token of the document, has a vector.
         """
         if not len(document.vectors):
-            raise TextError("No token of the document has a vector, so it has no score.")
+            raise TextError(
+                "No token of the document has a vector, so it has no score. Choose another document."
+            )
         first, second = (text.vectors.astype(np.float64) for text in (query, document))
         spans = np.array([[0, len(second)]])
         score = maxsim(first, TokenVectors(second, spans, (0,)), similarity)[0]

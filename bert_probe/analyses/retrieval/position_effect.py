@@ -66,7 +66,7 @@ class PositionEffect(PromptedSearch):
     positions: int = param(
         Number(2, 20),
         default=10,
-        about="Maximum number of positions at which a part is removed or the passage is inserted.",
+        about="Maximum number of positions at which sentences are removed or the passage is inserted.",
     )
     show: str = param(
         Choice(("curve", "documents")),

@@ -302,7 +302,9 @@ def _sparse(
     )
     norm = 1.0
     if recipe.similarity == "cosine" and not (norm := float(np.linalg.norm(a) * np.linalg.norm(b))):
-        raise UnavailableError("The text has a zero vector, so the cosine is undefined.")
+        raise UnavailableError(
+            "The query or the document has a zero vector, so the cosine is undefined. Use another text."
+        )
     products = a * b / norm
     order = np.argsort(-np.abs(products), kind="stable")
     shared = order[products[order] != 0].tolist()

@@ -460,7 +460,9 @@ def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
         return read_only(a @ b.T)
     norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
     if not norm:
-        raise UnavailableError("The sentence vector of a text is zero, so the cosine is undefined.")
+        raise UnavailableError(
+            "The sentence vector of a text is zero, so the cosine is undefined. Use another text."
+        )
     return read_only(a @ b.T / norm)
 
 
