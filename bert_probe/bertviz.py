@@ -77,9 +77,7 @@ def head_view(
         layers = picture.included(include_layers)
         initial_layer = layers[0] if layer is None else resolve_index(layer, picture.layers, "layer")
         if initial_layer not in layers:
-            raise SelectionError(
-                f"initial_layer must be one of include_layers ({layers}), not {initial_layer}."
-            )
+            raise SelectionError(f"layer must be one of include_layers ({layers}), not {initial_layer}.")
         trace = picture.trace(layers, numbered=True)
         view = notebook.head_view(
             trace, layers.index(initial_layer), range(trace.heads) if heads is None else list(heads)
@@ -228,9 +226,11 @@ def _encoder_decoder_pictures(
     decoder_tokens: Sequence[str] | None,
     convert: Callable[[Sequence[str]], list[str]],
 ) -> list[_ConvertedAttention]:
-    """Return one figure per kind of attention, or a single figure if all have the same numbers of heads.
+    """Return the figures for the attention of an encoder-decoder model.
 
-    A single figure also requires equal numbers of layers."""
+    If cross-attention is given and all kinds of attention have the same numbers of layers and heads, they are
+    combined into one figure. Otherwise, each kind has its own figure.
+    """
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),
         "decoder_tokens": (decoder_tokens, decoder is not None or cross is not None),

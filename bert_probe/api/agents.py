@@ -308,7 +308,7 @@ MAX_CHECKPOINTS, MAX_TRACE_BYTES, MAX_ANSWER_BYTES = 2, 300_000_000, 100_000_000
 
 
 class LocalModels:
-    """The `ModelServices` for a process without server sessions."""
+    """An implementation of `ModelServices` with its own caches, for a process without server sessions."""
 
     def __init__(self) -> None:
         self.answers = ResultCache(MAX_ANSWER_BYTES)

@@ -70,9 +70,9 @@ class Body:
         question_fields: fields of the question as JSON; layers and heads are checked after the model is
             opened.
         models: name and revision of each model; "" stands for the built-in model and for the newest revision.
-        texts: (text, pair) tuples.
+        texts: each text, and the second text of its sentence pair or None.
         sentences: the sentences of a question about many sentences; otherwise empty.
-        files: input files, by argument of the question.
+        files: input files, by name of the argument of the question's method `of`.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -88,7 +88,8 @@ class Body:
         """Answer the request and return the result.
 
         Args:
-            progress: called with the progress; an exception from this callback cancels the work.
+            progress: called with the number of steps done and the total; an exception from this callback
+                cancels the work.
 
         Raises:
             ProbeError: the question cannot be answered.
@@ -148,7 +149,7 @@ def parse_json(content: bytes) -> Any:
         BodyError: the body is not JSON, or one of its objects has a duplicate key.
     """
     try:
-        # JSON does not distinguish 5.0 from 5.
+        # JSON does not distinguish 5.0 from 5, so whole numbers are parsed as integers.
         return strict_json.loads(content, parse_float=_parse_number, parse_constant=_refuse_constant)
     except DuplicateKeyError as error:
         raise BodyError(f"In the body {error}.") from None

@@ -69,7 +69,7 @@ def serialize(result: Result, media: str) -> bytes:
 
 
 def build_table(result: Result) -> pd.DataFrame:
-    """Return the table of a result; stop at the first part with which the table exceeds `MAX_CELLS`.
+    """Return the table of a result, computing its parts only until they exceed `MAX_CELLS`.
 
     Raises:
         TooLargeError: the table has more than `MAX_CELLS` cells.

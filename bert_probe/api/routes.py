@@ -318,7 +318,7 @@ class RequestMetrics:
         yield from _family(
             "api_request_seconds_total",
             "counter",
-            "Total duration of these responses, in seconds.",
+            "Total duration of the requests to the HTTP API, in seconds.",
             durations,
         )
 
@@ -331,7 +331,7 @@ def render_metrics(requests: RequestMetrics) -> str:
 def _queues() -> Iterator[str]:
     queues = {"passes": shared_cache.passes, "long": SLOTS}
     started = [({"queue": name}, queue.taken) for name, queue in queues.items()]
-    yield from _family("queue_started_total", "counter", "Jobs that have started.", started)
+    yield from _family("queue_started_total", "counter", "Number of jobs that have started.", started)
     waited = [({"queue": name}, queue.waited) for name, queue in queues.items()]
     yield from _family(
         "queue_waited_seconds_total", "counter", "Total time that jobs have waited, in seconds.", waited
@@ -343,15 +343,15 @@ def _queues() -> Iterator[str]:
 def _caches() -> Iterator[str]:
     caches = shared_cache.caches()
     lookups = [({"cache": name}, cache.asked) for name, cache in caches.items()]
-    yield from _family("cache_lookups_total", "counter", "Cache lookups.", lookups)
+    yield from _family("cache_lookups_total", "counter", "Number of cache lookups.", lookups)
     misses = [({"cache": name}, cache.made) for name, cache in caches.items()]
-    yield from _family("cache_misses_total", "counter", "Cache misses.", misses)
+    yield from _family("cache_misses_total", "counter", "Number of cache misses.", misses)
     contents = {name: cache.held for name, cache in caches.items()}
     entries = [({"cache": name}, count) for name, (count, _) in contents.items()]
     yield from _family(
         "cache_entries",
         "gauge",
-        "Number of cache entries; in the cache checkpoints, each entry is an open model.",
+        "Number of entries in each cache; an entry of the checkpoints cache is an open model.",
         entries,
     )
     sizes = [({"cache": name}, size) for name, (_, size) in contents.items() if name != "checkpoints"]

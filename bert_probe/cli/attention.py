@@ -62,7 +62,7 @@ from bert_probe.views.selection import Selection
     type=click.Choice(["matrix", "long"]),
     default="matrix",
     show_default=True,
-    help="Layout of the table: wide, with a row and a column for each token, or long, with a row for "
+    help="Layout of the table: matrix, with a row and a column for each token, or long, with a row for "
     "each weight.",
 )
 @click.option(
@@ -104,7 +104,7 @@ def attention(
 
 
 def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, picture: str) -> Page:
-    """Return the head view ("lines") or the model view ("model")."""
+    """Return the page of the head view (picture "lines") or of the model view (picture "model")."""
     if arguments.get("renormalize"):
         raise SelectionError(
             "--renormalize applies to the heatmap only. Add --picture heatmap, or omit --renormalize."
@@ -136,7 +136,10 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
 @text_options
 @click.option("--token", metavar="WORD", help="Token whose rollout is printed for each layer.")
 @click.option(
-    "--position", type=click.IntRange(0), metavar="N", help="Position of that token in the input, from 0."
+    "--position",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Position in the input, from 0, of the token whose rollout is printed, instead of --token.",
 )
 def rollout(
     trace: Trace, arguments: dict[str, Any], token: str | None, position: int | None

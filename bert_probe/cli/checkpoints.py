@@ -1,4 +1,4 @@
-"""Commands on checkpoints: what works with a model, conversion of pickled weights, and fine-tuning."""
+"""Commands that check which features a model supports, convert pickled weights, and fine-tune models."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def convert(model: str, out: Path, revision: str | None, seconds: float | None, 
     MODEL is a Hub ID or a local folder. A separate process without network access, with limited memory and
     time, reads the tensors with torch's restricted unpickler; code in the file is not run. Config, tokenizer
     and sentence-transformers modules are copied. bert_probe.json in the new folder lists the SHA-256 of each
-    file before and after.
+    file before and after the conversion.
     """
     with exit_on_sigterm(), reserve_folder(out, force):
         for message in find_leftovers(out):
@@ -228,7 +228,7 @@ def _log_files(log: Path | None, out: Path) -> list[Path]:
 
 
 def _reader(checkpoint: Checkpoint, data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
-    """Return the function that reads data for a task; file extension and columns determine a missing task."""
+    """Return the function that reads data for a task. If the task is None, the file determines the task."""
     name = data.name.lower().removesuffix(".gz")
     if task is None and is_table(name):
         # Without a sentence vector, a model can still learn the scores of pairs with a regression head.
@@ -260,6 +260,6 @@ def _print(message: str) -> None:
 
 @contextmanager
 def _log_to(file: Path | None, force: bool) -> Iterator[OnEvaluation]:
-    """Yield a function that writes an evaluation to a log."""
+    """Yield a function that writes an evaluation to a log file as a line of JSON."""
     with open_log(file, "w" if force else "x") as write:
         yield lambda evaluation: write(evaluation.to_json())

@@ -68,8 +68,8 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def query(store: Store, sql: str, seconds: float) -> Result:
     """Run a SQL query over the tables of STORE with DuckDB.
 
-    A query can read these tables only, and cannot write. SHOW TABLES lists the tables, DESCRIBE rows the
-    columns of the table rows.
+    A query can read these tables only, and cannot write. SHOW TABLES lists the tables, and DESCRIBE rows
+    lists the columns of the table named rows.
     """
     return SqlQuery(sql).of(store, seconds)
 
@@ -80,8 +80,8 @@ def query(store: Store, sql: str, seconds: float) -> Result:
 def find(store: Store, arguments: dict[str, Any]) -> Result:
     """Find word pairs in STORE with the selected tags, such as DET and NOUN, sorted by a head's attention.
 
-    A pair counts if the head's largest weight goes from one word to the other. The store must have been
-    made with --keep neighbors.
+    A pair is included if, in this head, the first word attends most to the second word. The store must have
+    been built with --keep neighbors.
     """
     return AttentionSearch(**arguments).of(store)
 
@@ -145,7 +145,7 @@ def health(file: Path, model: str | None, revision: str | None, arguments: dict[
     checkpoint = None
     if question.threshold is None and file.is_dir():
         store = open_corpus(file)
-        # A model that the store names is opened only with consent, which --model expresses.
+        # A model that the store names is opened only if the user has agreed by passing --model.
         if model is not None or (vectors.pooling is not None and store.named_model is None):
             checkpoint = store.checkpoint(model, revision)
     elif question.threshold is None and model is not None:
@@ -202,8 +202,9 @@ def near(
 ) -> NearestContextsResult:
     """Find the contexts in STORE whose vectors are nearest to the vector of a word in TEXT.
 
-    The search is exact up to a million vectors. For more, the first search of a layer builds an index, which
-    takes minutes and is saved in STORE/index; the JSON file next to the output states its recall.
+    The search is exact up to a million vectors. For more vectors, the first search of a layer builds an
+    index, which takes minutes and is saved in STORE/index; the JSON file next to the output states its
+    recall.
 
     Models other than the built-in model are opened only after you agree, because the store may be untrusted.
     """
@@ -331,7 +332,7 @@ def run(
 
 @contextmanager
 def _interruption_explained(out: Path) -> Iterator[None]:
-    """Add the number of stored sentences to the message about an interrupted run."""
+    """Raise KeyboardInterrupt again with a message that states how many sentences are stored."""
     try:
         yield
     except KeyboardInterrupt:
@@ -354,7 +355,7 @@ def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) 
 
 @contextmanager
 def _log_to(file: Path | None) -> Iterator[ShardLog]:
-    """Yield a function that appends an event to a log, with the seconds since the start."""
+    """Yield a function that appends an event to a log file, with the seconds since the start of the run."""
     start = time.monotonic()
     with open_log(file, "a") as write:
         yield lambda event: write({"seconds": round(time.monotonic() - start, 3), **event})

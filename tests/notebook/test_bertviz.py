@@ -183,7 +183,7 @@ def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
         (
             {"attention": "BERT", "tokens": BERT_TOKENS, "include_layers": [1], "layer": 0},
             SelectionError,
-            "initial_layer must be one of include_layers",
+            "layer must be one of include_layers",
         ),
         ({"attention": "BERT", "tokens": BERT_TOKENS, "heads": [2]}, SelectionError, "no head 2"),
         (

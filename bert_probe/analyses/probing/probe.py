@@ -33,7 +33,7 @@ from bert_probe.text.formats import ValidationErrors
 from bert_probe.text.labeled_texts import LabeledTexts
 
 PENALTY = 1.0
-"""L2 penalty on standardized vectors, the inverse of C in scikit-learn."""
+"""Strength of the L2 penalty on the weights of standardized vectors, the inverse of C in scikit-learn."""
 TOLERANCE = 2e-5
 """The fit ends when an iteration lowers the mean loss by less than this many nats."""
 MAX_ITERATIONS = 200
@@ -68,7 +68,11 @@ class ProbeSpace:
 
     @classmethod
     def of(cls, vectors: torch.Tensor, classes: int, penalty: float = PENALTY) -> ProbeSpace:
-        """Return the coordinate system for vectors of shape [row, hidden]."""
+        """Compute the coordinate system for vectors of shape [row, hidden].
+
+        Args:
+            classes: number of classes of the probes.
+        """
         mean, spread = standardization(vectors)
         centered = vectors - mean
         covariance = (centered.T @ centered).double() / len(vectors) / torch.outer(spread, spread)
@@ -80,7 +84,7 @@ class ProbeSpace:
         return cls(mean, turn.to(vectors.dtype), penalties)
 
     def within(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Convert vectors to these coordinates; the result has shape [row, hidden + 1]."""
+        """Return the coordinates of vectors in this space, [row, hidden + 1]; the last one is 1."""
         width = vectors.shape[1] + 1
         # Matrix products take 25% less time if rows are aligned to cache lines.
         coordinates = vectors.new_ones(len(vectors), -(-width // CACHE_LINE_FLOATS) * CACHE_LINE_FLOATS)[
@@ -91,7 +95,10 @@ class ProbeSpace:
 
 
 def standardization(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each dimension's mean and standard deviation, which is infinite for constant dimensions."""
+    """Return the mean and the standard deviation of each dimension, both [hidden].
+
+    The standard deviation of a constant dimension is returned as infinity.
+    """
     mean = vectors.mean(dim=0)
     spread = (vectors - mean).std(dim=0, correction=0)
     # Dividing by infinity keeps rounding errors in constant dimensions from being scaled up.
@@ -169,7 +176,7 @@ class LinearFit:
 def fit_online(
     rows: torch.Tensor, classes: torch.Tensor, count: int, space: ProbeSpace, on_step: OnStep
 ) -> LinearFit:
-    """Fit probes to the shares of the rows in `BLOCKS`; return the probe of all rows and the code length."""
+    """Fit a probe to each share of the rows in `BLOCKS`; return the last probe and the total code length."""
     ends = sorted({max(1, round(share * len(rows))) for share in BLOCKS})
     bits = ends[0] * np.log2(count)
     weights = np.zeros((rows.shape[1], count))
@@ -200,8 +207,9 @@ class Probe(Question):
     has a random tag (Hewitt and Liang 2019). The length of an online code for the labels is the MDL measure
     of Voita and Titov 2020.
 
-    Labels belong to the words of tagged sentences, or to the texts of a table. A text counts as its own word
-    form, so that no control label of a held-out text can be predicted; see docs/methods.md.
+    Labels belong to the words of tagged sentences, or to the texts of a table. In the control task, each
+    different text has its own random label, so control labels of held-out texts cannot be predicted; see
+    docs/methods.md.
 
     Attributes:
         label: name of the sentence comment with the labels, such as "genre". If None, labels are the tags of
@@ -316,13 +324,14 @@ class Probe(Question):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The vectors of words, sentences or texts, and their labels.
+    """The labeled words, sentences or texts of one split, each of which has one vector.
 
     Attributes:
         pooled: the tokens that are pooled into each vector.
         labels: label of each vector.
         forms: word form of each vector, for the baseline; "" for sentences and texts.
-        kinds: word form or whole text of each vector, which has one random label in the control task.
+        kinds: word form or whole text of each vector. In the control task, vectors with the same word form
+            or text have the same random label.
         sentences: sentence index of each vector.
     """
 
@@ -335,7 +344,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """A labeling task, with labels as indices.
+    """The labels of the training vectors and of the held-out vectors, as class indices.
 
     Attributes:
         labels: distinct labels of the training data, sorted.
@@ -369,7 +378,7 @@ def _rows(split: vectors.EncodedTexts, label: str | None, is_table: bool, poolin
 
 
 def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
-    """Return the value of a comment for each sentence. Errors name the lines without this comment."""
+    """Return each sentence's value of the comment ``label``; raise an error if sentences do not have it."""
     errors = ValidationErrors("The file")
     for sentence in split.sentences:
         if label not in sentence.metadata:
@@ -485,8 +494,8 @@ class ProbeResult(Result):
         counts: numbers of training vectors and of held-out vectors.
         accuracies: accuracy on held-out vectors.
         low, high: bounds of the accuracy's confidence interval.
-        baseline: accuracy of predicting the most frequent label of each word form; for sentences, the most
-            frequent label.
+        baseline: accuracy of predicting the most frequent label of each word form; for sentences and texts,
+            accuracy of predicting the most frequent training label.
         controls: accuracy of the control task.
         code_lengths: length of the online code for the training labels, in bits.
     """

@@ -113,7 +113,7 @@ class _Pairs:
         names: relation of each pair.
         offsets: offset of the syntactic head from the word, in words.
         dependents, heads: unit indices of the words and of their syntactic heads.
-        words: alignment of words and units.
+        words: alignment of the sentence's words with the units that tokens are merged into.
     """
 
     names: tuple[str, ...]
@@ -237,7 +237,10 @@ class _HeadCounts:
 
 
 def _strongest(weights: Array, words: AlignedWords) -> Array:
-    """Return, for each head and unit, the index of the other word with the most attention; -1 if none."""
+    """Return the index of the other word that receives the most attention, by attention head and unit.
+
+    The index is -1 if there is no other word.
+    """
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
     are_words[words.units[words.units != NO_UNIT]] = True
@@ -258,7 +261,7 @@ class BestHead:
         direction: one of `DIRECTIONS`.
         accuracy: share of the pairs that the head predicts correctly, 0 to 1.
         offset: the best fixed offset, in words from the dependent.
-        offset_accuracy: accuracy of this offset, 0 to 1.
+        offset_accuracy: accuracy of the best fixed offset, 0 to 1.
     """
 
     relation: str
@@ -274,6 +277,9 @@ class BestHead:
 @dataclass(frozen=True, eq=False, repr=False)
 class RelationsResult(Result):
     """Accuracy of every attention head for each relation.
+
+    In `Relations.of`, the file for selection is the argument ``chosen``, and the file for reporting is
+    ``reported``.
 
     Attributes:
         relations: relations that occur in both files, most frequent first.

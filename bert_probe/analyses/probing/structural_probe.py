@@ -1,4 +1,4 @@
-"""The structural probe: whether distances between vectors encode syntactic trees."""
+"""The structural probe, which tests whether distances between word vectors encode syntactic trees."""
 
 from __future__ import annotations
 
@@ -145,9 +145,10 @@ class _Trees:
     """The syntactic trees of a set of sentences.
 
     Attributes:
-        pooled: the tokens, pooled into words.
+        pooled: the tokens that are averaged into the vector of each word.
         trees: the trees with at least two words.
-        left_out: number of sentences without a tree of two words, or with more than `MAX_WORDS` words.
+        left_out: number of sentences without a tree of at least two words, or with more than `MAX_WORDS`
+            words.
     """
 
     pooled: vectors.PooledTokens
@@ -161,15 +162,15 @@ class _Trees:
 
     @property
     def baseline(self) -> float:
-        """UUAS of a baseline that connects each word to the next."""
+        """UUAS of a baseline that connects each word to the next word."""
         return sum(len(tree.edges & tree.in_a_row) for tree in self.trees) / self.edges
 
     def score(self, weights: Array, rows: Array) -> tuple[float, float]:
-        """Return the UUAS and Spearman's correlation of a map, given the vectors of all words.
+        """Return the UUAS and Spearman's correlation of a probe's linear map.
 
         Args:
-            weights: the map, [rank, hidden].
-            rows: the vectors, [row, hidden].
+            weights: the linear map, [rank, hidden].
+            rows: the vectors of all words, [word, hidden].
         """
         points = rows.astype(np.float64) @ weights.T.astype(np.float64)
         correct, correlations_by_length = 0, defaultdict[int, list[Array]](list)
@@ -225,10 +226,11 @@ class StructuralProbeResult(Result):
         layers: probed layers; 0 is the embeddings.
         counts: numbers of trees for training, for early stopping, and held out.
         edges: number of edges of the held-out trees, without punctuation.
-        left_out: number of sentences without a tree of two words, or with more than `MAX_WORDS` words.
+        left_out: number of sentences without a tree of at least two words, or with more than `MAX_WORDS`
+            words.
         uuas: undirected unlabeled attachment score: share of the edges that are in the minimum spanning tree
             of the predicted distances.
-        baseline: UUAS of a baseline that connects each word to the next.
+        baseline: UUAS of a baseline that connects each word to the next word.
         spearman: Spearman's correlation between predicted and true distances from a word to all others. It
             is averaged over the words of all sentences of the same length, and then over lengths from 5 to
             50; NaN if no sentence has such a length.
@@ -259,8 +261,8 @@ class StructuralProbeResult(Result):
     def tree(self, trace: Trace, layer: int | None = None) -> PredictedTree:
         """Predict the tree of a sentence, or of the first text of a text pair.
 
-        Words are split by the tokenizer. Words without letters and digits are treated as punctuation and left
-        out of the tree.
+        The tokenizer splits the sentence into words. Words without letters and digits are treated as
+        punctuation and left out of the tree.
 
         Args:
             layer: one of `layers`. If None, the layer with the highest UUAS.
@@ -407,14 +409,14 @@ def _batch(trees: Sequence[Tree]) -> TreeBatch:
 
 
 class _StandardizedSpace:
-    """Standardizes vectors, so that one learning rate suits all layers and models."""
+    """Word vectors that are standardized, so that one learning rate suits all layers and models."""
 
     def __init__(self, vectors: torch.Tensor) -> None:
         self.vectors = vectors
         self.mean, self.spread = standardization(vectors)
 
     def loss(self, weights: torch.Tensor, batch: TreeBatch) -> torch.Tensor:
-        """Return the loss, Σ |predicted squared distance − tree distance| / words², over all trees."""
+        """Return the sum of |predicted squared distance − tree distance| / words² over all trees."""
         points = (self.vectors[batch.rows] - self.mean) / self.spread @ weights.T
         squares = points.square().sum(dim=-1)
         products = points @ points.transpose(1, 2)
@@ -473,12 +475,12 @@ Edges = set[tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A syntactic tree of those words of a sentence that have vectors.
+    """A syntactic tree of a sentence, without words that have no vector.
 
     Attributes:
         rows: vector index of each word.
         distances: number of steps between words, uint8 [word, word].
-        counted: False for punctuation, bool [word].
+        counted: True for words, False for punctuation, bool [word].
     """
 
     rows: Array
@@ -521,7 +523,7 @@ def distances(heads: Sequence[int]) -> Array:
 
 
 def squared_distances(points: Array) -> Array:
-    """Return the squared distance ‖p_i − p_j‖² of every two words, given their points, [word, rank]."""
+    """Return the squared distance ‖p_i − p_j‖² of each pair of words, given their points, [word, rank]."""
     squares: Array = squareform(pdist(points, "sqeuclidean"))
     return squares
 
@@ -534,7 +536,7 @@ def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
 
     Args:
         distance_matrix: distances, [word, word].
-        counted: False for punctuation, bool [word].
+        counted: True for words, False for punctuation, bool [word].
     """
     remaining = np.flatnonzero(counted)
     if not len(remaining):

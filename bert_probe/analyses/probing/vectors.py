@@ -22,7 +22,10 @@ from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_word
 PASS_BYTES = 1_600_000_000
 """Size limit of the vectors in memory, in bytes. If not all layers fit, the model runs several times."""
 BATCH_TOKENS = 4096
-"""Maximum number of padded tokens in a forward pass, which keeps the hidden states of all layers."""
+"""Maximum number of tokens in a batch, padding included.
+
+It limits memory, because the hidden states of all layers of a batch are kept.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +125,7 @@ def resolve_layers(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tupl
 def plan_passes(
     checkpoint: Checkpoint, parts: Sequence[PooledTokens], layers: Sequence[int]
 ) -> ForwardPasses:
-    """Return a plan with as few passes as `PASS_BYTES` allows."""
+    """Return a plan that collects the vectors of all layers in as few passes as `PASS_BYTES` allows."""
     width = checkpoint.description.hidden_size * (8 if checkpoint.description.dtype == "float64" else 4)
     layers_per_pass = max(1, PASS_BYTES // max(1, width * sum(part.count for part in parts)))
     groups = tuple(
@@ -195,7 +198,7 @@ def _batches(checkpoint: Checkpoint, part: PooledTokens) -> list[list[int]]:
 
 LabeledData = Sequence[TaggedSentence] | LabeledTexts
 Files = Mapping[str, LabeledData]
-"""Name of an argument, for error messages → the data passed as this argument."""
+"""Name of an argument, which error messages quote → the data passed as this argument."""
 
 _LABEL_DESCRIPTIONS = {MULTI_LABEL: "any number of labels", NUMBER: "a number"}
 

@@ -31,18 +31,18 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sample_data import everyday_topics
 
 MAX_PAIRS = 200_000
-"""Maximum number of random pairs. With more pairs than this, a sample is drawn with a fixed seed."""
+"""Maximum number of random pairs. If there are more pairs, a sample is drawn with a fixed seed."""
 MAX_NEIGHBORS = 2_000
-"""Maximum number of texts whose nearest neighbor is found; of more texts, a sample is drawn."""
+"""Maximum number of texts whose nearest neighbor is searched. If there are more texts, a sample is drawn."""
 PERCENTILES = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
 """Percentiles in the table."""
 _SEED = 0
 _BLOCK_NUMBERS = 4_000_000
-"""Maximum number of values of the vectors that are compared at once."""
+"""Maximum number of vector components, or of scores, in a block that is computed at once."""
 _BINS = 40
 """Number of bars of the histogram in the metadata of a calibrated result."""
 _CHECKED_TEXTS = 8
-"""Number of texts of which at least one must be no sequence of residues for English reference sentences."""
+"""Number of sentences that `_has_sequences` checks; it returns True only if all of them have residues."""
 _HIGH_PERCENTILES = (50, 95, 99)
 """Percentiles of random pairs in the metadata of a calibrated result."""
 ScoreResult = SentenceSimilarityResult | SentencesResult
@@ -58,8 +58,8 @@ class SimilarityCalibration(Question):
 
     Attributes:
         pooling, prompt, dimensions: see `Sentences`.
-        pair_prompt: prompt of the second text of each pair, as for queries and documents; by default, the
-            same prompt.
+        pair_prompt: prompt of the second text of each pair, for example if queries are compared with
+            documents; by default, `prompt`.
     """
 
     inputs = SentenceList()
@@ -104,7 +104,10 @@ class SimilarityCalibration(Question):
     def _result(
         self, first: SentencesResult, second: SentencesResult, progress: Progress
     ) -> SimilarityCalibrationResult:
-        """Return the scores of two encodings of the same sentences, which may be the same encoding."""
+        """Return the calibration, given the sentences encoded as first and as second texts of pairs.
+
+        ``first`` and ``second`` are the same object if both texts have the same prompt.
+        """
         similarity, count = first.recipe.similarity, len(first.sentences)
         final = final_progress(progress, count if first is second else 2 * count)
         if first is second:
@@ -209,20 +212,21 @@ def reference_sentences() -> tuple[str, ...]:
 
 
 def calibration_of(result: ScoreResult, checkpoint: Checkpoint) -> SimilarityCalibration:
-    """Return the question whose answer for `reference_sentences` calibrates the scores of a result.
+    """Return the question that scores `reference_sentences` with the pooling and the prompts of a result.
 
     Args:
         checkpoint: the model of the result.
 
     Raises:
         UnavailableError: the reference sentences are not comparable, because the texts of the result are
-            sequences of residues, or because no prompt selects how one of its texts is encoded.
+            sequences of residues, or because no prompt or task that can be selected by name encodes a text in
+            the same way.
     """
     question = result.question
     if _has_sequences(result, checkpoint):
         raise UnavailableError(
             "The reference sentences are English, so scores of sequences are not compared with them. "
-            "bert-probe calibrate compares the scores of your own sequences."
+            "Run bert-probe calibrate to compare scores of your own sequences."
         )
     if isinstance(result, SentencesResult):
         return SimilarityCalibration(result.question.pooling, question.prompt, question.dimensions)
@@ -255,14 +259,14 @@ def calibrate_result(
     progress: Progress = no_progress,
     calibrations: dict[Hashable, SimilarityCalibrationResult] | None = None,
 ) -> ScoreResult:
-    """Return a result whose metadata compare its scores with random pairs of `reference_sentences`.
+    """Return the result with metadata that compare its scores with random pairs of `reference_sentences`.
 
-    A result is returned unchanged if its score is undefined or the sentences are not comparable; see
+    The result is returned unchanged if its score is undefined or the sentences are not comparable; see
     `calibration_of`.
 
     Args:
         checkpoint: the model of the result.
-        calibrations: the calibrations computed so far; this function adds the calibration for this result.
+        calibrations: a cache of calibrations, to which this function adds the calibration for this result.
 
     Raises:
         UnavailableError: see `SimilarityCalibration.of`.
@@ -321,7 +325,7 @@ class IndexableRows(Protocol):
         """Numbers of rows and columns."""
 
     def __getitem__(self, rows: Array, /) -> Array:
-        """Return some rows."""
+        """Return the rows with these indices."""
 
 
 def pair_scores(
@@ -343,10 +347,10 @@ def pair_scores(
 
 
 def histogram_range(values: Sequence[float] | Array) -> tuple[float, float]:
-    """Return the smallest and the largest value, or an interval from the smallest if they almost agree.
+    """Return the range of a histogram: the smallest value, and the largest value or a slightly larger one.
 
-    numpy.histogram raises ValueError if the edges of the bins are not distinct in float64. The range is at
-    least 1e-6 of the largest absolute value, or 1 if all values are equal.
+    numpy.histogram raises ValueError if the edges of the bins are not distinct in float64. Therefore, the
+    width is at least 1e-6 of the largest absolute value, or 1 if all values are equal.
     """
     low, high = float(min(values)), float(max(values))
     width = 1e-6 * max(abs(low), abs(high))
@@ -371,9 +375,9 @@ def nearest_neighbors(
     highest score, the first is returned. The score of a row without any defined score is NaN.
 
     Args:
-        progress: called with the number of rows whose neighbor is known, and the total.
-        candidates: the vectors among which neighbors are found, by default ``vectors``; the row with the same
-            index is never a neighbor.
+        progress: called with the number of rows done and the total.
+        candidates: the vectors of the possible neighbors, by default ``vectors``; the row with the same index
+            is never a neighbor.
     """
     candidates = vectors if candidates is None else candidates
     count = len(vectors)

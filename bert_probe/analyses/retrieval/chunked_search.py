@@ -1,4 +1,4 @@
-"""Sentences and chunks of documents, and search in chunks, compared with the vectors of whole documents."""
+"""Search by the vectors of document chunks, compared with search by the vectors of whole documents."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ METHODS: Mapping[str, str] = {
     ),
     "late_mean": "Mean score of the document's chunks with late chunking.",
 }
-"""Name of a score of a document → its description."""
+"""Name of a method that scores a document → its description."""
 MAX_CHUNKS = 100_000
 """Maximum number of chunks, each of which has two vectors."""
 _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
 """Pooling modes that can be applied to the tokens of a chunk."""
 Span = tuple[int, int]
-"""First character and character after the last one, as in a slice."""
+"""Start and end of a substring: indices of the first character and of the character after the last."""
 
 # A period after a single letter belongs to initials or to an abbreviation such as "e.g.".
 # Lookbehinds and possessive quantifiers keep the time linear for long runs of spaces and marks.
@@ -73,7 +73,7 @@ class ChunkedSearch(PromptedSearch):
     Attributes:
         query: the query.
         size: maximum number of tokens of a chunk, without special tokens and prompt.
-        by: the score in `METHODS` that orders the table.
+        by: the score in `METHODS` by which the table is sorted.
         count: number of documents in the table.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
@@ -109,8 +109,9 @@ class ChunkedSearch(PromptedSearch):
         Args:
             checkpoint: the model.
             documents: the documents.
-            truncate: truncate documents that are too long for their whole vectors and for late chunking
-                instead of raising an error. A checkpoint with a maximum length of its own always truncates.
+            truncate: truncate documents that are too long, for the vectors of whole documents and for late
+                chunking, instead of raising an error. A checkpoint that defines a maximum length always
+                truncates.
             progress: called with the number of texts done and the total.
 
         Raises:
@@ -154,7 +155,7 @@ class ChunkedSearch(PromptedSearch):
     def _spans(
         self, checkpoint: Checkpoint, plain: PoolingConfig, texts: Sequence[Document], progress: Progress
     ) -> tuple[tuple[Span, ...], ...]:
-        """Return the chunks of each document."""
+        """Return the character spans of each document's chunks."""
         spans: list[tuple[Span, ...]] = []
         count = 0
         for number, document in enumerate(texts, 1):
@@ -182,7 +183,7 @@ def _encode(
     truncate: bool,
     progress: Progress,
 ) -> tuple[TextVectors, Array, Array | None]:
-    """Return the vectors of the documents, of the chunks, and of late chunking, or None without it."""
+    """Return the vectors of whole documents, of chunks, and of chunks with late chunking (or None)."""
     plain = replace(recipe, prefix="", excluded=0)
     parts = [
         plain.text(text)[start:end]
@@ -242,7 +243,7 @@ def _late_vectors(
 
 
 def _token_ranges(encoding: Encoding, recipe: PoolingConfig, spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Return each chunk's range of tokens, end excluded; empty if the model does not read the chunk."""
+    """Return the token range of each chunk, end excluded. The range of a truncated chunk is empty."""
     prompt = len(replace(recipe, prefix="").text(recipe.prefix))
     tokens = [token for token in encoding.tokens if token.start is not None]
     starts = [(token.start or 0) - prompt for token in tokens]
@@ -259,7 +260,7 @@ class ChunkedSearchResult(Result):
 
     Attributes:
         documents: the documents, in their original order.
-        spans: the characters of the chunks of each document, in their order.
+        spans: character spans of each document's chunks, in the order of the text.
         whole: score of each document, of shape [document].
         chunks: score of each chunk, of shape [chunk], in the order of the documents.
         late: score of each chunk by late chunking, of shape [chunk]; NaN for a chunk beyond the model's
@@ -309,23 +310,24 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
-        """Rank of each document, from 1, by name in `METHODS`. Ties keep the order of the documents."""
+        """Rank of each document, from 1, by name in `METHODS`. Tied documents keep their original order."""
         return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property
     def agreement(self) -> tuple[Agreement, ...]:
-        """Rank agreement of each pair of rankings."""
+        """Rank agreement of each pair of methods in `scores`."""
         return tuple(Agreement.of(a, b, self.ranks, self.scores) for a, b in combinations(self.scores, 2))
 
     @property
     def by(self) -> str:
-        """The score that orders the table: the score in the question, or "chunk" if it is unavailable."""
+        """The score by which the table is sorted: that of the question, or "chunk" if it is unavailable."""
         return self.question.by if self.question.by in self.scores else "chunk"
 
     def chunk(self, document: int, method: str = "chunk") -> str:
-        """Return the text of the best chunk of a document, both counted from 0.
+        """Return the text of a document's best chunk.
 
         Args:
+            document: index of the document, from 0.
             method: "chunk" or "late".
         """
         plain = replace(self.recipe, prefix="")
@@ -350,8 +352,8 @@ class ChunkedSearchResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return the best documents.
 
-        Columns: rank, document (ID), chunks (number); for each name in `METHODS`, its score and the rank of
-        the document by it, such as late_score and late_rank; best_chunk and best_late (numbers from 1);
+        Columns: rank, document (ID), chunks (number); the score and the rank of the document by each method
+        in `METHODS`, such as late_score and late_rank; best_chunk and best_late (numbers from 1);
         tokens_dropped (from the whole document), title, text (of the best chunk).
         """
         order = np.argsort(self.ranks[self.by])[: self.question.count]
@@ -375,7 +377,7 @@ class ChunkedSearchResult(Result):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The documents as JSON lines, which a view file stores."""
+        """The documents as JSON lines, the form in which view files store them."""
         return tuple(document.line for document in self.documents)
 
     @property
@@ -389,8 +391,8 @@ def sentence_spans(text: str) -> list[Span]:
     """Return the spans of the sentences of a text, without the white space between them.
 
     A sentence ends with ``.``, ``!``, ``?`` or ``…`` and white space, with a full-width mark, or at the end
-    of a line. A part without a letter or digit belongs to the sentence before it. A text without letters and
-    digits is one sentence.
+    of a line. Characters between two such boundaries belong to the sentence before them if there is no letter
+    or digit among them. A text without letters and digits is one sentence.
     """
     ends = [match.end() for match in _BOUNDARY.finditer(text)]
     spans: list[Span] = []
@@ -410,9 +412,9 @@ def sentence_spans(text: str) -> list[Span]:
 
 
 def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
-    """Return the spans of the chunks of a text: as many complete sentences as fit.
+    """Return the spans of the chunks of a text. A chunk has as many complete sentences as fit.
 
-    A sentence with more than `size` tokens is split into parts of similar length, between two words, or
+    A sentence with more than ``size`` tokens is split into chunks of similar length, between two words, or
     between two tokens of a long word.
 
     Args:
@@ -447,7 +449,11 @@ def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
 def _split(
     tokens: Sequence[tuple[int, int, int | None]], start: int, end: int, size: int
 ) -> list[tuple[int, int, int]]:
-    """Return spans of a sentence, of similar length and at most `size` tokens, with their token counts."""
+    """Split a sentence into spans of similar length with at most ``size`` tokens.
+
+    Returns:
+        The start, the end and the number of tokens of each span.
+    """
     parts = []
     while len(tokens) > size:
         # Distribute the remaining tokens evenly, because a last chunk of one token would be meaningless.
@@ -474,10 +480,10 @@ def added_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> in
 
 
 def check_chunk_size(size: int, added: int, limit: int) -> None:
-    """Raise an error if a chunk of `size` tokens does not fit into the model's input.
+    """Raise an error if a chunk of ``size`` tokens does not fit into the model's input.
 
     Raises:
-        SelectionError: `size` and the tokens that are added to each chunk exceed the limit.
+        SelectionError: ``size`` plus the number of tokens added to each chunk exceeds the limit.
     """
     if size + added > limit:
         raise SelectionError(

@@ -115,7 +115,7 @@ class MultiVectorConfig:
 
 
 def query_config(checkpoint: Checkpoint, prompt: str | None = None) -> MultiVectorConfig:
-    """Return the configuration for queries; see `document_config`."""
+    """Return the configuration that maps queries to one vector per token; see `document_config`."""
     model = checkpoint.multi_vector_model
     selection = None if model is None else model.query
     return _config(checkpoint, "query", prompt, QUERY_PROMPTS, selection)
@@ -132,7 +132,7 @@ def document_config(checkpoint: Checkpoint, prompt: str | None = None) -> MultiV
 
     Raises:
         UnavailableError, CheckpointError: the files of the late-interaction model are not supported.
-        SelectionError: the checkpoint has no such prompt.
+        SelectionError: the checkpoint has no prompt with this name.
     """
     model = checkpoint.multi_vector_model
     return _config(
@@ -210,7 +210,8 @@ def encode_tokens(
     """Return the tokens of one query or document and their vectors.
 
     Args:
-        truncate: truncate a text that is too long if the configuration has no maximum length of its own.
+        truncate: truncate a text that is too long instead of raising an error. A configuration with a maximum
+            length always truncates.
 
     Raises:
         TextError, EmptyTextError, TooLongError: the text cannot be encoded.
@@ -240,8 +241,8 @@ class TokenVectors:
 
     Attributes:
         vectors: all vectors, of shape [vector, size], float32, or float64 for a float64 model.
-        spans: first and last row of each text, as in `vectors[first:last]`, of shape [text, 2]. Equal texts
-            have the same rows.
+        spans: row range of each text, `vectors[start:end]`, of shape [text, 2]. Equal texts have the same
+            rows.
         dropped: number of tokens truncated from each text.
     """
 
@@ -349,7 +350,7 @@ class TokenMatches:
         similarities: dot product of each token of the query and each token of the document, float64, shape
             [query token, document token].
         score: the score, float64.
-        score_name: readable name of the score.
+        similarity: the score that was computed, `MAXSIM` or `MEAN_MAXSIM`.
     """
 
     query: TextTokens
@@ -363,10 +364,12 @@ class TokenMatches:
         """Compare the tokens of a query and a document.
 
         Raises:
-            TextError: no token of the query, or none of the document, has a vector.
+            TextError: no token of the query, or no token of the document, has a vector.
         """
         if not len(document.vectors):
-            raise TextError("No token of the document has a vector, so it has no score.")
+            raise TextError(
+                "No token of the document has a vector, so it has no score. Choose another document."
+            )
         first, second = (text.vectors.astype(np.float64) for text in (query, document))
         spans = np.array([[0, len(second)]])
         score = maxsim(first, TokenVectors(second, spans, (0,)), similarity)[0]
@@ -390,7 +393,7 @@ class TokenMatches:
 
     @property
     def of_document(self) -> Array:
-        """For each token of the document, the sum of the contributions for which it is the best match."""
+        """Sum of the contributions of the query tokens that each document token matches best."""
         count = self.similarities.shape[1]
         return read_only(np.bincount(self.best, weights=self.contributions, minlength=count))
 

@@ -38,20 +38,21 @@ _SEED = 0
 
 @question("position effect", command="position-effect")
 class PositionEffect(PromptedSearch):
-    """Change of a document's score by the position of the sentences that are removed or inserted.
+    """Change of a document's score if sentences are removed or inserted at different positions.
 
-    Without a passage, one group of consecutive sentences is removed at a time. A passage is
-    inserted between sentences. Embedding models often give the beginning of a text more weight
-    (Lee, Goel and Ramchandran 2024).
+    Without a passage, one group of consecutive sentences is removed at a time. A passage is inserted
+    between two sentences, at one position at a time. Embedding models often give the beginning of a text
+    more weight (Lee, Goel and Ramchandran 2024).
 
     Attributes:
         query: the query with which documents are scored; by default, each changed document is compared with
             the original document.
         passage: a passage to insert; by default, sentences are removed.
-        positions: maximum number of parts to remove from a document, or of intervals between the positions
-            of insertion; also the number of bins of the curve.
+        positions: maximum number of groups of sentences to remove from a document, or of intervals between
+            the positions at which the passage is inserted; also the number of bins of the curve.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
-        show: "curve" has the mean change in each bin of positions, "documents" every changed document.
+        show: the table to return: "curve" with the mean change in each bin of positions, or "documents" with
+            every changed document.
     """
 
     inputs = DocumentFile()
@@ -65,7 +66,7 @@ class PositionEffect(PromptedSearch):
     positions: int = param(
         Number(2, 20),
         default=10,
-        about="Maximum number of positions at which a part is removed or the passage is inserted.",
+        about="Maximum number of positions at which sentences are removed or the passage is inserted.",
     )
     show: str = param(
         Choice(("curve", "documents")),
@@ -78,7 +79,7 @@ class PositionEffect(PromptedSearch):
     def of(
         self, checkpoint: Checkpoint, documents: Sequence[str], progress: Progress = no_progress
     ) -> PositionEffectResult:
-        """Score every document with a part removed, or with the passage inserted, at several positions.
+        """Score every document with sentences removed, or with the passage inserted, at several positions.
 
         Documents are left out if they have only one sentence, or if the model would truncate them.
 
@@ -90,8 +91,8 @@ class PositionEffect(PromptedSearch):
         Raises:
             TextError, EmptyTextError, TooLongError: a text cannot be encoded, there are no documents, or two
                 of them have the same ID.
-            UnavailableError: no document has two sentences and is read completely, or the changed documents
-                have more than `MAX_CHARACTERS` characters; see also `resolve_pooling`.
+            UnavailableError: no document has at least two sentences and fits into the model's input, or the
+                changed documents have more than `MAX_CHARACTERS` characters; see also `resolve_pooling`.
             SelectionError, CheckpointError: see `resolve_pooling`.
             OutOfMemoryError: a batch or the vectors need more memory than is available.
         """
@@ -183,7 +184,7 @@ def _fit(
     limit: int,
     report: Callable[[], None],
 ) -> bool:
-    """Return whether each text has at most `limit` tokens; stop at the first that has more.
+    """Return whether all texts have at most ``limit`` tokens; stop at the first text that has more.
 
     Args:
         report: called before each text.
@@ -202,14 +203,14 @@ def _count_tokens(checkpoint: Checkpoint, recipe: PoolingConfig, text: str) -> i
 
 @dataclass(frozen=True)
 class Variant:
-    """A document from which a part was removed, or into which a passage was inserted.
+    """A document from which sentences were removed, or into which a passage was inserted.
 
     Attributes:
         document: index of the document, from 0.
         position: position of the change, from 0 for the first character of the document to 1 for the last:
-            the middle of the removed part, or the place of insertion.
-        text: the changed text.
-        part: the part that was removed or inserted.
+            the middle of the removed text, or the start of the inserted passage.
+        text: the changed document.
+        part: the text that was removed or inserted.
     """
 
     document: int
@@ -286,7 +287,7 @@ class PositionEffectResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence that compares a change at the start with a change at the end."""
+        """A sentence that compares the score changes at the start and at the end of documents."""
         action = "Removing a part" if self.question.passage is None else "Inserting the passage"
         score = f"the {self.recipe.score_name}"
         subject = "the original document" if self.question.query is None else "the query"
@@ -333,7 +334,7 @@ class PositionEffectResult(Result):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The documents as JSON lines, which a view file stores."""
+        """The documents as JSON lines, the form in which view files store them."""
         return tuple(document.line for document in self.documents)
 
     @property

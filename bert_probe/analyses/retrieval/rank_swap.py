@@ -44,17 +44,17 @@ _WORD = re.compile(rf"{_IDEOGRAPH}|{_LETTERS}(?:['’-]{_LETTERS})*")
 
 @question("rank swap", command="swap")
 class RankSwap(PromptedSearch):
-    """The words whose removal from a document, or addition to the query, lets another document overtake it.
+    """The words whose removal from a document, or addition to the query, ranks another document above it.
 
-    Each step removes (or adds) the word that lowers the margin of the two scores most, until the documents
-    are swapped or the maximum number of words is reached. If a single word suffices, it is found. A set of
-    several words is not always the smallest.
+    Each step removes (or adds) the word that lowers the difference between the two scores most, until the
+    documents are swapped or the maximum number of words is reached. If a single word suffices, the search
+    finds it. A smaller set of words can exist if the search returns several words.
 
     Attributes:
         query: the query.
-        document, against: IDs of the two documents; by default, the two best.
-            A document without an ID is identified by its number, counted from 1.
-            The document with the higher score is A, the other document B.
+        document, against: IDs of the two documents; by default, the two documents with the highest scores.
+            A document without an ID is identified by its number, counted from 1. The document with the higher
+            score is A, the other document B.
         scorer: a name in `SCORERS`.
         max_words: maximum number of words.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
@@ -72,7 +72,7 @@ class RankSwap(PromptedSearch):
         about="ID of the other document; by default, the highest-ranked other document.",
     )
     scorer: str = param(Choice(SCORERS), default=BI_ENCODER, about="The scorer.")
-    max_words: int = param(Number(1, MAX_WORDS), default=MAX_WORDS, about="Largest number of words.")
+    max_words: int = param(Number(1, MAX_WORDS), default=MAX_WORDS, about="Maximum number of words.")
 
     def of(
         self,
@@ -81,7 +81,7 @@ class RankSwap(PromptedSearch):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> RankSwapResult:
-        """Search for the words.
+        """Search for the words whose removal or addition swaps the documents.
 
         Args:
             checkpoint: the model.
@@ -90,8 +90,8 @@ class RankSwap(PromptedSearch):
             progress: called with the number of tested texts and the largest possible number.
 
         Raises:
-            SelectionError: there is no document with this ID, both IDs are the same, or there is only one
-                document; see also `resolve_pooling`.
+            SelectionError: there is no document with a selected ID, both IDs are the same, or there is only
+                one document; see also `resolve_pooling`.
             UnavailableError, CheckpointError: see `Search.of`.
             TextError, EmptyTextError, TooLongError: a text cannot be encoded.
         """
@@ -133,7 +133,7 @@ class RankSwap(PromptedSearch):
         pair: tuple[int, int],
         truncate: bool,
     ) -> SwapScorer:
-        """Return the scorer of changed texts."""
+        """Return the object that scores A and B after words were removed from A or added to the query."""
         if self.scorer == BM25_SCORER:
             return WordScorer(texts, *pair, self.query)
         a, b = (texts[index] for index in pair)
@@ -149,7 +149,7 @@ class RankSwap(PromptedSearch):
         text: str,
         query: str,
     ) -> Array:
-        """Return the scores of both documents, computed by `Search`, with another first text and query."""
+        """Return the scores of A and B, [2], as `Search` computes them for ``text`` as A and ``query``."""
         a, b = (texts[index] for index in pair)
         # BM25 depends on all documents, the other scores on the two documents alone.
         places, collection = (pair, texts) if self.scorer == BM25_SCORER else ((0, 1), DocumentList((a, b)))
@@ -207,8 +207,8 @@ class _WordSearch:
         a: the document with the higher score.
         b: the other document.
         scorer: computes the scores of changed texts.
-        verify: function from the text of the first document and the query to the exact scores of both.
-        max_words: largest number of words.
+        verify: returns the scores of A and B as `Search` computes them, given the text of A and the query.
+        max_words: maximum number of words.
         progress: called with the number of tested texts and the largest possible number.
     """
 
@@ -228,7 +228,7 @@ class _WordSearch:
         first = self.max_words * min(MAX_CANDIDATES, removable)
         self._total, self._done = first + self.max_words * min(MAX_CANDIDATES, addable), 0
         removal = self._remove()
-        self._done = first  # Adding words is always the second part of the progress.
+        self._done = first  # Count the removals that were not tested as done.
         addition = self._add()
         self.progress(self._total, self._total)
         return {"remove": removal, "add": addition}
@@ -306,8 +306,10 @@ def _largest(
     contributions: Callable[[], WordContributions | None],
     report: Callable[[], None],
 ) -> list[int]:
-    """Return the indices of at most `MAX_CANDIDATES` words: those with the largest contribution to the score,
-    or the first ones if the score is not a sum of contributions.
+    """Return the sorted indices of at most `MAX_CANDIDATES` words.
+
+    These are the words with the largest contributions to the score, or the first words if the score is not a
+    sum of contributions.
 
     Args:
         report: called before each step of the computation, in order to cancel it.
@@ -381,7 +383,7 @@ class SwapSteps:
         scores: scores of A and B, float64 of shape [step + 1, 2].
         verified: scores of A and B after the last step, from `Search` with the last text.
         candidates: number of words that were tested in the first step.
-        count: number of all words.
+        count: number of all words that could be removed or added.
     """
 
     words: tuple[str, ...]
@@ -399,7 +401,10 @@ class SwapSteps:
 
     @property
     def is_smallest(self) -> bool:
-        """Whether the set is known to be the smallest: one word, or two if every word was tested alone."""
+        """Whether it is certain that no smaller set of words swaps the documents.
+
+        It is certain for one word, and for two words if every word was tested alone.
+        """
         return self.is_swapped and (len(self.words) == 1 or (len(self.words) == 2 and self.is_complete))
 
     @property
@@ -448,7 +453,7 @@ class RankSwapResult(Result):
         documents: all documents of the search.
         pair: indices of A and B, from 0.
         changes: the steps of the changes "remove" (from A) and "add" (to the query), by name.
-        recipe: the pooling configuration of the query; None for other scorers than the bi-encoder.
+        recipe: the pooling configuration of the query; None for scorers other than the bi-encoder.
     """
 
     question: RankSwap
@@ -459,7 +464,7 @@ class RankSwapResult(Result):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The documents as JSON lines, which a view file stores."""
+        """The documents as JSON lines, the form in which view files store them."""
         return self.documents.lines
 
     @property

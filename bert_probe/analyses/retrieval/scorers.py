@@ -54,7 +54,7 @@ class PromptedSearch(Question):
         dimensions: number of dimensions to which the vectors are truncated.
     """
 
-    # Type checkers read kw_only from the decorator, and the dataclass from each field.
+    # Type checkers read kw_only from the decorator, but the dataclass reads it from each field.
     prompt: str | None = param(
         Optional(Name()),
         default=None,
@@ -84,9 +84,9 @@ def search_pooling(
     """Return the pooling of queries or documents: the checkpoint's own pooling, or else the mean.
 
     Args:
-        prompt: name of a prompt; None for the first of ``defaults`` that the checkpoint has as a prompt,
-            otherwise as a task, otherwise for no prompt. Like `encode_query` and `encode_document`, it never
-            uses the checkpoint's default prompt.
+        prompt: name of a prompt. None selects the first name in ``defaults`` that is a prompt of the
+            checkpoint, otherwise the first that is a task, otherwise no prompt. As in `encode_query` and
+            `encode_document` of sentence-transformers, the checkpoint's default prompt is never used.
 
     Raises:
         UnavailableError, CheckpointError, SelectionError: see `resolve_pooling`.
@@ -150,7 +150,7 @@ class BM25:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text that BM25 counts."""
+    """Return the words that BM25 counts in a text: runs of letters, digits and underscores, in lower case."""
     return _WORD.findall(text.lower())
 
 
@@ -158,7 +158,8 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
     """Return the task head that scores a pair of texts.
 
     Raises:
-        UnavailableError: the checkpoint has no head with one label, or a setting is not supported.
+        UnavailableError: the checkpoint has no head with one label, or it has an activation function or a
+            default prompt that is not supported.
     """
     head = checkpoint.outputs.get(TEXT_CLASSIFICATION)
     name = checkpoint.description.name

@@ -55,7 +55,7 @@ SCORERS: Mapping[str, str] = {
 }
 """Name of a scorer → what it computes."""
 OVERLAP = 10
-"""Number of documents at the top of two rankings whose overlap is reported."""
+"""Number of top-ranked documents of two scorers whose overlap is reported."""
 _OTHER_OPTIONS = (
     "The documents were indexed with other options. Index the documents with the options of this question."
 )
@@ -71,9 +71,10 @@ class Search(PromptedSearch):
 
     Attributes:
         query: the query.
-        scorers: names in `SCORERS`. The first one orders the documents.
-        candidates: number of documents that the cross-encoder scores: the best of the first other scorer, or
-            of BM25 if the cross-encoder is the only one. Further documents have no score.
+        scorers: names in `SCORERS`. The first scorer ranks the documents.
+        candidates: number of documents that the cross-encoder scores: the top-ranked documents of the first
+            other scorer, or of BM25 if the cross-encoder is the only scorer. All other documents have no
+            score.
         count: number of documents in the table.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
@@ -110,15 +111,15 @@ class Search(PromptedSearch):
             checkpoint: the model.
             documents: the documents, or the result of `index` for them with this model and the same prompt,
                 dimensions and truncation of documents.
-            truncate: truncate texts that are too long instead of raising an error. A checkpoint with a
-                maximum length of its own always truncates.
+            truncate: truncate texts that are too long instead of raising an error. A checkpoint that defines
+                a maximum length always truncates.
             progress: called with the number of distinct documents, or of pairs of the cross-encoder, done and
                 the total.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there are no documents, two documents have the same ID,
                 or a text cannot be encoded.
-            SelectionError: the indexed documents do not fit the question; see also `resolve_pooling`.
+            SelectionError: the documents were indexed with other options; see also `resolve_pooling`.
             UnavailableError, CheckpointError: see `resolve_pooling` and `cross_encoder_head`; also if the
                 package of a scorer is missing.
             OutOfMemoryError: a batch or the vectors need more memory than is available.
@@ -154,7 +155,7 @@ class Search(PromptedSearch):
 
         Args:
             documents: the result of `index`.
-            bi_encoder_scores: scores of the bi-encoder, [document], if they are known.
+            bi_encoder_scores: scores of the bi-encoder, [document], if they were computed before.
 
         Returns:
             The scores of the documents, [document], by scorer; NaN for documents that are not scored.
@@ -206,7 +207,7 @@ class Search(PromptedSearch):
         values: Mapping[str, Array],
         progress: Progress,
     ) -> tuple[Array, tuple[int, ...]]:
-        """Return the score of each document, NaN if it is not scored, and its number of truncated tokens.
+        """Return the score of each document (NaN if it has none), and its number of truncated tokens.
 
         Args:
             values: scores of the documents by the other scorers, by name of the scorer.
@@ -303,7 +304,7 @@ class IndexedDocuments:
 
     @cached_property
     def bm25(self) -> BM25:
-        """Frequencies of the words of the documents.
+        """The BM25 index of the documents.
 
         Raises:
             UnavailableError: the package bm25s is not installed.
@@ -312,7 +313,7 @@ class IndexedDocuments:
 
     @property
     def nbytes(self) -> int:
-        """Estimated size of the documents, their vectors and the frequencies of their words in bytes."""
+        """Estimated size of the documents, their vectors and their BM25 index in bytes."""
         parts = [part.vectors for part in (self.encoded, self.tokens) if part is not None]
         vectors = sum(part.nbytes for part in parts)
         return vectors + 8 * MAX_PAIRS + 20 * sum(map(len, self.documents))
@@ -320,13 +321,13 @@ class IndexedDocuments:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SearchResult(Result):
-    """The score of every document.
+    """The score of every document by every scorer.
 
     Attributes:
         documents: the documents, in their original order.
         scores: score of each document by each scorer, of shape [document].
-        pair_scores: sorted scores of random pairs of documents by the bi-encoder; None if it is not among
-            the scorers, or if there is no pair.
+        pair_scores: sorted scores of random pairs of documents by the bi-encoder; None without the
+            bi-encoder, or if there is no pair.
         recipe: the pooling configuration of the query; None without the bi-encoder.
         document_recipe: the pooling configuration of the documents.
         token_config: the configuration that maps the query to one vector per token; None without late
@@ -359,17 +360,20 @@ class SearchResult(Result):
 
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
-        """Rank of each document, from 1, [document], by scorer. Ties keep their order; NaN ranks last."""
+        """Rank of each document, from 1, [document], by scorer.
+
+        Tied documents keep their original order, and documents without a score come last.
+        """
         return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property
     def order(self) -> Array:
-        """Indices of the documents, from 0, in the order of the first scorer."""
+        """Indices of the documents, from 0, sorted by their rank by the first scorer."""
         return np.argsort(self.ranks[self.question.scorers[0]])
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The documents as JSON lines, which a view file stores."""
+        """The documents as JSON lines, the form in which view files store them."""
         return tuple(document.line for document in self.documents)
 
     @cached_property
@@ -389,7 +393,7 @@ class SearchResult(Result):
         return int((self.scores[BM25_SCORER] == 0).sum()) if BM25_SCORER in self.scores else 0
 
     def disagreements(self, a: str, b: str) -> Array:
-        """Return documents among the first `OVERLAP` of either scorer, by descending difference of ranks.
+        """Return documents among the first `OVERLAP` of either scorer, the largest rank difference first.
 
         Args:
             a, b: names of the scorers.
@@ -453,7 +457,7 @@ class SearchResult(Result):
         return defined
 
     def percentile(self, document: int) -> float:
-        """Return the percentage of random pairs of documents whose score is lower than a document's score.
+        """Return the percentage of random document pairs with a lower score than a document and the query.
 
         Args:
             document: index of the document, from 0.
@@ -502,7 +506,7 @@ class SearchResult(Result):
 def rank_documents(scores: Array) -> Array:
     """Return the rank of each document by its score, from 1, int64 [document].
 
-    Ties keep the order of the documents, and undefined scores come last.
+    Tied documents keep their original order, and documents with an undefined score come last.
     """
     ranks = np.empty(len(scores), np.int64)
     ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
@@ -515,9 +519,9 @@ class Agreement:
 
     Attributes:
         a, b: names of the scorers.
-        spearman: Spearman's rank correlation of the documents that both score, −1 to 1; NaN if it is
-            undefined.
-        overlap: number of documents among the first `OVERLAP` of both.
+        spearman: Spearman's rank correlation over the documents that both scorers score, −1 to 1; NaN if it
+            is undefined.
+        overlap: number of documents among the first `OVERLAP` of both rankings.
         max_overlap: largest possible overlap.
     """
 

@@ -60,8 +60,8 @@ class SearchExplanation(PromptedSearch):
 
     Attributes:
         query: the query.
-        document: ID of the document; by default, the first one.
-            A document without an ID is identified by its number, counted from 1.
+        document: ID of the document; by default, the first document. A document without an ID is identified
+            by its number, counted from 1.
         against: ID of a second document to compare with.
         scorer: a name in `SCORERS`.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
@@ -90,7 +90,7 @@ class SearchExplanation(PromptedSearch):
             truncate: truncate texts that are too long instead of raising an error.
 
         Raises:
-            SelectionError: there is no document with this ID, or both IDs are the same.
+            SelectionError: there is no document with a selected ID, or both IDs are the same.
             UnavailableError: the score is not a sum over token pairs, because the similarity function or the
                 pooling is not linear, or because the scorer is a cross-encoder; see also `resolve_pooling`.
             TextError, EmptyTextError, TooLongError: a text cannot be encoded.
@@ -200,7 +200,7 @@ class TokenContributions:
     def of(
         cls, query: Trace, recipe: PoolingConfig, document: Trace, document_recipe: PoolingConfig
     ) -> TokenContributions:
-        """Compute the contributions.
+        """Compute the contribution of each pair of a query token and a document token.
 
         Raises:
             UnavailableError: the score is not a sum over token pairs, or a vector is zero.
@@ -267,8 +267,8 @@ class TermContributions:
     """The contributions to a score of BM25 or of a SparseEncoder, one for each term.
 
     Attributes:
-        terms: one row for each term, with the columns term and contribution, and others that depend on the
-            scorer.
+        terms: one row for each term, with the columns term and contribution, and with further columns that
+            depend on the scorer.
         score: the score of the document, float64.
     """
 
@@ -302,7 +302,9 @@ def _sparse(
     )
     norm = 1.0
     if recipe.similarity == "cosine" and not (norm := float(np.linalg.norm(a) * np.linalg.norm(b))):
-        raise UnavailableError("The text has a zero vector, so the cosine is undefined.")
+        raise UnavailableError(
+            "The query or the document has a zero vector, so the cosine is undefined. Use another text."
+        )
     products = a * b / norm
     order = np.argsort(-np.abs(products), kind="stable")
     shared = order[products[order] != 0].tolist()
@@ -372,7 +374,7 @@ class SearchExplanationResult(Result):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The documents as JSON lines, which a view file stores."""
+        """The documents as JSON lines, the form in which view files store them."""
         return tuple(document.line for document in self.documents)
 
     @property

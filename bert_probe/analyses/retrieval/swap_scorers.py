@@ -31,16 +31,19 @@ from bert_probe.model.trace import Array
 from bert_probe.text.documents import Document, DocumentList
 
 ScoreTexts = Callable[[Sequence[str], Callable[[int], None]], Array]
-"""Returns the scores of A and B, [text, 2], for texts, and reports how many texts are done."""
+"""A function that returns the scores of documents A and B for each text, [text, 2].
+
+Its second argument is a callback, which it calls with the number of texts done.
+"""
 WordContributions = Callable[[tuple[int, int]], float]
-"""Returns the contribution of the word at a span of a document to the score."""
+"""A function from the character span of a word in a document to the word's contribution to the score."""
 
 
 class SwapScorer(Protocol):
     """Scores two documents, A and B, after a change of A or of the query.
 
     Attributes:
-        recipe: the pooling configuration of the query; None for other scorers than the bi-encoder.
+        recipe: the pooling configuration of the query; None for scorers other than the bi-encoder.
         dropped: number of tokens truncated from the two documents.
     """
 
@@ -56,7 +59,10 @@ class SwapScorer(Protocol):
         ...
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return the contributions of the words of A (0) or B (1); None if the score is not their sum."""
+        """Return a function for the contribution of each word of A (side 0) or of B (side 1).
+
+        Returns None if the score is not a sum of contributions.
+        """
         ...
 
 
@@ -92,7 +98,9 @@ class VectorScorer:
         return scores(vectors, self._vectors, self._query_recipe.similarity).astype(np.float64)
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return the sum of the contributions of a word's tokens; None for a pooling that is not linear."""
+        """Return a function that adds up the contributions of a word's tokens, or None if the score is not a
+        sum of contributions.
+        """
         query = trace_pooled(self._checkpoint, self._query, self._query_recipe, self._truncate)
         document = trace_pooled(self._checkpoint, self._pair[side], self._recipe, self._truncate)
         try:
@@ -143,7 +151,7 @@ class MatchScorer:
         return np.array(rows)
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return the sum of the similarities for which a token of a word is the best match."""
+        """Return a function that adds up the contributions of the query tokens that a word matches best."""
         query = encode_tokens(self._checkpoint, self._query_config, self._query, self._truncate)
         document = encode_tokens(self._checkpoint, self._config, self._pair[side], self._truncate)
         matches = TokenMatches.of(query, document, self._query_config.similarity)
@@ -188,7 +196,7 @@ MODEL_SCORERS: Mapping[str, Callable[[Search, Checkpoint, Document, Document, bo
     LATE_INTERACTION: MatchScorer,
     CROSS_ENCODER: PairScorer,
 }
-"""Name of a scorer with a model → what computes its scores."""
+"""Name of a scorer that runs a model → the class that computes its scores."""
 
 
 def _contributions_of_words(tokens: Sequence[Token], values: Array, offset: int) -> WordContributions:
@@ -237,7 +245,7 @@ class WordScorer:
         return np.array(rows)
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return the contribution of a word: the number of its BM25 terms that the query contains."""
+        """Return a function that counts the BM25 terms of a word that the query contains."""
         words, text = set(words_of(self._query)), self._pair[side]
         return lambda span: float(len(words & {*words_of(text[slice(*span)])}))
 

@@ -27,7 +27,7 @@ from bert_probe.text.formats import ValidationErrors
 from bert_probe.text.labeled_texts import MULTI_LABEL, LabeledTexts
 
 MEASURES = ("threshold", "precision", "recall", "f1", "average_precision")
-"""Rows of the summary."""
+"""Names of the measures in the summary, in the order of its rows."""
 
 
 @question("score threshold", command="threshold")
@@ -35,8 +35,8 @@ class ScoreThreshold(Question):
     """The threshold of the similarity score that separates text pairs that match from pairs that do not.
 
     A pair is predicted to match if its score is at least the threshold. The candidate thresholds are the
-    scores of the pairs. The lowest one with the largest F1 is chosen or, if a precision is required, the
-    lowest one that reaches it.
+    scores of the pairs. By default, the lowest threshold with the largest F1 is chosen. If a precision is
+    required, the lowest threshold that reaches this precision is chosen.
 
     Attributes:
         precision: required precision, above 0 and at most 1. By default, the threshold maximizes F1.
@@ -89,7 +89,7 @@ class ScoreThreshold(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> ScoreThresholdResult:
-        """Score the pairs, and find the threshold.
+        """Score the pairs, and choose the threshold.
 
         Args:
             checkpoint: the model.
@@ -211,20 +211,20 @@ class ThresholdCurve:
 
     @classmethod
     def of(cls, scores: Array, positive: Array) -> ThresholdCurve:
-        """Return the curve of scores, [pair], of pairs that match or do not, [pair]."""
+        """Compute the curve from the score of each pair and whether the pair matches, both [pair]."""
         order, ends = _descending(scores)
         counts = np.cumsum(positive[order])
         return cls(scores[order][ends], counts[ends], ends + 1)
 
     @property
     def precision(self) -> Array:
-        """Share of the predicted pairs that match, of shape [threshold]."""
+        """Share of the pairs predicted to match that do match, of shape [threshold]."""
         precision: Array = self.true_positives / self.predicted
         return precision
 
     @property
     def recall(self) -> Array:
-        """Share of the matching pairs that are predicted, of shape [threshold]."""
+        """Share of the matching pairs that are predicted to match, of shape [threshold]."""
         recall: Array = self.true_positives / self.true_positives[-1]
         return recall
 
@@ -254,7 +254,7 @@ def _descending(scores: Array) -> tuple[Array, Array]:
 
 
 def _choose(curve: ThresholdCurve, precision: float | None) -> int:
-    """Return the index of the best threshold; of equally good ones, the lowest.
+    """Return the index of the best threshold; of several equally good thresholds, the lowest.
 
     Raises:
         UnavailableError: no threshold reaches the required precision.
@@ -273,12 +273,13 @@ def _choose(curve: ThresholdCurve, precision: float | None) -> int:
 
 @dataclass(frozen=True, eq=False)
 class BootstrapMeasures:
-    """The measures of each resample, whose threshold is chosen again.
+    """The measures of bootstrap resamples, for each of which a threshold was chosen.
 
     Attributes:
-        values: measures of shape [resample, measure], in the order of `MEASURES`; without the resamples that
-            have no threshold.
-        undefined: number of resamples without matching pairs, or whose pairs do not reach the precision.
+        values: measures of the resamples that have a threshold, of shape [resample, measure], in the order of
+            `MEASURES`.
+        undefined: number of resamples that have no threshold, because they have no matching pairs or do not
+            reach the required precision.
     """
 
     values: Array
@@ -342,7 +343,7 @@ def _resampled(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScoreThresholdResult(Result):
-    """The chosen threshold, and the quality of the predictions that it makes.
+    """The chosen threshold, and the precision and recall of the predictions at each threshold.
 
     Attributes:
         pairs: the text pairs.

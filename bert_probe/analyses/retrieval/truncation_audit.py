@@ -37,11 +37,11 @@ class TruncationAudit(Question):
     Documents are tokenized with the prompt and the limit of a search; the model does not run.
 
     Attributes:
-        limit: maximum number of tokens, special tokens and prompt included; by default, that of the
-            checkpoint.
+        limit: maximum number of tokens, special tokens and prompt included; by default, the checkpoint's
+            maximum.
         document_prompt: see `Search`.
-        show: "documents" has the length of each document, "lost" the text that is not read, "limits" the
-            losses with other limits.
+        show: the table to return: "documents" with the length of each document, "lost" with the text that is
+            not read, or "limits" with the losses for other limits.
     """
 
     inputs = DocumentFile()
@@ -71,15 +71,15 @@ class TruncationAudit(Question):
         """Count the tokens of every document.
 
         Args:
-            checkpoint: the model, of which only the tokenizer and the limit are used.
+            checkpoint: the model; only its tokenizer and its maximum length are used.
             documents: the documents.
             progress: called with the number of documents done and the total.
 
         Raises:
             TextError, EmptyTextError: there are no documents, two documents have the same ID, or a document
                 has no tokens or more than 250,000 characters.
-            SelectionError: the limit leaves no room for a token of a document, or the checkpoint has no such
-                prompt.
+            SelectionError: the limit leaves no room for a token of a document, or the checkpoint has no
+                prompt with this name.
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
         recipe = search_pooling(checkpoint, self.document_prompt, DOCUMENT_PROMPTS, None)
@@ -203,7 +203,7 @@ class TruncationAuditResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The limit, the prompt, and the totals."""
+        """The limit, the pooling, and the numbers of documents and tokens that are read and lost."""
         return {
             "limit": self.limit,
             "recipe": self.recipe.about,
@@ -255,7 +255,7 @@ class TruncationAuditResult(Result):
 
     @cached_property
     def limits(self) -> pd.DataFrame:
-        """Losses with this limit, powers of 2 and the length of the longest document as limits."""
+        """Losses for several limits: that of the audit, powers of 2, and the longest document's length."""
         longest = int(self.lengths.max())
         powers = [2**power for power in range(longest.bit_length()) if 2**power >= _SMALLEST_LIMIT]
         limits = np.unique([self.limit, *(power for power in powers if power < longest), longest])
@@ -272,7 +272,7 @@ class TruncationAuditResult(Result):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The documents as JSON lines, which a view file stores."""
+        """The documents as JSON lines, the form in which view files store them."""
         return tuple(document.line for document in self.documents)
 
     @property

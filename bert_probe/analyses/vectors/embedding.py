@@ -102,7 +102,7 @@ _NORMS = ("LayerNorm", "layer_norm", "norm")
 
 @question("input embedding", command="anatomy")
 class Embedding(Question):
-    """Steps of a token's input vector: word, position and segment embedding, their sum, and LayerNorm.
+    """Steps that compute a token's input vector: word, position and segment embeddings, sum, and LayerNorm.
 
     Devlin et al. 2019, figure 2.
 
@@ -122,13 +122,13 @@ class Embedding(Question):
     )
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with its token as a position, by default the first non-special token."""
+        """Return the question with the position of its token; by default, the first non-special token."""
         if self.token is not None:
             return super().resolved(trace)
         return replace(self, token=next((token.position for token in trace.tokens if not token.special), 0))
 
     def of(self, trace: Trace) -> EmbeddingResult:
-        """Return the steps of all tokens of a text.
+        """Compute the vectors of each step for all tokens of a text.
 
         Raises:
             SelectionError: the text does not contain the token.
@@ -172,14 +172,14 @@ class Embedding(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EmbeddingResult(Result):
-    """Steps of all tokens' input vectors. Arrays are float32 and have shape [token, dimension].
+    """Steps that compute the input vectors of all tokens; arrays are float32 of shape [token, dimension].
 
     Attributes:
         trace: the model's forward pass over the text.
-        word: rows of the word table.
-        position: rows of the position table; None if the model has none.
-        segment: rows of the segment (token type) table; None if the model has none.
-        total: sum of these rows.
+        word: word embedding of each token.
+        position: position embedding of each token; None if the model has no position embeddings.
+        segment: segment (token type) embedding of each token; None if the model has no segment embeddings.
+        total: sum of the word, position and segment embeddings.
         normalised: LayerNorm of the sum (Ba et al. 2016), or None if the embeddings have no LayerNorm.
         model_output: output of the model's embedding module.
     """
@@ -200,12 +200,12 @@ class EmbeddingResult(Result):
             raise ShapeError(f"All steps must have shape [token, dimension], not {shapes}.")
 
     def resolve(self, question: Embedding) -> Embedding:
-        """Return the question with its token as a position in the text."""
+        """Return the question with the position of its token in the text."""
         return question.resolved(self.trace)
 
     @property
     def summed(self) -> dict[str, Array]:
-        """Mapping from the name of each added table, and of the sum, to its vectors, [token, dimension]."""
+        """Mapping from the name of each embedding, and of the sum, to its vectors, [token, dimension]."""
         steps = {"word": self.word, "position": self.position, "segment": self.segment, "sum": self.total}
         return {name: step for name, step in steps.items() if step is not None}
 
@@ -263,7 +263,7 @@ def _first(module: Any, names: tuple[str, ...]) -> Any:
 
 
 def _unknown_part(module: Any) -> str | None:
-    """Return the name of a submodule with weights that is neither a table nor a LayerNorm, or None."""
+    """Return the name of a submodule with weights that is not an embedding table or a LayerNorm, or None."""
     known_parts = {*_WORD_TABLES, *_NORMS, "position_embeddings", "token_type_embeddings"}
     names = (name.partition(".")[0] for name, _ in module.named_parameters())
     return next((name for name in names if name not in known_parts), None)
@@ -321,12 +321,12 @@ def _optional(tensor: torch.Tensor | None) -> Array | None:
 
 @question("pooler")
 class Pooler(Question):
-    """Steps of the pooler's output: tanh(W · CLS + b); Devlin et al. 2019, section 3.1."""
+    """Steps that compute the pooler's output, tanh(W · CLS + b); Devlin et al. 2019, section 3.1."""
 
     inputs = OneTrace()
 
     def of(self, trace: Trace) -> PoolerResult:
-        """Return the pooler's steps for a text, and the model's own output for comparison.
+        """Compute the vectors of each step for a text; the result also has the model's own output.
 
         Raises:
             UnavailableError: the model has no pooler, the pooler is not a linear layer and a tanh, or the
@@ -346,7 +346,7 @@ class Pooler(Question):
             linear = dense(vector[None])[0]
             steps = (cls, to_array(linear), to_array(torch.tanh(linear)), trace.pooler)
         result = PoolerResult(self.resolved(trace), InputRecord.of(trace), *steps)
-        # Compare outputs to detect another activation, because architectures name it differently.
+        # Detect other activation functions by their output, because architectures name them differently.
         if not result.difference <= rounding_tolerance(dense.weight, trace.pooler):
             raise UnavailableError(
                 f"{unsupported}: the recomputed output differs by {result.difference:.2g}."
@@ -356,7 +356,7 @@ class Pooler(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PoolerResult(Result):
-    """Steps of tanh(W · CLS + b), and the model's pooler output; arrays are float32 of shape [hidden].
+    """Steps that compute tanh(W · CLS + b), and the model's output; arrays are float32 of shape [hidden].
 
     Attributes:
         cls: vector of [CLS] after the last layer.

@@ -23,10 +23,12 @@ PERPLEXITY = 30.0
 _MAX_EQUAL = 16 * float(np.finfo(np.float32).eps)
 """Maximum difference in any component between unit vectors that are considered equal."""
 MAX_CLUSTERED = 5_000
-"""Maximum number of rows that are clustered. Of more rows, a sample is drawn with a fixed seed."""
+"""Maximum number of rows that are clustered. If there are more rows, a sample is drawn with a fixed seed."""
 MIN_SAMPLES = 2
-"""Number of rows, including itself, within the core distance of a row (HDBSCAN). A larger number leaves more
-rows without a cluster."""
+"""HDBSCAN's min_samples: the core distance of a row is the distance to this many rows, itself included.
+
+A larger number leaves more rows without a cluster.
+"""
 CLUSTER_WORDS = 8
 """Maximum number of words that describe a cluster."""
 
@@ -106,8 +108,8 @@ def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
 
     The settings are cosine distances, 15 neighbors (fewer with fewer vectors), the principal components as
     the start, and a fixed seed, so that the layout is reproducible on one machine. The axes and the distances
-    between distant points have little meaning. The first call in a process takes half a minute longer, to
-    compile code.
+    between distant points have little meaning. The first call in a process takes half a minute longer,
+    because code is compiled.
 
     Args:
         vectors: the vectors, [vector, hidden].
@@ -216,7 +218,11 @@ def _check(vectors: Array, minimum: int) -> None:
 
 
 def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
-    """Return the rows that were clustered with HDBSCAN, and their clusters (−1 for none)."""
+    """Cluster unit vectors, or a sample of them (see `MAX_CLUSTERED`), with HDBSCAN.
+
+    Returns:
+        The indices of the clustered rows, and the cluster of each, from 0; −1 for no cluster.
+    """
     from sklearn.cluster import HDBSCAN
 
     rows = np.arange(len(unit))
@@ -232,7 +238,7 @@ def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
 
 
 def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
-    """Return the most typical words of each cluster, which occur more often in it than in other texts.
+    """Return the words that are typical of each cluster: they occur more often in it than in other texts.
 
     Words are ranked by the z-score of their log-odds ratio between the cluster and all other texts, with the
     counts in all texts as the prior (Monroe, Colaresi and Quinn 2008). Words that are frequent in all texts
@@ -259,11 +265,11 @@ def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
 
 
 def _log_odds(count: int, size: int, total_count: int, total_size: int) -> float:
-    """Return the z-score of the log-odds ratio of a word between some of the texts and all other texts.
+    """Return the z-score of the log-odds ratio of a word between the texts of a cluster and all other texts.
 
     Args:
-        count: occurrences in these texts, which have `size` words.
-        total_count: occurrences in all texts, which have `total_size` words.
+        count: occurrences of the word in the cluster, which has ``size`` words.
+        total_count: occurrences of the word in all texts, which have ``total_size`` words.
     """
     own, other = count + total_count, 2 * total_count - count
     ratio = np.log(own / (size + total_size - own)) - np.log(other / (2 * total_size - size - other))

@@ -29,14 +29,14 @@ COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask
 
 @question("padding effect", command="padding")
 class PaddingEffect(Question):
-    """The effect of padding on hidden states, in a batch of texts that are padded to the longest one.
+    """The effect of padding on hidden states, in a batch of texts padded to the length of the longest text.
 
     For comparison, the model also runs on each text alone, and on the batch with an attention mask of ones,
     as if padding were text.
 
     Attributes:
-        show: the table to return: "inputs" has a row for each position of each text, "differences" has a row
-            for each text and layer.
+        show: the table to return: "inputs" with a row for each position of each text, or "differences" with a
+            row for each text and layer.
     """
 
     inputs = ManyTraces("--text")
@@ -45,7 +45,7 @@ class PaddingEffect(Question):
         Choice(("inputs", "differences")),
         default="inputs",
         key="padding_show",
-        about="Table to show.",
+        about="Table: model inputs, or differences of the hidden states.",
         display_only=True,
     )
 

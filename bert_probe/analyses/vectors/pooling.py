@@ -77,7 +77,7 @@ class PoolingConfig:
         prefix: prompt before each text.
         excluded: number of tokens at the start (the prompt) that are not pooled.
         lower_case: whether texts are lowercased first.
-        task: the task for which a Router selects the modules; "" without a Router, or for its default.
+        task: the task for which a Router selects the modules; "" without a Router, or for its default task.
     """
 
     modes: tuple[str, ...]
@@ -107,7 +107,7 @@ class PoolingConfig:
 
     @property
     def score_title(self) -> str:
-        """Name of the score at the beginning of a sentence."""
+        """Readable name of the score with a capital letter, for the beginning of a sentence."""
         return self.score_name[0].upper() + self.score_name[1:]
 
     def __str__(self) -> str:
@@ -164,7 +164,7 @@ def resolve_pooling(
     Raises:
         UnavailableError: the checkpoint does not support this pooling.
         CheckpointError: the checkpoint's own configuration cannot be read.
-        SelectionError: the checkpoint has no such prompt, or has fewer dimensions.
+        SelectionError: the checkpoint has no prompt with this name, or its vectors have fewer dimensions.
     """
     model = checkpoint.sentence_model
     task = task_of(model, prompt) if pooling == "model" and model is not None else None
@@ -214,10 +214,10 @@ def _with_prompt(checkpoint: Checkpoint, config: PoolingConfig, prompt: str, poo
 
 
 def task_of(model: SentenceModel, prompt: str | None) -> str | None:
-    """Return the task that a prompt selects; None for the default, or without a Router.
+    """Return the task that a prompt selects; None for the default task, or without a Router.
 
     Args:
-        prompt: name of a prompt or of a task; None for the default.
+        prompt: name of a prompt or of a task; None for the default task.
     """
     if prompt in model.tasks:
         return prompt
@@ -251,7 +251,7 @@ def prompt_positions(tokens: Sequence[Token], recipe: PoolingConfig) -> tuple[in
 
 
 def _pooling(checkpoint: Checkpoint, pooling: str, task: str | None = None) -> PoolingConfig:
-    """Return a pooling without a prompt, and with the checkpoint's own dimensions."""
+    """Return the configuration of a pooling in `POOLINGS`, without a prompt and with default dimensions."""
     if pooling == "model":
         return _own(checkpoint, task)
     available = available_poolings(checkpoint)
@@ -276,7 +276,7 @@ def available_poolings(checkpoint: Checkpoint) -> tuple[str, ...]:
     own: tuple[str, ...] = ("model",) if checkpoint.sentence_model is not None else ()
     is_causal = checkpoint.description.is_causal
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special and not is_causal else ()
-    # The last token is the only one that attends to the whole text.
+    # In a decoder, the last token is the only token that attends to the whole text.
     last: tuple[str, ...] = ("last",) if is_causal else ()
     pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
     return (*own, *last, "mean", *cls, *pooler, "max")
@@ -385,7 +385,8 @@ def trace_pooled(checkpoint: Checkpoint, text: str, recipe: PoolingConfig, trunc
     """Return the trace of a text with the prompt and the maximum length of a pooling configuration.
 
     Args:
-        truncate: truncate a text that is too long if the configuration has no maximum length of its own.
+        truncate: truncate a text that is too long instead of raising an error. A configuration with
+            ``max_tokens`` always truncates.
 
     Raises:
         TextError, EmptyTextError, TooLongError: the text cannot be encoded.
@@ -422,7 +423,7 @@ def pool_unpadded(
 def nonlinear_part(recipe: PoolingConfig) -> str:
     """Return a noun phrase that names the nonlinear part of a pooling; "" if the pooling is linear.
 
-    Normalize and LayerNorm count as linear, because they divide by a number that is known for the text.
+    Normalize and LayerNorm count as linear, because for a given text they divide by a constant.
     """
     if "max" in recipe.modes:
         return "the maximum over all tokens"
@@ -435,7 +436,7 @@ def nonlinear_part(recipe: PoolingConfig) -> str:
 
 
 def why_not_a_sum(recipe: PoolingConfig) -> str:
-    """Return a sentence that states why the score is not a sum over token pairs; "" if no reason applies."""
+    """Return a sentence that states why the score is not a sum over token pairs; "" if it is such a sum."""
     if recipe.similarity not in ("cosine", "dot"):
         return f"The {recipe.score_name} is not a sum over token pairs."
     part, name = nonlinear_part(recipe), recipe.score_name
@@ -459,12 +460,14 @@ def pair_contributions(a: Array, b: Array, similarity: str) -> Array:
         return read_only(a @ b.T)
     norm = np.linalg.norm(a.sum(axis=0)) * np.linalg.norm(b.sum(axis=0))
     if not norm:
-        raise UnavailableError("The sentence vector of a text is zero, so the cosine is undefined.")
+        raise UnavailableError(
+            "The sentence vector of a text is zero, so the cosine is undefined. Use another text."
+        )
     return read_only(a @ b.T / norm)
 
 
 def token_parts(states: Array, recipe: PoolingConfig) -> Array:
-    """Return the contribution of each token to the text's vector, which is exactly the sum of all of them.
+    """Return the contribution of each token to the text's vector; the vector is exactly their sum.
 
     Each module after the pooling is applied to the contributions. The norm in Normalize and the standard
     deviation in LayerNorm are treated as constants, with their values for this text. Additive constants,

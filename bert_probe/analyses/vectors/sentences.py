@@ -62,7 +62,7 @@ class SentencesTable(Choice):
     """Field type of the table to return. In page URLs, "heatmap" and "table" also stand for "scores"."""
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Return the table with a name that `write` returned, or a name from a page's URL."""
+        """Return the name of the table, given a text that `write` returned or that a page's URL contains."""
         return super().read(name, "scores" if text in ("heatmap", "table") else text, sizes)
 
 
@@ -219,7 +219,7 @@ class PairwiseScores:
         return tuple(int(leaf) for leaf in leaves_list(tree))
 
     def nearest(self, count: int = 50) -> tuple[SentencePair, ...]:
-        """Return the most similar pairs, by descending score. Ties keep the order of the sentences.
+        """Return the most similar pairs by descending score; pairs with equal scores keep their order.
 
         Raises:
             SelectionError: count is below 1.
@@ -290,9 +290,7 @@ class SentencesResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, the number of tokens truncated from each sentence, numbered from 1, and the
-        calibration.
-        """
+        """The pooling, the number of truncated tokens by sentence number (from 1), and the calibration."""
         cut = {str(index + 1): self.dropped[index] for index in self.cut}
         calibration = {} if self.calibration is None else {"calibration": self.calibration}
         return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut, **calibration}
@@ -366,7 +364,7 @@ def encode_texts(
     distinct: dict[bytes, ModelInputs] = {}  # equal texts are encoded only once
     keys: list[bytes] = []
     dropped: list[int] = []
-    characters = 0  # number of texts since the last progress report
+    characters = 0  # number of characters since the last progress report
     for number, text in enumerate(texts, 1):
         inputs = encode_inputs(
             checkpoint,
@@ -514,7 +512,7 @@ class SentenceMapResult(Result):
         layout: points of the sentences, float32 [sentence, 2], and the parameters of the method.
         pooled: metadata of the sentence vectors.
         clusters: cluster of each sentence, from 0; −1 for no cluster, and −2 for a sentence that was not in
-            the sample; see `MAX_CLUSTERED`. None if the question asks for no clusters.
+            the sample; see `MAX_CLUSTERED`. None if the question has no ``min_cluster``.
     """
 
     question: SentenceMap
@@ -540,7 +538,10 @@ class SentenceMapResult(Result):
         return {**self.pooled, **self.layout.settings, **shares, **clusters}
 
     def with_clusters(self, vectors: SentencesResult, min_cluster: int) -> SentenceMapResult:
-        """Return this map with the clusters of the vectors from which it was computed.
+        """Return this map with a cluster for each sentence.
+
+        Args:
+            vectors: the sentence vectors from which this map was computed.
 
         Raises:
             UnavailableError: the vector of a sentence is zero.

@@ -1,4 +1,4 @@
-"""Similarity of vectors and of tokens, its baseline of unrelated tokens, and scores of sentence vectors."""
+"""Similarity of vectors and tokens, its baseline from unrelated tokens, and scores of sentence vectors."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class SimilarityResult(Result):
         return cosine_of_rows(*vectors)
 
     def frame(self) -> pd.DataFrame:
-        """Return the cosines as a table with one row per token of A and one column per token of B."""
+        """Return the table of cosines, with a row for each token of ``a`` and a column for each of ``b``."""
         return frames.matrix(self.cosines, self.rows, self.columns)
 
 
@@ -348,14 +348,14 @@ def _distribution(rows: list[list[float]], pairs: int) -> CosineDistribution:
 
 
 def score(a: Array, b: Array, similarity: str) -> float:
-    """Return the score of two vectors, see `scores`; NaN if it is the cosine and a vector is zero."""
+    """Return the score of two vectors (see `scores`); the cosine of a zero vector is NaN."""
     if similarity == "cosine":
         return float(cosine_of_rows(a[None], b[None])[0])  # returns exactly 1 for equal vectors
     return float(scores(a[None], b[None], similarity)[0, 0])
 
 
 def differentiable_scores(a: torch.Tensor, b: torch.Tensor, similarity: str) -> torch.Tensor:
-    """Return the score of each row of ``a`` and the corresponding row of ``b``, see `scores`."""
+    """Return the score of each row of ``a`` and the corresponding row of ``b`` (see `scores`)."""
     if similarity == "cosine":
         return torch.nn.functional.cosine_similarity(a, b, dim=-1)
     if similarity == "dot":
@@ -367,7 +367,7 @@ def differentiable_scores(a: torch.Tensor, b: torch.Tensor, similarity: str) -> 
 
 
 def scores(a: Array, b: Array, similarity: str) -> Array:
-    """Return the score of each row of ``a`` [m, size] and each row of ``b`` [n, size].
+    """Return the score of every row of ``a`` [m, size] with every row of ``b`` [n, size].
 
     The scores equal those of sentence-transformers. Distances are negated, so that a larger score always
     means more similar.
@@ -392,7 +392,7 @@ def scores(a: Array, b: Array, similarity: str) -> Array:
 
 
 def scores_of_rows(a: Array, b: Array, similarity: str) -> Array:
-    """Return the score of each row of ``a`` [m, size] and the same row of ``b``, of shape [m], float64.
+    """Return the score of each row of ``a`` [m, size] and the corresponding row of ``b``, float64 [m].
 
     The score of a vector of zeros is NaN if the similarity is the cosine.
 

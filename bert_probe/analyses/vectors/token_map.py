@@ -49,7 +49,7 @@ class MapPoint(NamedTuple):
 
     Attributes:
         name: the token as in the vocabulary, or the word as in the text.
-        display: the text to display.
+        display: readable form of the token or word.
         text: index of the text that contains the token or word.
         position: position of its first token in the input.
         part: index of its label or segment; see `TokenMapResult.part_names`.
@@ -102,8 +102,7 @@ class _MapQuestion(Question):
         default="shared",
         key="map_basis",
         about="Projection: one plane for all layers, one plane with each layer centered, or a separate "
-        "plane for "
-        "each layer.",
+        "plane for each layer.",
     )
 
     def _marks(self, encoding: Encoding, text: int, part: int | None) -> _TextPoints:
@@ -135,7 +134,7 @@ class TokenMap(_MapQuestion):
 
         Args:
             trace: a text, or a sentence pair.
-            other: a separate text on the same planes.
+            other: a second, separate text, which is projected onto the same planes.
 
         Raises:
             SelectionError: the traces are from different models.
@@ -178,7 +177,8 @@ class CorpusTokenMap(_MapQuestion):
 
         Args:
             checkpoint: the model.
-            rows: texts (blank ones are skipped), or labeled texts, whose labels become the parts.
+            rows: texts (blank texts are skipped), or labeled texts, whose labels become the `part_names` of
+                the result.
             truncate: truncate texts that are too long instead of raising an error.
             progress: called with the number of texts done and the total; during the layout, all texts are
                 reported as done.
@@ -246,7 +246,7 @@ class TokenMapResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The variance that the two axes explain, over all layers and for each layer, from 0."""
+        """The share of the variance that each axis explains, over all layers and in each layer."""
         explained = self.planes.explained
         by_layer = [
             [None if np.isnan(share) else share for share in row] for row in self.planes.by_layer.tolist()
@@ -257,12 +257,12 @@ class TokenMapResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return one row per token and layer: text (from 1), position, token, layer (from 0), x, y.
 
-        If there are parts, the column part precedes position.
+        If there are `part_names`, the column part precedes position.
         """
         return self._rows(range(len(self.marks)), range(self.layers + 1))
 
     def some(self, marks: Sequence[int], layer: int | None = None) -> pd.DataFrame:
-        """Return the table rows of the marks with the given indices, for one layer, or for all if None."""
+        """Return the table rows of the marks with these indices, for one layer, or for all layers (None)."""
         layers = range(self.layers + 1) if layer is None else [layer]
         return self._with_provenance(self._rows(marks, layers))
 
@@ -291,7 +291,9 @@ class TokenMapResult(Result):
 
 
 class _TextPoints(NamedTuple):
-    """The points of one text, their indices among its tokens or words, and the lens that merges tokens."""
+    """The points of one text, their indices among its tokens or words, and the lens that merges tokens into
+    words (None for a map of tokens).
+    """
 
     marks: list[MapPoint]
     indices: list[int]
@@ -358,7 +360,7 @@ def _vectors(
 
 
 def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], None] = lambda: None) -> Planes:
-    """Return the first two principal components (Pearson 1901; Hotelling 1933) of the vectors of all layers.
+    """Project the vectors of all layers onto two principal components (Pearson 1901; Hotelling 1933).
 
     Sums are in float64. The arbitrary sign of a component is set so that its largest loading is positive; a
     component without variance is all zeros.

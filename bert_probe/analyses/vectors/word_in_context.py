@@ -179,7 +179,7 @@ class WordInContextResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Position and number of tokens of each word, and the size of the baseline."""
+        """Position and number of tokens of each word, and the metadata of the baseline."""
         words = [
             {"word": str(unit), "position": unit.position, "pieces": len(unit.positions)}
             for unit in self.units

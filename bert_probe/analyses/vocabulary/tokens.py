@@ -122,7 +122,7 @@ class UnknownTokens:
 
 
 def find_unknown_tokens(trace: Trace) -> UnknownTokens | None:
-    """Return a description of the unknown tokens if they are more than half of the tokens of a text.
+    """Return a notice if more than half of the tokens of a text are unknown to the model, otherwise None.
 
     Protein models such as ProtBERT read one letter per word, so a sequence without spaces is one unknown
     word. Spaces and upper case are tried, and the change with the fewest unknown tokens is suggested.
@@ -273,7 +273,7 @@ class FertilityResult(Result):
 def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
     """Return the words of both texts, leaving out words that have no token.
 
-    A token belongs to the word in which it begins, or to the next word if it is only the space before it.
+    A token belongs to the word in which it begins. A token that is only a space belongs to the next word.
     """
     words = []
     for segment, text in enumerate((encoding.text, encoding.pair or "")):

@@ -42,7 +42,7 @@ class Vocabulary(Question):
         case: whether the search is case-sensitive.
         kind: one of `KINDS`, or "all".
         script: one of `SCRIPTS`, "none", "several" or "other". If None, tokens of all scripts match.
-        show: the table to return: "pieces" has one row per token, "kinds" and "scripts" have the number of
+        show: the table to return: "pieces" with one row per token, or "kinds" or "scripts" with the number of
             tokens of each kind or script.
     """
 
@@ -72,7 +72,11 @@ class Vocabulary(Question):
         display_only=True,
     )
     show: str = param(
-        Choice(_TABLES), default="pieces", key="vocabulary_show", about="Table to show.", display_only=True
+        Choice(_TABLES),
+        default="pieces",
+        key="vocabulary_show",
+        about="Table: the tokens, or the number of tokens by type or by script.",
+        display_only=True,
     )
 
     def __post_init__(self) -> None:
@@ -209,8 +213,7 @@ def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
     if len(usable) < 2:
         raise UnavailableError(
             "The baseline needs at least two tokens that are neither special nor unused, but this "
-            "vocabulary has "
-            "fewer. Choose another model."
+            "vocabulary has fewer. Choose another model."
         )
     generator = np.random.default_rng(0)
     first = generator.integers(len(usable), size=PAIRS)
@@ -222,13 +225,13 @@ def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
 _BLOCK = 1 << 22
 """Number of values converted to float64 at a time. A whole vocabulary of 250,000 rows would need 1.5 GB."""
 _EXTRA_CANDIDATES = 32
-"""Number of extra rows whose cosine is recomputed in float64, lest rounding exclude a neighbor."""
+"""Number of extra rows whose cosine is recomputed in float64, so that rounding excludes no neighbor."""
 
 
 def input_embeddings(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
     """Return the input embeddings, [token, dimension], without copying them.
 
-    Calls must be made within `Checkpoint.running`.
+    Call this function only within `Checkpoint.running`.
 
     Raises:
         UnavailableError: the model has no input embedding matrix.
@@ -440,7 +443,7 @@ class NeighborsResult(Result):
 
     @property
     def norm_rank(self) -> float:
-        """Share of all tokens whose input vector is shorter than this token's, 0 to 1."""
+        """Share of all tokens with a smaller norm than the token whose neighbors are listed, 0 to 1."""
         return float((self.norms < self.norm).mean())
 
     @property
@@ -449,7 +452,7 @@ class NeighborsResult(Result):
         return float(self.unrelated.mean())
 
     def percentile(self, share: float) -> float:
-        """Return a quantile of the cosines of random pairs; a share of 0.5 gives the median."""
+        """Return a quantile of the cosines of random pairs, for example the median for a share of 0.5."""
         return float(np.quantile(self.unrelated, share))
 
     def below(self, cosines: Array) -> Array:

@@ -30,7 +30,7 @@ from bert_probe.model.sources import CONFIG_FILES, locate
 _ARCHITECTURE, _WEIGHTS, _TOKENIZER = "architecture", "weights", "tokenizer"
 _MEMORY, _ATTENTION, _QKV = "memory", "attention", "queries, keys and values"
 _STAGES = (_ARCHITECTURE, _WEIGHTS, _MEMORY, _TOKENIZER, _ATTENTION)
-"""What opening a checkpoint needs, in the order in which `load` checks it."""
+"""Requirements for opening a checkpoint, in the order in which `load` checks them."""
 
 Works = Literal["yes", "no", "unknown"]
 
@@ -56,7 +56,7 @@ class ModelCheck:
 
     Attributes:
         model: the name of the model.
-        revision: the hub's commit, or None.
+        revision: commit on the Hub; None for a model that was not downloaded from the Hub.
         capabilities: the rows of the table.
     """
 
@@ -66,7 +66,7 @@ class ModelCheck:
 
     @property
     def opens(self) -> bool:
-        """Return whether the checkpoint can be opened."""
+        """Whether the checkpoint can be opened."""
         return all(row.works == "yes" for row in self.capabilities if row.name in _STAGES)
 
     def table(self) -> pd.DataFrame:
@@ -90,7 +90,7 @@ def check(
 
     Args:
         model: None for the built-in model; otherwise a local folder or a Hub ID.
-        revision: branch, tag or commit on the hub.
+        revision: branch, tag or commit on the Hub.
         config_only: whether to read only the config, without downloading or opening weights.
         device, dtype, progress: see `load`.
 
@@ -115,10 +115,10 @@ def check(
 
 
 def _refused(error: ProbeError) -> Iterator[Capability]:
-    """Yield the rows for a checkpoint that cannot be opened."""
+    """Yield the capabilities of a checkpoint that cannot be opened because of ``error``."""
     stage = _stage(error)
     for name in _STAGES[: _STAGES.index(stage)]:
-        # Errors in the weights can also be found after later stages, but never before earlier ones.
+        # `load` raises the error only after all earlier stages have succeeded.
         yield Capability(name, "yes")
     yield Capability(stage, "no", str(error))
     yield from _unknown("The feature was not checked: the model cannot be opened.", _STAGES.index(stage) + 1)
@@ -141,7 +141,7 @@ def _unknown(reason: str, start: int = 1) -> list[Capability]:
 
 
 def _opened(checkpoint: Checkpoint) -> Iterator[Capability]:
-    """Yield the rows for an open checkpoint."""
+    """Yield the capabilities of an open checkpoint."""
     description = checkpoint.description
     limit = "no limit" if description.max_tokens is None else f"at most {description.max_tokens:,} tokens"
     details = {
@@ -195,4 +195,4 @@ _CHECKS: dict[str, tuple[Callable[[Checkpoint], bool], str]] = {
         "Padding changes the model's output, so texts of different lengths are run separately.",
     ),
 }
-"""Capability of an open checkpoint → function that returns whether it works, and the reason if not."""
+"""Name of a capability → function that returns whether it works, and the reason if it does not work."""

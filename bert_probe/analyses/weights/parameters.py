@@ -1,4 +1,4 @@
-"""The parameters of models, and their memory."""
+"""The named parameters of a model, and the sizes of several models: parameters by part, and memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ATTENTION, ATTENTION_OUTPUT, FEED_FORWARD = "attention", "attention output", "fe
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
 # XLM and FlauBERT have a module list over all layers for each part, instead of a list of layers.
 _LISTED_PARTS = re.compile(r"(attentions|layer_norm1|ffns|layer_norm2)\.(\d+)\.(?=(out_lin)?)")
-# Relative position tables, which the attention of all layers shares.
+# Tables of relative positions, which all attention layers share.
 _RELATIVE_POSITIONS = re.compile(r"encoder\.(?:relative_attention_bias|rel_embeddings)\.")
 _FINAL_NORM = re.compile(r"(?:encoder\.)?(?:norm|final_norm|LayerNorm|layer_norm|ln|emb_layer_norm_after)\.")
 _PROJECTIONS = re.compile(
@@ -71,8 +71,8 @@ class Parameter:
         dtype: element type, e.g. "float32".
         bytes: size in bytes; 0 if the parameter is tied.
         share: share of the model's elements, 0 to 1.
-        tied_to: name of the earlier parameter with the same tensor, for which the elements are counted, or
-            None.
+        tied_to: name of the earlier parameter with the same tensor, which is counted instead; None if the
+            parameter is not tied.
     """
 
     name: str
@@ -161,7 +161,7 @@ class Parameters(Question):
             return ParametersResult(self, InputRecord.of_model(checkpoint), list_parameters(model))
 
     def options(self) -> list[str]:
-        """Return the command-line options that select these columns; none for the main columns."""
+        """Return the command-line options that select these columns; [] for the main columns."""
         return ["--all-columns"] if self.columns == "all" else []
 
 
@@ -325,7 +325,7 @@ MEMORY = {"float64": 8, "float32": 4, "float16": 2}
 class ModelSizes(Question):
     """Sizes of several models: layers, heads, dimensions, parameters by part, and memory of the weights.
 
-    Only the encoder and its pooler, if it has one, are counted, but not a task head.
+    The numbers include the encoder and its pooler, if it has one, but not a task head.
     """
 
     inputs = Configs()
@@ -366,8 +366,8 @@ class ModelSize:
         family: model type in transformers.
         layers, heads, hidden_size, vocabulary_size: dimensions; ``heads`` is the number per layer.
         tensors: number of named parameter tensors.
-        parts: number of parameters of each part, by name, with tied parameters counted once, in the model's
-            order.
+        parts: number of parameters in each part, such as "embeddings" or "attention", in the model's order;
+            tied parameters are counted once.
     """
 
     name: str
@@ -394,7 +394,7 @@ class ModelSizesResult(Result):
     """Sizes of several models.
 
     Attributes:
-        sizes: the size of each model, in the order given.
+        sizes: the size of each model, in the order of the arguments.
     """
 
     question: ModelSizes

@@ -49,7 +49,7 @@ class Positions(Question):
         Optional(Choice(TABLES)),
         default=None,
         key="positions_show",
-        about="Table to show.",
+        about="Table of position encodings; by default, the first table that the model supports.",
         display_only=True,
     )
 
@@ -114,7 +114,7 @@ class PositionsResult(Result):
         return tuple(name for name, encoding in encodings.items() if encoding)
 
     def resolve(self, question: Positions) -> Positions:
-        """Return the question with its table; the default is the first available one.
+        """Return the question with the name of its table; the default is the first available table.
 
         Raises:
             UnavailableError: the model does not have the requested table.
@@ -250,7 +250,7 @@ def spectrum(vectors: Array) -> Array:
 
 
 def count_directions(shares: Array, share: float = 0.9) -> int:
-    """Return how many principal directions explain at least the given share of the variance."""
+    """Return how many principal directions, largest first, explain at least a share of the variance."""
     return int(np.searchsorted(np.cumsum(shares), share * (1 - 1e-12)) + 1)
 
 
@@ -382,7 +382,7 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
         name = "rotary" if kind is None else kind.replace("_", " ")
         result.append(Rotary(name, tuple(own), read_only(frequencies)))
     if model.config.model_type == "roformer":
-        # RoFormer stores the sines and cosines of all angles; those of position 1 are the frequencies.
+        # RoFormer stores the sines and cosines of all angles; the angles of position 1 are the frequencies.
         table = model.encoder.embed_positions.weight.detach().double().cpu().numpy()
         sines, cosines = np.split(table[1], 2)
         result.append(Rotary("rotary", tuple(layers), read_only(np.arctan2(sines, cosines))))
@@ -396,7 +396,7 @@ def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
         return None
     device = encoder.relative_attention_bias.weight.device
     bias = as_array(encoder.compute_position_bias(torch.zeros(1, max_positions, 1, device=device))[0])
-    # Combine the bias of all queries for the first key with that of the first query for all keys.
+    # Combine the bias of all queries for the first key with the bias of the first query for all keys.
     values = np.concatenate([bias[:, :0:-1, 0], bias[:, 0, :]], axis=1)
     return DistanceBias(np.arange(1 - max_positions, max_positions), read_only(values))
 
