@@ -251,7 +251,8 @@ _SYNTAX = re.compile(
     r"\\Q.*?(?:\\E|$)|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\.",
     re.DOTALL,
 )
-"""Pattern of the parts of a regular expression that are rewritten: quotations, character classes, escapes."""
+r"""Matches the elements of a regular expression that `_with_unicode` handles: quotations (\Q…\E), character
+classes in brackets, and escapes."""
 _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{85}"}
 """Unicode classes that replace the Perl classes \\w, \\d and \\s, which match only ASCII in RE2."""
 
