@@ -47,9 +47,9 @@ class Dataset:
     Attributes:
         lesson: the training objective.
         training, held_out: encoded examples for training and for evaluation.
-        data, asked: texts of the training and of the held-out examples; `asked` is None if nothing is held
-            out.
-        about: numbers and digests of training and held-out texts, for the provenance.
+        data: the training rows, before encoding.
+        asked: the held-out rows, before encoding; None if nothing is held out.
+        about: counts and digests of the training and held-out texts, for the provenance.
         notes: notes on the data for the user, one sentence each.
         files: names of the data files and of the function that reads these files, for code snippets.
     """
@@ -368,6 +368,11 @@ def split(
 
     The split is stratified. At least one row is held out of each stratum that has several keys, unless the
     share is 0. Rows with the same key stay together, so that no text is in both splits.
+
+    Args:
+        share: share of the rows to hold out, from 0 to less than 1.
+        key: function that returns the key of a row, such as its text.
+        stratum: function that returns the stratum of a row, such as its class.
     """
     groups_by_key: dict[Hashable, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -397,15 +402,16 @@ def split_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[Label
 
 
 def text_key(row: LabeledText) -> tuple[str, str | None]:
-    """Return a key of text and pair, so that rows with equal texts stay in the same split."""
+    """Return the (text, second text) pair by which `split` keeps equal texts in the same split."""
     return row.text, row.pair
 
 
 def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
-    """Check that the labels can be learned, and that held-out labels occur in the training data.
+    """Check that the training data have different labels, which include all labels of the held-out data.
 
     Raises:
-        TextError: the labels cannot be learned, or a held-out label does not occur in the training data.
+        TextError: all labels or numbers are equal, a number is too large, or a held-out label does not occur
+            in the training data.
     """
     if data.kind == CLASSES and len(data.labels) < 2:
         raise TextError(
