@@ -420,7 +420,7 @@ def train_model(
     seed: int,
     loop: TrainingLoop,
 ) -> None:
-    """Train the parameters that require gradients for all epochs, or until the loop ends the training early."""
+    """Train the parameters that require gradients for all epochs, or until `loop` ends the training early."""
     device = next(full_model.parameters()).device
     settings = TrainingArguments(
         output_dir=tempfile.gettempdir(),  # a required argument, although nothing is saved
