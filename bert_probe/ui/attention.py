@@ -56,7 +56,7 @@ _LINK: Final = "layers"
 
 @dataclass(frozen=True, eq=False)
 class ViewModel:
-    """A text and its current selection.
+    """The trace of a text and the current attention selection, from which the attention views are drawn.
 
     Attributes:
         trace: trace of the text.
@@ -163,7 +163,7 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 
 
 def layer_link(model: ViewModel) -> LayerLink:
-    """Return the URL from which the browser fetches layers and labels. Changed data gets a new URL."""
+    """Return the link from which the browser fetches layers and labels; changed data gets a new link."""
     link: LayerLink | None = st.session_state.get(_LINK)
     if link is None or not link.serves(model.data):
         link = st.session_state[_LINK] = LayerLink(model.data)
@@ -230,7 +230,7 @@ VIEWS = {
 HEAD_VIEW, MODEL_VIEW = "head_view", "model_view"
 """Component keys of the head view and the model view."""
 CONTACTS = {"contacts": "Contacts"}
-"""The view that is offered for sequences with one token per residue, and for models with a contact head."""
+"""The additional view for sequences with one token per residue, and for models with a contact head."""
 _WEIGHTS_ONLY = ALL[:1]
 """The measures that the BertViz views support: attention weights only."""
 _DIRECTIONS = {"from": "From this token", "into": "Into this token"}
@@ -428,7 +428,7 @@ def head_view(trace: Trace) -> None:
 
 
 def _needs_layer() -> bool:
-    """Return whether to send a layer, because the browser has received none or could not fetch one."""
+    """Return whether the server must send a layer: the browser has not received or could not fetch one."""
     component: Any = st.session_state.get(HEAD_VIEW)
     report = component.get(selection_state.REPORT) if isinstance(component, Mapping) else None
     return component is None or (isinstance(report, Mapping) and report.get("lost") is True)

@@ -43,7 +43,7 @@ from bert_probe.views.heatmaps import (
 from bert_probe.views.text import shorten
 
 MAX_TOKENS_AT_ONCE = 40
-"""Maximum number of tokens for which attribution, about two seconds long, starts without a click."""
+"""Maximum number of tokens for which attribution starts without a click. It then takes about two seconds."""
 _PARTS = {"words": "Words", "heads": "Heads"}
 _REMOVALS = {"": "Default", "removed": "Deleted", "masked": "Masked"}
 _CAVEAT = (

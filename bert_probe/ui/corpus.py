@@ -112,7 +112,7 @@ def _store(store: Store) -> None:
             "bert-probe corpus run command again."
         )
     default = "heads" if store.has(PROFILES) else "about"
-    part = state.segmented_control("corpus_part", "Part", _PARTS, default)
+    part = state.segmented_control("corpus_part", "Section", _PARTS, default)
     draw = {
         "heads": corpus_heads.part,
         "near": corpus_search.part,
@@ -194,7 +194,7 @@ _TIMEOUT: Final = 20.0
 _MAX_ROWS: Final = 5_000
 """Maximum number of rows of a query result that are sent to the browser."""
 _MAX_RESULT_BYTES: Final = 4_000_000
-"""Maximum size of these rows, as Arrow stores them."""
+"""Maximum size in bytes, in Arrow format, of the rows of a query result that are sent to the browser."""
 
 EXAMPLES: Final = {
     "Longest rows": f"SELECT row, tokens, text FROM {ROWS} ORDER BY tokens DESC LIMIT 20",

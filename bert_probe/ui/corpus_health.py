@@ -42,7 +42,7 @@ _REPEATED: Final = (
     "I skipped lunch, and now I am starving.",
     "THE FERRY LEAVES THE ISLAND SHORTLY AFTER DAWN",
 )
-"""Sample sentences with another punctuation or case."""
+"""Sentences that differ from other sample sentences only in punctuation or case, as near duplicates."""
 _SOURCES: Final = {"sample": "Sample sentences", "file": "Your file"}
 _TABLES: Final = {
     "duplicates": "Duplicates",
@@ -202,9 +202,9 @@ def _health(vectors: VectorSet, model: Checkpoint | None) -> None:
             "Duplicate threshold",
             _THRESHOLDS,
             _CALIBRATED,
-            "Minimum cosine of two near duplicates. The calibrated threshold requires that 1 − cosine "
-            "is at most a quarter of its value at the 99.9th percentile of random pairs: of reference "
-            "sentences, if the model of the vectors is known, otherwise of the vectors.",
+            "Minimum cosine of two near duplicates. With the calibrated threshold, 1 − cosine is at most "
+            "a quarter of its value for the 99.9th percentile of the cosines of random pairs. If the model "
+            "of the vectors is known, these are pairs of reference sentences; otherwise, pairs of rows.",
         )
         size = state.segmented_control(
             "health_cluster",
@@ -312,7 +312,10 @@ def _figures(result: CorpusHealthResult) -> None:
 
 
 def occurrence_histogram(result: CorpusHealthResult) -> Any:
-    """Return a histogram of the k-occurrences, with the hubs in another color."""
+    """Return a histogram of the k-occurrences, with the hubs in another color.
+
+    The k-occurrence of a row is the number of rows that have this row among their k nearest neighbors.
+    """
     counts = np.bincount(result.occurrences)
     values = np.flatnonzero(counts)
     is_hub = values > result.hub_threshold
@@ -339,7 +342,7 @@ def occurrence_histogram(result: CorpusHealthResult) -> Any:
 
 
 def cluster_bars(result: CorpusHealthResult, clusters: pd.DataFrame) -> Any:
-    """Return the number of rows of the largest clusters, and of the rows in no cluster."""
+    """Return a bar chart of the number of rows in each of the largest clusters, and in no cluster."""
     largest = clusters.sort_values("rows", ascending=False, kind="stable").head(_MAX_CLUSTERS)
     names = [f"{cluster}" for cluster in largest["cluster"]]
     words = list(largest["words"]) if "words" in largest else [""] * len(names)

@@ -50,7 +50,8 @@ _GRAY: Final = "#8A8797"
 _CONTEXT: Final = 70
 """Maximum number of characters shown on each side of a word."""
 _NEIGHBOR_RANGE: Final = 200
-"""Number of characters on each side in which the adjacent word is searched. More would be slow."""
+"""Number of characters before and after a word in which its adjacent words are searched; limited for speed.
+"""
 MAX_NAMES: Final = 6
 """Maximum number of groups with their own color; the remaining groups are merged into `OTHER`."""
 OTHER: Final = "others"

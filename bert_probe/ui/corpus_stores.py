@@ -203,7 +203,7 @@ BUILT: Final = "corpus made"
 """Session key of the name of a newly built store that the page shows next."""
 
 _SEEN: Final = "corpus stores seen"
-"""Session key of the names of stores that have been shown."""
+"""Session key of the names of newly built stores that the page has already shown."""
 _SOURCES: Final = {"example": "Sample sentences", "file": "Your sentences"}
 _TYPES: Final = ("txt", "csv", "tsv", "jsonl", "parquet", "conllu", *sentence_input.FASTA_TYPES)
 _TABLE_SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -211,7 +211,7 @@ _TAGGED_SUFFIX: Final = ".conllu"
 _SHARD_ROWS: Final = 500
 _SAMPLE_NAME: Final = "everyday-sentences.txt"
 _MIN_TOKEN_BYTES: Final = 2
-"""Assumed minimum number of bytes of text per token. Only text made of symbols has fewer."""
+"""Assumed minimum number of bytes of text per token. Only text that consists of symbols has fewer."""
 
 NamedFile = tuple[str, bytes]
 

@@ -33,7 +33,7 @@ def render() -> None:
     )
     traced = workbench.trace_request()
     with st.container(horizontal=True, gap="medium"):
-        part = state.segmented_control("part", "Part", _PARTS, "input")
+        part = state.segmented_control("part", "Section", _PARTS, "input")
         trace = workbench.choose_trace(traced)
         st.space("stretch")
         menu = st.container(width="content")
