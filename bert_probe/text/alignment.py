@@ -195,7 +195,7 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge each group with tokens of only one model into the next group; a final one into the previous."""
+    """Merge each group with tokens of only one model into the next group, or at the end into the previous."""
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:

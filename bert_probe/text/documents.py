@@ -353,7 +353,7 @@ class _Reader:
         self._rows = 0
 
     def refuse(self, number: int, problem: str) -> None:
-        """Add a broken row."""
+        """Count a broken row, and collect its error."""
         self._count()
         self.errors.add(number, problem)
 

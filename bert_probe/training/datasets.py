@@ -305,7 +305,7 @@ def _check_split(
     key: Callable[[T], Hashable],
     labels: Sequence[Hashable] = (),
 ) -> None:
-    """Raise an error if there are no training rows, or no held-out rows although a share is held out."""
+    """Raise an error if there are no training rows, or no held-out rows although `share` is above 0."""
     if train and (evaluation or not share):
         return
     count, remedy = len(data), "or pass another file for evaluation (--held-out FILE)"
@@ -338,7 +338,10 @@ def _digest(texts: Iterable[Any]) -> str:
 def _provenance(
     train: Sequence[TrainingExample], digest: str, held_out: Sequence[TrainingExample], held_out_digest: str
 ) -> dict[str, Any]:
-    """Return the provenance of the data. If a share of the data is held out, the digest covers all data."""
+    """Return the provenance of the data: number of examples, digests, and number of truncated tokens.
+
+    If a share of the data is held out, the digest covers the training and held-out rows together.
+    """
     return {
         "sentences": len(train),
         "sentences_sha256": digest,
@@ -513,7 +516,9 @@ def split_notes(
 
 
 def _lookalikes(labels: Sequence[str]) -> list[str]:
-    """Return, as Python literals, labels that differ only in case, Unicode form or invisible characters."""
+    """Return the labels that differ from another label only in case, Unicode normalization or invisible
+    characters, as ASCII literals.
+    """
     forms: dict[str, list[str]] = defaultdict(list)
     for label in labels:
         visible = "".join(sign for sign in label if unicodedata.category(sign) not in ("Cf", "Cc"))

@@ -254,7 +254,10 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
 
 
 def _publish(part: Path, old: Path, target_folder: Path, real: Path, replaces: bool) -> None:
-    """Move a complete folder to its path. First rename an existing folder, then check and delete it."""
+    """Move a complete temporary folder to its final path.
+
+    An existing folder at this path is first renamed, then checked, and deleted after the move.
+    """
     if not replaces or not real.is_dir() or not any(real.iterdir()):
         part.replace(real)  # this raises an error if the path exists and is not an empty folder
         return

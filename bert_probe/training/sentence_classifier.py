@@ -57,7 +57,7 @@ _MAX_ITERATIONS = 1_000
 
 
 def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
-    """Return why these data cannot train a head on the sentence vector, as a clause; "" if they can."""
+    """Return a clause that states why a head on the sentence vector cannot be trained; "" if it can."""
     if not isinstance(data, LabeledTexts):
         return "it classifies texts, not words or masks"
     if any(row.pair is not None for row in data.rows):

@@ -171,13 +171,13 @@ def layer_link(model: ViewModel) -> LayerLink:
 
 
 def attention_page(model: ViewModel, kind: Literal["lines", "model"]) -> bytes:
-    """Return the current view as an HTML page, using answers that are cached for all sessions."""
+    """Return the current view as an HTML page, from results that are cached for all sessions."""
     page = pictures.attention_page(kind, model.trace, model.selection, shared_cache.answers.of)
     return page.html().encode()
 
 
 def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:
-    """Return the display options of a selection, in the form stored in a view file."""
+    """Return the display options of a selection, as stored in a view file."""
     options = {name: value for name, value in to_address(selection).items() if value is not None}
     return {"as": kind, **options}
 
@@ -281,7 +281,7 @@ def _has_contacts(trace: Trace) -> bool:
 
 
 def bertviz_head_view(trace: Trace) -> None:
-    """Draw BertViz's head view in a frame."""
+    """Draw BertViz's head view in an iframe."""
     model = ViewModel.current(trace, _WEIGHTS_ONLY)
     selection = model.selection
     draw_toolbar(model, ToolbarOptions.of(trace, selection, (), several=True, specials=False))
@@ -297,7 +297,7 @@ def bertviz_head_view(trace: Trace) -> None:
 
 
 def bertviz_model_view(trace: Trace) -> None:
-    """Draw BertViz's model view in a frame."""
+    """Draw BertViz's model view in an iframe."""
     try:
         frame = bertviz_frames.model_view(trace, blocks.is_dark())
     except TooLongError as error:

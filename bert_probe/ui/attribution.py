@@ -108,7 +108,7 @@ def part(
 
 
 def _pair_options(similarity: SentenceSimilarity) -> dict[str, Any]:
-    """Return the prompts and the number of dimensions of a score as arguments."""
+    """Return the prompts and the number of dimensions of a similarity question, as keyword arguments."""
     names = ("prompt", "pair_prompt", "dimensions")
     return {name: getattr(similarity, name) for name in names}
 

@@ -70,7 +70,7 @@ def error_box(error: ProbeError, remedy: str = "") -> None:
     """Draw an error message and a remedy in place of the result.
 
     Args:
-        remedy: what the user can change, for an error about the page's own input.
+        remedy: sentence that tells the user what to change. Pass it only for errors in the page's own fields.
     """
     if remedy:
         title = "This input cannot be read"

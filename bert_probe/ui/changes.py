@@ -65,7 +65,8 @@ _PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION, SENTENCE_SIMILARITY
 _MAX_BARS = 16
 """Maximum number of answers in the bar chart."""
 _MAX_RATIO = 4
-"""Maximum ratio of the baseline's minimum to the largest change. A higher baseline is not drawn."""
+"""The distances of unrelated tokens are drawn only if their minimum is at most this many times the largest
+change."""
 
 
 def render() -> None:

@@ -110,7 +110,7 @@ def _agreed() -> set[Model]:
 def offer_conversion(
     error: PickledWeightsError, model: str, revision: str, key: str, on_converted: Callable[[str, str], None]
 ) -> None:
-    """Draw the error and a button that converts the model as a job.
+    """Draw the error about pickled weights, and a button that converts them to safetensors in a job.
 
     Args:
         error: the reason why the model cannot be opened.

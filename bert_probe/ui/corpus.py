@@ -30,7 +30,7 @@ from bert_probe.ui.export import export
 
 NEW: Final = "new"
 """URL value that stands for a new store instead of the name of an existing one."""
-_VIEWS: Final = {"stores": "Stores of sentences", "vectors": "Health of vectors"}
+_VIEWS: Final = {"stores": "Sentence stores", "vectors": "Vector health"}
 _PARTS: Final = {
     "heads": "Heads",
     "near": "Nearest contexts",

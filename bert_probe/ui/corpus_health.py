@@ -74,7 +74,7 @@ _SIZES: Final = {str(size): f"{size}" for size in (5, 15, 50)}
 
 
 def render_vectors(checkpoint: Checkpoint) -> None:
-    """Draw the health of the vectors of a file, or of the sample sentences."""
+    """Draw the health report of vectors from an uploaded file, or of the sample sentences' vectors."""
     vectors: VectorSet | None
     model: Checkpoint | None = checkpoint
     if state.segmented_control("health_from", "Source of the vectors", _SOURCES, "sample") == "sample":
@@ -100,7 +100,7 @@ def render_vectors(checkpoint: Checkpoint) -> None:
 
 
 def render_store(store: Store) -> None:
-    """Draw the health of the sentence vectors of a store, or of the means of its token vectors."""
+    """Draw the health report of a store's sentence vectors or, without them, of its mean token vectors."""
     if not store.layers and not store.has(SENTENCE_VECTORS):
         st.info("This store has no vectors. Build the store with --keep profiles,sentence_vectors.")
         return
@@ -121,7 +121,7 @@ def render_store(store: Store) -> None:
 
 
 def _model_of(store: Store, vectors: VectorSet) -> Checkpoint | None:
-    """Return the model of the workbench if it computed the vectors of a store; otherwise None."""
+    """Return the app's current model if it computed the vectors of a store; otherwise None."""
     now = workbench.request()
     if vectors.pooling is None or (now.model and store.named_model is None):
         return None
@@ -191,7 +191,7 @@ def _check_count(count: int, command: str) -> None:
 
 
 def _health(vectors: VectorSet, model: Checkpoint | None) -> None:
-    """Draw the options, and the health of a set of vectors.
+    """Draw the options and the health report of a set of vectors: duplicates, outliers, hubs and clusters.
 
     Args:
         model: the model that computed the vectors; None if it is unknown.
@@ -406,7 +406,7 @@ def variance_curve(spectrum: pd.DataFrame) -> Any:
 
 
 def _listing(result: CorpusHealthResult) -> None:
-    """Draw a table of rows, and the text of the selected row with a button that searches for it."""
+    """Draw a table of rows, and the text of the selected row with a button that finds similar texts."""
     st.header("Rows", anchor=False)
     show = state.segmented_control("health_show", "Table", _TABLES, "duplicates")
     listed = result.showing(show=show)
@@ -441,7 +441,10 @@ def _listing(result: CorpusHealthResult) -> None:
 
 
 def _column_order(frame: pd.DataFrame) -> list[str]:
-    """Return the columns to show: row and text first. IDs that are row numbers and zero counts are hidden."""
+    """Return the names of the columns to show, with row and text first.
+
+    The column id is hidden if it repeats the row numbers, and tokens_dropped if no text was truncated.
+    """
     columns = [str(column) for column in frame if column not in ("row", "text")]
     if "id" in frame and (frame["id"] == frame["row"].astype(str)).all():
         columns.remove("id")
@@ -451,7 +454,7 @@ def _column_order(frame: pd.DataFrame) -> list[str]:
 
 
 def _detail(vectors: VectorSet, text: str) -> None:
-    """Draw the text of a row, and a button that searches all texts for it."""
+    """Draw the text of a row, and a button that ranks all texts by their similarity to this text."""
     if vectors.texts is None or not text.strip():
         return
     with st.container(border=True, key="health_row"):

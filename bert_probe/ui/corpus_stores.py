@@ -365,7 +365,7 @@ def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> Non
 
 
 def _read_upload(name: str, content: bytes) -> tuple[str, bytes | TextError]:
-    """Return the name and the content of a file, or why it cannot be read. Called once per file."""
+    """Return the name of an uploaded file, and its content or the error that prevents reading it."""
     try:
         if PurePath(name).suffix.lower() == ".parquet":
             check_upload(content, name)
@@ -375,7 +375,7 @@ def _read_upload(name: str, content: bytes) -> tuple[str, bytes | TextError]:
 
 
 def _write_input(folder: Path, name: str, content: bytes) -> Path:
-    """Write a file to its own folder and return the folder, so that the store records no other path."""
+    """Write a file to a new folder and return the folder, so that the store records no path outside of it."""
     stem = "".join(
         character if character.isalnum() or character in " -_." else "-" for character in PurePath(name).stem
     )

@@ -363,7 +363,7 @@ def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
 
 
 def _selected(frame: Any, key: str, alt: str) -> int | None:
-    """Draw the first rows of a table and return the index of the selected row."""
+    """Draw the first rows of a table; return the index of the selected row, or None."""
     event = blocks.table(frame.head(_ROWS), alt, key=key, on_select="rerun", selection_mode="single-row")
     rows = event.selection.rows
     return int(rows[0]) if rows else None
