@@ -156,7 +156,7 @@ class BlockReader(Protocol):
 
 
 def block_reader(treebank: bool) -> BlockReader:
-    """Return a reader for one file: for a treebank a CoNLL-U reader, otherwise a CoNLL reader."""
+    """Return a CoNLL-U reader for a treebank, otherwise a CoNLL reader. Each file needs a new reader."""
     return _ConlluReader() if treebank else _ConllReader()
 
 
@@ -377,7 +377,7 @@ def _find_spans(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] 
 
 
 def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Join forms to a text; ``spaces`` states whether a space follows each form.
+    """Join word forms into a text; ``spaces`` states whether a space follows each form.
 
     Returns:
         The text, and the span of each form in it.

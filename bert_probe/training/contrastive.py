@@ -54,7 +54,7 @@ def losses_for(kind: str) -> tuple[str, ...]:
 _MEASURES = {SCORED: "Spearman", PAIRS: "recall@1", TRIPLETS: "accuracy"}
 
 SCALE = 20.0
-"""Factor of the cosines in `NEGATIVES` and `COSENT`, as in sentence-transformers."""
+"""Factor by which cosines are multiplied in `NEGATIVES` and `COSENT`, as in sentence-transformers."""
 MARGIN = 5.0
 """Margin of `TRIPLET`, as in sentence-transformers."""
 _BLOCK = 1024

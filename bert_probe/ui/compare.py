@@ -353,8 +353,8 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
 def _best_patch(result: ActivationPatchingResult) -> str:
     """Return a sentence about the patch with the largest effect.
 
-    If the texts differ in one token only, patching it after layer 0 recovers 100% by construction. Then the
-    sentence names the last layer after which patching it recovers more than half of the difference.
+    If the texts differ in one token only, patching this token after layer 0 recovers 100% by construction.
+    The sentence then names the last layer after which patching it recovers more than half of the difference.
     """
     layer, index = np.unravel_index(int(result.recovered.argmax()), result.recovered.shape)
     part = f"layer {layer + 1}, head {index + 1}"

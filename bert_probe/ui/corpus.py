@@ -29,7 +29,7 @@ from bert_probe.ui import (
 from bert_probe.ui.export import export
 
 NEW: Final = "new"
-"""URL value that stands for a new store instead of the name of an existing one."""
+"""Value of the URL parameter `store` that selects the form for building a new store."""
 _VIEWS: Final = {"stores": "Sentence stores", "vectors": "Vector health"}
 _PARTS: Final = {
     "heads": "Heads",
@@ -87,7 +87,7 @@ def _choose_store() -> str:
         return NEW
     options = available | ({NEW: "Build a new store …"} if permissions.current().can_build_stores else {})
     name = state.selectbox("store", "Store", options, next(iter(available)))
-    state.remember("store", name)  # Write the default store, too, because it differs between sessions.
+    state.remember("store", name)  # Write also the default store to the URL, because it differs between sessions.
     return name
 
 
