@@ -445,8 +445,7 @@ def _check_numbers(data: LabeledTexts) -> None:
         if not isinstance(row.label, float | int) or not abs(row.label) <= MAX_ABS_LABEL:  # also rejects NaN
             raise TextError(
                 f"Line {row.line:,} has the number {row.label}, but absolute values must be at most "
-                f"{MAX_ABS_LABEL:g}. "
-                "Divide all numbers by the same factor, or remove the row."
+                f"{MAX_ABS_LABEL:g}. Divide all numbers by the same factor, or remove the row."
             )
 
 
@@ -509,8 +508,7 @@ def split_notes(
     if shared:
         notes.append(
             f"{len(shared):,} of {len(held_out):,} held-out texts are also in the training data, which "
-            "inflates "
-            f"the score: {format_lines(shared)} of the held-out file."
+            f"inflates the score: {format_lines(shared)} of the held-out file."
         )
     return notes
 

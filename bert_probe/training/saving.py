@@ -155,8 +155,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
 def _not_replaced(target_folder: Path, reason: str) -> ExportError:
     return ExportError(
         f"{target_folder} is not replaced, because {reason}. Only a model that BERT Probe saved and that "
-        "has not "
-        "changed since is replaced. Choose another name."
+        "has not changed since is replaced. Choose another name."
     )
 
 

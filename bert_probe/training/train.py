@@ -242,8 +242,7 @@ class Train(Question):
         if self.head == SENTENCE:
             raise SelectionError(
                 "The head on the sentence vector is fitted with scikit-learn, which has no epochs or "
-                "learning rate. Omit these "
-                f"options, or pass --head {CLS}."
+                f"learning rate. Omit these options, or pass --head {CLS}."
             )
         return CLS, [f"Epochs and the learning rate apply to --head {CLS} only. {_CLS_NOTE}"]
 

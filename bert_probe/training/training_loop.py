@@ -345,8 +345,8 @@ class LinearHead:
             if not _almost_equal(from_targets[0], logits[is_target]):
                 raise UnavailableError(
                     f"The head of {type(self._full_model).__name__} depends on more than each token's own "
-                    "vector, so "
-                    "it cannot be trained separately. Train the last layers as well, for example with top:1."
+                    "vector, so it cannot be trained separately. Train the last layers as well, for example "
+                    "with top:1."
                 )
             return _read_all
         mask_of_one = torch.ones_like(mask[:, :1])

@@ -350,8 +350,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         f"{blocks.up_to(result.off)}."
     )
     blocks.caveat(
-        f"The vector of a text is a sum of contributions of its token vectors, so the {name} is a "
-        "sum over "
+        f"The vector of a text is a sum of contributions of its token vectors, so the {name} is a sum over "
         "token pairs. These are last-layer vectors, each of which depends on its whole text, so a cell shows "
         f"how much a token pair contributes to the {name}, not which word caused it."
     )

@@ -87,7 +87,7 @@ def _choose_store() -> str:
         return NEW
     options = available | ({NEW: "Build a new store …"} if permissions.current().can_build_stores else {})
     name = state.selectbox("store", "Store", options, next(iter(available)))
-    state.remember("store", name)  # Write also the default store to the URL, because it differs between sessions.
+    state.remember("store", name)  # also the default store, which differs between sessions
     return name
 
 

@@ -91,9 +91,8 @@ def render_vectors(checkpoint: Checkpoint) -> None:
         model = checkpoint if is_own else None
         if "health_file" not in st.session_state:
             st.info(
-                "Choose a file of vectors from any model: Parquet with the columns "
-                "vector, id and text, or NPZ with the arrays vectors, ids and texts. Only the vectors are "
-                "required."
+                "Choose a file of vectors from any model: Parquet with the columns vector, id and text, or "
+                "NPZ with the arrays vectors, ids and texts. Only the vectors are required."
             )
     if vectors is not None:
         _health(vectors, model)
@@ -240,8 +239,8 @@ def _health(vectors: VectorSet, model: Checkpoint | None) -> None:
     )
     blocks.caveat(
         "IsoScore is 1 if the variance is spread evenly over all dimensions, and 0 if it is concentrated "
-        "in one dimension. "
-        "The intrinsic dimension (TwoNN) is the number of dimensions in which neighbors vary."
+        "in one dimension. The intrinsic dimension (TwoNN) is the number of dimensions in which neighbors "
+        "vary."
     )
     export(
         result,

@@ -240,8 +240,7 @@ def _from_file(checkpoint: Checkpoint) -> None:
     if file is None:
         st.caption(
             "Accepted formats: text with one sentence per line, CSV, TSV, JSON Lines, Parquet, FASTA and "
-            "CoNLL-U. "
-            "The tags of a CoNLL-U file are stored too."
+            "CoNLL-U. The tags of a CoNLL-U file are stored too."
         )
         return
     name, content = file

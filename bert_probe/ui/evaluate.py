@@ -184,10 +184,8 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         "Largest differences between the models" if result.has_other else "Largest errors", anchor=False
     )
     blocks.caveat(
-        "The column error is the percentile of a pair by the model's score minus its percentile "
-        "by the "
-        "judged score. "
-        "Select a pair to see which tokens contribute to the score."
+        "The column error is the percentile of a pair by the model's score minus its percentile by the "
+        "judged score. Select a pair to see which tokens contribute to the score."
     )
     pair_table = result.showing(show=table)
     frame = pair_table.table()
