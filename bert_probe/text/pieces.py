@@ -339,8 +339,8 @@ def _class_member(escaped: re.Match[str]) -> str:
         return r"\P{Nd}"
     if escaped[1] in "WS":
         raise SelectionError(
-            f"Invalid regular expression: {escaped[0]} is not allowed within [ ]. Use {escaped[0]} outside "
-            f"of brackets, or [^{escaped[0].lower()}]."
+            f"Invalid regular expression: {escaped[0]} is not allowed within [ ]. Use {escaped[0]} outside, "
+            f"or [^{escaped[0].lower()}]."
         )
     return _UNICODE.get(escaped[1], escaped[0])
 

@@ -402,7 +402,7 @@ def _compare_models(outcome: TrainingOutcome) -> None:
     """Draw a button that compares the trained model with the original one on the same texts."""
     is_scored = _has_held_out_scores(outcome)
     help_text = (
-        "Evaluate both models on the held-out pairs: correlations, the pairs with the largest differences, and neighbors."
+        "Evaluate both models on the held-out pairs: correlations, largest differences, and neighbors."
         if is_scored
         else "Compare attention heads, vectors, predictions and parameters of both models on a text."
     )
