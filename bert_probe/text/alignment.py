@@ -15,7 +15,7 @@ from bert_probe.model.encoding import SPACE, Encoding, Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, WordLens, word_lens
 
-Places = tuple[int, ...]
+Positions = tuple[int, ...]
 """Positions of consecutive tokens in the input of the model."""
 _Group = tuple[list[Token], list[Token]]
 """Tokens of model A and tokens of model B that belong to the same span of the text."""
@@ -23,7 +23,7 @@ _Group = tuple[list[Token], list[Token]]
 
 @dataclass(frozen=True)
 class Span:
-    """A section of a text, or the special tokens that have the same role in both models.
+    """A section of a text, or the special tokens at the same position relative to the texts in both models.
 
     Attributes:
         text: the text of the span, or its special tokens.
@@ -34,8 +34,8 @@ class Span:
     """
 
     text: str
-    a: Places
-    b: Places
+    a: Positions
+    b: Positions
     segment: int
     special: bool
 
@@ -66,8 +66,8 @@ class CommonSpans:
             raise ShapeError("The two tokenizations have no common span.")
 
     @cached_property
-    def rows(self) -> Places:
-        """Return the indices of the spans in which both models have tokens; `queries` contains only these."""
+    def rows(self) -> Positions:
+        """Return the indices, within `spans`, of the spans in which both models have tokens."""
         return tuple(index for index, span in enumerate(self.spans) if span.shared)
 
     @property
@@ -78,7 +78,7 @@ class CommonSpans:
     def merged(self, weights: Array, side: int) -> Array:
         """Merge one model's attention between tokens into attention between spans.
 
-        Weights are summed over the tokens of each key, and averaged over the tokens of each query.
+        Weights are summed over the key tokens of each span, and averaged over the query tokens of each span.
 
         Args:
             weights: attention between the model's tokens, with shape [..., query, key].
@@ -102,7 +102,7 @@ class CommonSpans:
 
     @cached_property
     def _lenses(self) -> tuple[tuple[WordLens, Array], ...]:
-        """For each model, the `WordLens` that merges tokens into spans, and the indices of these spans."""
+        """For models A and B: the `WordLens` that merges tokens into spans, and the indices of the spans."""
         lenses = []
         for side in (0, 1):
             positions_by_span = [(index, (span.a, span.b)[side]) for index, span in enumerate(self.spans)]
@@ -118,10 +118,10 @@ class CommonSpans:
 def common_spans(a: Encoding, b: Encoding) -> CommonSpans:
     """Align two tokenizations of one text by their characters.
 
-    A span ends where a token of each model ends and no other token continues. Text that only one model
+    The spans are split at the token boundaries that both tokenizations share. Text that only one model
     tokenizes, such as a separate space token, is merged into the following span. Special tokens are aligned
-    by their role: before the first text, between the texts, or at the end. If both models tokenize the text
-    identically, each token is a span.
+    by their position: before the first text, between the texts, or at the end. If both models tokenize the
+    text identically, each token is a span.
 
     Raises:
         SelectionError: the texts differ, or a text was truncated for one of the models.
@@ -195,7 +195,7 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge each group with tokens of only one model into the next group, or into the previous at the end."""
+    """Merge each group with tokens of only one model into the next group, or at the end into the previous."""
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:
@@ -216,12 +216,12 @@ def _span(group: _Group, text: str) -> Span:
     return Span(span_text, _positions(group[0]), _positions(group[1]), tokens[0].segment, False)
 
 
-def _positions(tokens: Sequence[Token]) -> Places:
+def _positions(tokens: Sequence[Token]) -> Positions:
     return tuple(token.position for token in tokens)
 
 
 Key = tuple[int, bool, str]
-"""Segment of a unit, whether it is special, and its spelling. Units with equal keys can be aligned."""
+"""The (segment, is special, spelling) triple of a token or word. Tokens or words with equal keys match."""
 
 
 @dataclass(frozen=True)
@@ -288,9 +288,9 @@ def align_traces(a: Trace, b: Trace, words: bool = False) -> Alignment:
     """Align the tokens or the words of two traces.
 
     Two tokens match if they have the same spelling in the model's vocabulary, apart from a preceding space.
-    Two words match if the joined spellings of their tokens are equal, even if they are split differently.
-    Therefore, case matters only if the model is case-sensitive. Special tokens are compared by name, and
-    never match a word of the text. The first and second texts of pairs are aligned separately.
+    Two words match if the joined spellings of their tokens are equal, even if the words are split into
+    different tokens. Therefore, case matters only if the model is case-sensitive. Special tokens are compared
+    by name, and never match a word of the text. The first and second texts of pairs are aligned separately.
     """
     units_a, keys_a = _units(a, words)
     units_b, keys_b = _units(b, words)
@@ -310,7 +310,7 @@ def align(a: Sequence[Key], b: Sequence[Key]) -> tuple[tuple[int, int], ...]:
     ((0, 0), (1, 1))
     """
     first, second = sorted((list(a), list(b)))
-    # The "autojunk" heuristic of difflib would ignore repeated words in long texts.
+    # The "autojunk" heuristic of difflib would ignore frequent words in long texts.
     blocks = SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
     pairs = [(block.a + step, block.b + step) for block in blocks for step in range(block.size)]
     return tuple(pairs if first == list(a) else [(right, left) for left, right in pairs])

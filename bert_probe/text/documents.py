@@ -49,9 +49,9 @@ ID_COLUMNS = ("_id", "id", "document")
 MAX_ID = 200
 """Maximum length of an ID in characters."""
 FOLDER_ENDINGS = (".txt", ".md")
-"""Extensions of the files that are documents of a folder."""
+"""Extensions of the files in a folder that are read as documents."""
 MAX_ENTRIES = 1_000_000
-"""Maximum number of files of any kind in a folder of documents, at any depth."""
+"""Maximum number of files in a folder of documents and its subfolders, including files that are not read."""
 SKIP_REMEDY = "Correct the file, or skip these rows (skip_broken=True, --skip-broken)."
 _ROWS_PER_REPORT = 1_000
 """Number of rows between two reports of progress."""
@@ -99,9 +99,9 @@ class DocumentList(tuple[Document, ...]):
     """Documents, each with an ID, and the rows of their file that were skipped.
 
     Attributes:
-        skipped: number and error of each of the first skipped rows; see `ValidationErrors`.
+        skipped: (row number, error) pairs of the first skipped rows; see `ValidationErrors`.
         skipped_count: number of all skipped rows.
-        unit: what a row number counts: "line", "row" or "file".
+        unit: unit of the row numbers: "line", "row" or "file".
     """
 
     skipped: tuple[tuple[int, str], ...]
@@ -313,7 +313,7 @@ class _Columns:
         if isinstance(row, JsonRow):
             keys = {key.strip().casefold() for key in row.keys} & {*ID_COLUMNS, "title", "text"}
             if new_keys := sorted(keys - self.names):
-                raise ValueError(f"the first lines of the file have no key {new_keys[0]!r}")
+                raise ValueError(f"the key {new_keys[0]!r} does not occur in the first lines of the file")
 
         def cell(index: int | None) -> str:
             try:
@@ -334,8 +334,8 @@ class _Reader:
 
     Args:
         name: name of the file, for error messages.
-        unit: what a row number counts: "line", "row" or "file".
-        max_rows: maximum number of rows.
+        unit: unit of the row numbers: "line", "row" or "file".
+        max_rows: maximum number of documents and broken rows.
         on_rows: called after every `_ROWS_PER_REPORT` rows.
     """
 
@@ -353,17 +353,17 @@ class _Reader:
         self._rows = 0
 
     def refuse(self, number: int, problem: str) -> None:
-        """Add a broken row."""
+        """Count a broken row, and collect its error."""
         self._count()
         self.errors.add(number, problem)
 
     def refuse_all(self, errors: ValidationErrors) -> None:
-        """Add a FASTA record with broken lines."""
+        """Count a FASTA record with invalid lines as one broken row, and collect the errors of its lines."""
         self._count()
         self.errors.extend(errors)
 
     def add(self, number: int, document: Document) -> None:
-        """Add a document; refuse it if the document is empty or the ID is too long or not unique."""
+        """Add a document, or an error if the document is empty, or if its ID is too long or not unique."""
         self._count()
         identifier = document.id or str(self._rows)
         if not document:
@@ -381,7 +381,7 @@ class _Reader:
         """Return the documents.
 
         Raises:
-            InvalidFileError: there are broken rows that are not skipped, or no other rows.
+            InvalidFileError: there are broken rows, and `skip_broken` is False or all rows are broken.
             EmptyTextError: there are no rows.
         """
         if not skip_broken or not self._documents:

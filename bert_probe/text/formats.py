@@ -164,7 +164,7 @@ def _is_conll(lines: Sequence[str]) -> bool:
 
 
 def _is_table(filled: Sequence[str], separators: str) -> bool:
-    """Return whether the first line is a header of single words and all rows have as many cells."""
+    """Return whether the first line is a header of single words, and all rows have as many cells as it."""
     if len(filled) < 2:
         return False
     for separator in separators:
@@ -301,7 +301,7 @@ def json_table(
 
 
 _JsonLine = tuple[int, dict[str, object] | BrokenRow]
-"""The number of a line, and its object or its error."""
+"""A line number, and the JSON object in the line, or a `BrokenRow` if the line cannot be read."""
 
 
 def _checked(objects: Iterator[_JsonLine], name: str, keep_broken: bool) -> Iterator[_JsonLine]:
@@ -372,9 +372,9 @@ class ValidationErrors:
 
     Attributes:
         name: file name, for error messages.
-        unit: what the number of an error counts, such as "line".
+        unit: unit of the error numbers, such as "line".
         remedy: sentence that tells the user what to do.
-        found: line number and message of the first `MAX_LISTED` errors.
+        found: (line number, message) pairs of the first `MAX_LISTED` errors.
         count: total number of errors.
     """
 
@@ -390,7 +390,7 @@ class ValidationErrors:
             self.found.append((line, message))
 
     def extend(self, errors: ValidationErrors) -> None:
-        """Add the errors that another collector found in a part of the file."""
+        """Add the errors that another `ValidationErrors` object collected in a section of the file."""
         self.found += errors.found[: MAX_LISTED - len(self.found)]
         self.count += errors.count
 
@@ -410,7 +410,8 @@ class ValidationErrors:
 
 
 ALLOWED = "letters, ., - and *"
-"""The characters of a sequence: residues or nucleotides in either case, stops and gaps."""
+"""The characters allowed in a FASTA sequence, for error messages: residues or nucleotides in upper or lower
+case, stops and gaps."""
 _INVALID = re.compile(r"[^A-Za-z*.-]")
 
 

@@ -47,7 +47,7 @@ _TEXT_COLUMNS = (("text",), ("sentence",), ("text_a", "text_b"))
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 MAX_ABS_LABEL = 1e15
-"""Maximum absolute value of a numeric label, whose square, used as a loss, can still be summed in float32."""
+"""Maximum absolute value of a numeric label. It keeps sums of squared errors within the range of float32."""
 _FORMAT_HELP = "Use a header with text,label or text_a,text_b,label, and write one row per text"
 
 Label = str | tuple[str, ...] | float
@@ -61,7 +61,7 @@ class LabeledText:
         pair: the second text of a text pair; None for a single text.
         label: the class, the sorted labels, or the number.
         line: number of the first line of the row, from 1.
-        group: value of the row in the column group; "" if the table has no such column.
+        group: value in the column named "group"; "" if the table does not have this column.
     """
 
     text: str
@@ -103,10 +103,10 @@ class LabeledTexts:
 def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool = False) -> LabeledTexts:
     """Read labeled texts from a CSV, TSV or JSON Lines file.
 
-    The columns (in JSON Lines, the keys) must be text,label or text_a,text_b,label; other columns
-    are ignored, except for a column named group. A column named labels contains any number of labels,
-    separated by |; without a column label or labels, a column named score contains numbers. The size limits
-    of `read_sentences` apply.
+    The columns (in JSON Lines, the keys) must be text,label or text_a,text_b,label. Instead of label, a
+    column named labels contains any number of labels, separated by |, and a column named score contains
+    numbers. A column named group is optional; all other columns are ignored. The size limits of
+    `read_sentences` apply.
 
     Args:
         file: a file in UTF-8, which may be compressed (.gz, .zst).

@@ -20,22 +20,21 @@ _BATCH = 1024
 """Number of rows that are decoded at once."""
 _MAX_COLUMNS = 10_000
 _ENCODINGS = frozenset({0, 2, 3, 5, 6, 8})
-"""The Parquet encodings that are read. Those with shared prefixes are rejected, because they can expand a few
-bytes to many long texts."""
+"""IDs of the supported Parquet encodings. Encodings with shared prefixes, such as DELTA_BYTE_ARRAY, are
+rejected, because they can expand a few bytes to many long texts."""
 
 
 _SECONDS = 60
-"""Maximum duration of the process that reads a file first."""
+"""Time limit in seconds for the child process of `check_readable`."""
 
 
 def check_readable(content: bytes, name: str) -> None:
-    """Read an untrusted Parquet file in a separate process first.
+    """Check that an untrusted Parquet file can be read without a crash, by reading it in a child process.
 
-    Some damaged files crash the process that reads them, because the C++ library raises an exception where
-    exceptions are not allowed.
+    Some damaged files cause an uncaught C++ exception in the Parquet library, which ends the process.
 
     Raises:
-        TextError: the file crashes the process, or reading takes too long.
+        TextError: the file crashes the child process, or reading takes more than `_SECONDS`.
     """
     # A process may also be killed for lack of memory, so only a file that crashes it twice is refused.
     if _crashes_reader(content, name) and _crashes_reader(content, name):
@@ -63,8 +62,8 @@ def check_upload(content: bytes, name: str, max_values: int | None = None) -> No
     """Check that all columns of an untrusted Parquet file can be decoded with limited memory.
 
     Args:
-        max_values: maximum number of values of all columns, for files with lists. By default, a page has at
-            most as many values as the file has rows.
+        max_values: maximum total number of values in all columns, for files whose cells are lists. By
+            default, only the number of values per page is limited: to the number of rows of the file.
 
     Raises:
         TextError: the file is broken, or its decoded size exceeds `MAX_BYTES`.
@@ -196,10 +195,10 @@ def _row(cells: Sequence[Any], index: int) -> Sequence[str]:
 def _check_pages(
     content: bytes, metadata: Any, names: Sequence[str] | None, name: str, max_values: int | None = None
 ) -> None:
-    """Check the sizes in the headers of all pages of the columns, before a page is decompressed.
+    """Check the sizes and encodings that the page headers of columns state, before a page is decompressed.
 
     Args:
-        names: names of the columns; None for all.
+        names: names of the columns to check; None for all columns.
         max_values: see `check_upload`.
 
     Raises:
@@ -234,10 +233,12 @@ def _check_pages(
 
 
 class PageHeader(NamedTuple):
-    """The header of a page: decompressed size in bytes, number of values, and encoding.
+    """The header of a Parquet page.
 
     Attributes:
-        encoding: number of the encoding in parquet.thrift; -1 if it is missing.
+        size: decompressed size of the page in bytes.
+        values: number of values in the page; -1 if it is missing.
+        encoding: ID of the encoding in parquet.thrift; -1 if it is missing.
     """
 
     size: int

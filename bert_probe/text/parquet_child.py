@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 MAX_BYTES = 2 << 30
-"""Maximum memory of the process, beyond what it has when it starts."""
+"""Maximum memory in bytes that the process may allocate in addition to its memory at the start."""
 
 
 def reader_limits(content: bytes) -> dict[str, int]:
-    """Return arguments for `pyarrow.parquet.ParquetFile` that limit the sizes in a file's metadata."""
+    """Return arguments for `pyarrow.parquet.ParquetFile` that limit the memory for a file's metadata."""
     return {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
 
 

@@ -251,7 +251,8 @@ _SYNTAX = re.compile(
     r"\\Q.*?(?:\\E|$)|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\\.",
     re.DOTALL,
 )
-"""Pattern of the parts of a regular expression that are rewritten: quotations, character classes, escapes."""
+r"""Matches the elements of a regular expression that `_with_unicode` handles: quotations (\Q…\E), character
+classes in brackets, and escapes."""
 _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{85}"}
 """Unicode classes that replace the Perl classes \\w, \\d and \\s, which match only ASCII in RE2."""
 
@@ -339,8 +340,7 @@ def _class_member(escaped: re.Match[str]) -> str:
     if escaped[1] in "WS":
         raise SelectionError(
             f"Invalid regular expression: {escaped[0]} is not allowed within [ ]. Use {escaped[0]} outside, "
-            "or "
-            f"[^{escaped[0].lower()}]."
+            f"or [^{escaped[0].lower()}]."
         )
     return _UNICODE.get(escaped[1], escaped[0])
 

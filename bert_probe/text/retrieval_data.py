@@ -25,7 +25,10 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "queries": tuple(f"queries{ending}" for ending in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")),
     "judgments": ("qrels.tsv", "qrels/test.tsv", "qrels.tsv.gz", "qrels.tsv.zst", "qrels/test.tsv.gz"),
 }
-"""Argument of `RetrievalEvaluation.of` → names of its file in a folder, in order of precedence."""
+"""Paths, within a folder in BEIR layout, at which each argument of `RetrievalEvaluation.of` may be stored.
+
+Earlier paths take precedence.
+"""
 MAX_GRADE = 1_000
 """Maximum grade of a judgment."""
 
@@ -106,13 +109,13 @@ def read_retrieval_data(
 
 
 def find_retrieval_files(folder: Path, without: Collection[str] = ()) -> dict[str, Path]:
-    """Return the files of a folder: documents, queries and judgments.
+    """Return the paths of the files "documents", "queries" and "judgments" in a folder in BEIR layout.
 
     Args:
-        without: names of optional files.
+        without: keys of optional files. The result lacks the optional files that do not exist.
 
     Raises:
-        TextError: the folder does not exist, or lacks a file.
+        TextError: the folder does not exist, or lacks a file that is not optional.
     """
     if not folder.is_dir():
         raise TextError(
@@ -161,7 +164,7 @@ def _read(stream: BinaryIO, name: str) -> Judgments:
 
 
 def _cells(line: str) -> list[str]:
-    """Split a line into cells: at tabs if this gives at least two cells, otherwise at spaces."""
+    """Split a line into cells: at tabs if this gives at least three cells, otherwise at spaces and tabs."""
     text = line.strip()
     cells = [cell.strip() for cell in text.split("\t")]
     return cells if len(cells) > 2 else text.split()

@@ -47,7 +47,7 @@ MAX_BYTES = 50_000_000
 MAX_SENTENCES = 1_000_000
 """Maximum number of sentences in a file."""
 MAX_LINES = 5_000_000
-"""Maximum number of lines in a file. Blank lines count, because they take time although they are small."""
+"""Maximum number of lines in a file, including blank lines, because these take time too."""
 _CHUNK = 1 << 16
 
 
@@ -316,7 +316,7 @@ def is_table(name: str) -> bool:
 def lines_of(
     stream: BinaryIO, name: str, errors: str = "strict", max_bytes: int | None = None
 ) -> Iterator[str]:
-    r"""Yield the lines of a file, including their line breaks, which are normalized to "\\n".
+    r"""Yield the lines of a file, including their line breaks, which are normalized to "\n".
 
     Args:
         errors: "surrogateescape" to decode bytes that are not UTF-8 to lone surrogates.
@@ -350,7 +350,7 @@ def lines_of(
 
 
 def _decoded(stream: BinaryIO, name: str, errors: str, max_bytes: int) -> Iterator[str]:
-    r"""Yield the text of a file in chunks, with line breaks normalized to "\\n"."""
+    r"""Yield the text of a file in chunks, with line breaks normalized to "\n"."""
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(errors), translate=True)
     size, line = 0, 1
     while True:

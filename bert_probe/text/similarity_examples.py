@@ -30,7 +30,8 @@ COLUMNS = {
     TRIPLETS: ("anchor", "positive", "negative"),
     PAIRS: ("anchor", "positive"),
 }
-"""Kind of examples → the columns of its table. A table with the columns of triplets contains triplets."""
+"""Required columns of a table, by the kind of its examples. `TRIPLETS` precedes `PAIRS`, because a table of
+triplets has the columns of both."""
 _FORMAT_HELP = (
     "Use a header with text_a,text_b,score or anchor,positive or anchor,positive,negative, and write "
     "one row per example"

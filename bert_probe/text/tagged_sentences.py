@@ -144,19 +144,19 @@ def _read_comment(line: str, metadata: dict[str, str]) -> None:
 
 
 class BlockReader(Protocol):
-    """Protocol of readers, which parse the sentences of one file in order."""
+    """A parser for the sentences of one file. The sentences must be parsed in the order of the file."""
 
-    def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
+    def sentence(self, block: list[tuple[int, str]], errors: ValidationErrors) -> TaggedSentence | None:
         """Parse the lines of a sentence, or return None if they contain no words.
 
         Args:
             block: the lines as (line number, line) pairs.
-            faults: collects the errors in the lines. The sentence is valid only if no error was added.
+            errors: collects the errors in the lines. The sentence is valid only if no error was added.
         """
 
 
 def block_reader(treebank: bool) -> BlockReader:
-    """Return a reader for one file: for a treebank a CoNLL-U reader, otherwise a CoNLL reader."""
+    """Return a CoNLL-U reader for a treebank, otherwise a CoNLL reader. Each file needs a new reader."""
     return _ConlluReader() if treebank else _ConllReader()
 
 
@@ -166,7 +166,7 @@ class _ConllReader:
     def __init__(self) -> None:
         self._columns: int | None = None
 
-    def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
+    def sentence(self, block: list[tuple[int, str]], errors: ValidationErrors) -> TaggedSentence | None:
         words: list[str] = []
         tags: list[str] = []
         metadata: dict[str, str] = {}
@@ -179,7 +179,7 @@ class _ConllReader:
             columns = [column.strip() for column in columns]
             if columns[0] == "-DOCSTART-":
                 continue
-            if self._is_valid(line, columns, faults):
+            if self._is_valid(line, columns, errors):
                 first_line = first_line or line
                 words.append(columns[0])
                 tags.append(columns[-1])
@@ -190,20 +190,20 @@ class _ConllReader:
             tuple(words), tuple(tags), (), (), text, spans, MappingProxyType(metadata), first_line
         )
 
-    def _is_valid(self, line: int, columns: Sequence[str], faults: ValidationErrors) -> bool:
+    def _is_valid(self, line: int, columns: Sequence[str], errors: ValidationErrors) -> bool:
         if len(columns) < 2 or not columns[-1]:
-            faults.add(line, f"“{truncate_text(columns[0])}” has no tag in a column after the word")
+            errors.add(line, f"“{truncate_text(columns[0])}” has no tag in a column after the word")
             return False
         if error := label_error(columns[-1]):
-            faults.add(line, error)
+            errors.add(line, error)
             return False
         if not columns[0]:
-            faults.add(line, f"the tag {truncate_text(columns[-1])} has no word in a preceding column")
+            errors.add(line, f"the tag {truncate_text(columns[-1])} has no word in a preceding column")
             return False
         # Compare the numbers of columns: the second half of a word with a space must not be read as the tag.
         self._columns = self._columns or len(columns)
         if len(columns) != self._columns:
-            faults.add(line, f"the line has {len(columns)} columns, but previous lines have {self._columns}")
+            errors.add(line, f"the line has {len(columns)} columns, but previous lines have {self._columns}")
             return False
         return True
 
@@ -237,18 +237,18 @@ class _SentenceLines:
 class _ConlluReader:
     """Parses the sentences of a CoNLL-U file, and checks their dependency trees."""
 
-    def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
-        parsed, previous_count = _SentenceLines(), faults.count
+    def sentence(self, block: list[tuple[int, str]], errors: ValidationErrors) -> TaggedSentence | None:
+        parsed, previous_count = _SentenceLines(), errors.count
         for line, text in block:
             if text.startswith("#"):
                 _read_comment(text, parsed.metadata)
             else:
-                self._word(line, text, parsed, faults)
-            if faults.count > previous_count:  # after an error, all further word numbers are wrong
+                self._word(line, text, parsed, errors)
+            if errors.count > previous_count:  # after an error, all further word numbers are wrong
                 return None
         words = parsed.words
-        self._check_tree(words, faults)
-        if faults.count > previous_count or not words:
+        self._check_tree(words, errors)
+        if errors.count > previous_count or not words:
             return None
         text, spans = _text_and_spans(parsed)
         has_tree = words[0].head is not None
@@ -263,10 +263,10 @@ class _ConlluReader:
             words[0].line,
         )
 
-    def _word(self, line: int, text: str, parsed: _SentenceLines, faults: ValidationErrors) -> None:
+    def _word(self, line: int, text: str, parsed: _SentenceLines, errors: ValidationErrors) -> None:
         columns = text.split("\t")
         if len(columns) != _COLUMNS:
-            faults.add(line, f"the line has {len(columns)} tab-separated columns, but CoNLL-U has {_COLUMNS}")
+            errors.add(line, f"the line has {len(columns)} tab-separated columns, but CoNLL-U has {_COLUMNS}")
             return
         number = head = None
         with suppress(ParseException, ValueError):  # int() raises ValueError for too many digits
@@ -274,7 +274,7 @@ class _ConlluReader:
             number = parser.parse_id_value(columns[0])
         if number is None:
             location = f"“{truncate_text(columns[0])}” with head “{truncate_text(columns[6])}”"
-            faults.add(line, f"{location}, but a word and its head must be numbers")
+            errors.add(line, f"{location}, but a word and its head must be numbers")
             return
         form, tag, relation = columns[1], columns[3], columns[7]
         space = "SpaceAfter=No" not in columns[9].split("|")
@@ -284,31 +284,31 @@ class _ConlluReader:
                 parsed.contracted.append((number[0] - 1, number[2] - number[0] + 1, form, space))
             return
         if number != len(parsed.words) + 1:
-            faults.add(line, f"the line has word {number}, but word {len(parsed.words) + 1} was expected")
+            errors.add(line, f"the line has word {number}, but word {len(parsed.words) + 1} was expected")
             return
         if not form.strip() or not tag.strip():
-            faults.add(line, "a word has no form or no tag; write _ for a missing value")
+            errors.add(line, "a word has no form or no tag; write _ for a missing value")
             return
         if error := label_error(tag) or label_error(relation):
-            faults.add(line, error)
+            errors.add(line, error)
             return
         parsed.words.append(_WordLine(line, form, tag, head, relation, space))
 
-    def _check_tree(self, words: list[_WordLine], faults: ValidationErrors) -> None:
+    def _check_tree(self, words: list[_WordLine], errors: ValidationErrors) -> None:
         if all(word.head is None for word in words):
             return
-        previous_count = faults.count
+        previous_count = errors.count
         for number, word in enumerate(words, 1):
             if word.head is None:
-                faults.add(word.line, "the word has no head, but other words of the sentence have one")
+                errors.add(word.line, "the word has no head, but other words of the sentence have one")
             elif not 0 <= word.head <= len(words):
-                faults.add(word.line, f"the head is {word.head}, but the sentence has {len(words)} words")
+                errors.add(word.line, f"the head is {word.head}, but the sentence has {len(words)} words")
             elif word.head == number:
-                faults.add(word.line, "a word is its own head")
-        if faults.count == previous_count:
+                errors.add(word.line, "a word is its own head")
+        if errors.count == previous_count:
             cyclic = _find_cycle([word.head or 0 for word in words])
             if cyclic is not None:
-                faults.add(words[cyclic].line, "the heads form a cycle without a root")
+                errors.add(words[cyclic].line, "the heads form a cycle without a root")
 
 
 def _find_cycle(heads: list[int]) -> int | None:
@@ -364,7 +364,7 @@ def _text_and_spans(parsed: _SentenceLines) -> tuple[str, tuple[tuple[int, int],
 
 
 def _find_spans(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] | None:
-    """Return the span of each form in a text, or None if the text contains anything else but spaces."""
+    """Return the span of each form in a text; None unless the text consists of the forms and spaces."""
     spans, position = [], 0
     for form in forms:
         while position < len(text) and text[position].isspace():
@@ -377,7 +377,7 @@ def _find_spans(text: str, forms: Sequence[str]) -> tuple[tuple[int, int], ...] 
 
 
 def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Join forms to a text; ``spaces`` states whether a space follows each form.
+    """Join word forms into a text; ``spaces`` states whether a space follows each form.
 
     Returns:
         The text, and the span of each form in it.
@@ -390,7 +390,7 @@ def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tupl
 
 
 NO_UNIT = -1
-"""Value for a word without tokens, which the tokenizer ignores or which was truncated."""
+"""Unit index of a word without tokens: the tokenizer ignored the word, or truncation removed it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -450,7 +450,7 @@ def _owner(token: Token, word_of_character: Array) -> int:
 
 
 def _find_sharing_word(span: tuple[int, int], tokens: Sequence[Token], owners: Sequence[int]) -> int | None:
-    """Find the first token that overlaps a span, and return its word; None if there is no such token."""
+    """Return the word of the first token that overlaps a span; None if no token of a word overlaps it."""
     for token, owner in zip(tokens, owners, strict=True):
         if owner == NO_UNIT or token.start is None or token.end is None:
             continue

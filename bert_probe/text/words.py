@@ -14,7 +14,7 @@ from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Array, Trace
 
 _MAX_DIGITS = 9
-"""Maximum number of digits of the occurrence in WORD:2; longer numbers are part of the word."""
+"""Maximum number of digits after the colon in "ground:2"; a longer number is treated as part of the word."""
 
 
 class Unit(str):
@@ -26,7 +26,7 @@ class Unit(str):
         segment: 0 for the first text, 1 for the second text of a pair.
         special: whether the unit is a special token.
         display: readable form of the unit.
-        residue: number of the residue, if the unit is a residue; see `Token`.
+        residue: number of the residue (amino acid or nucleotide) in a sequence; None in other texts.
     """
 
     positions: tuple[int, ...]
@@ -60,7 +60,7 @@ class Unit(str):
 
 @dataclass(frozen=True, eq=False)
 class WordLens:
-    """A grouping of the tokens of a text into words, by which attention and vectors are merged.
+    """A grouping of the tokens of a text into words, with methods that merge attention and vectors by word.
 
     Attributes:
         units: the words and special tokens in the order of the input. Each token belongs to exactly one unit.
@@ -79,14 +79,14 @@ class WordLens:
     def merge(self, weights: Array) -> Array:
         """Merge attention between tokens into attention between words and special tokens.
 
-        Weights are summed over the tokens of each key, and averaged over the tokens of each query.
+        Weights are summed over the key tokens of each unit, and averaged over the query tokens of each unit.
 
         Args:
             weights: attention between tokens, with shape [..., query, key].
 
         Returns:
-            Attention between units, with shape [..., query, key]. If the rows of `weights` sum to 1, so do
-            these rows.
+            Attention between units, with shape [..., query, key]. If the rows of `weights` sum to 1, the rows
+            of the result also sum to 1.
 
         Raises:
             ShapeError: the shape does not match the number of tokens of this text.
@@ -131,7 +131,7 @@ class WordLens:
 
 
 def word_lens(source: Trace | Encoding) -> WordLens:
-    """Group tokens into words, as the tokenizer aligns them. A special token is its own unit."""
+    """Group tokens into words, as assigned by the tokenizer. Each special token is a separate unit."""
     encoding = source.encoding if isinstance(source, Trace) else source
     units: list[Unit] = []
     word_tokens: list[Token] = []

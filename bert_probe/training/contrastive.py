@@ -34,7 +34,7 @@ AUTO, NEGATIVES, TRIPLET, COSENT, COSINE = "auto", "in-batch-negatives", "triple
 
 LOSSES = {
     AUTO: "The default is cosent for scored pairs, and in-batch-negatives for pairs and triplets.",
-    NEGATIVES: "Cross-entropy of the similar text of each anchor among all texts of the batch "
+    NEGATIVES: "Cross-entropy for identifying the similar text of each anchor among all texts of the batch "
     "(MultipleNegativesRankingLoss, InfoNCE; van den Oord et al. 2018).",
     TRIPLET: "Euclidean distance to the similar text, plus a margin, minus the distance to the dissimilar "
     "text (TripletLoss; Schroff et al. 2015).",
@@ -42,7 +42,7 @@ LOSSES = {
     COSINE: "Squared difference between the cosine and the score, which must be between −1 and 1 "
     "(CosineSimilarityLoss).",
 }
-"""Losses of similarity training → their meaning."""
+"""Descriptions of the losses for similarity training, by name."""
 
 _LOSSES_OF_KIND = {SCORED: (COSENT, COSINE), PAIRS: (NEGATIVES,), TRIPLETS: (NEGATIVES, TRIPLET)}
 
@@ -55,7 +55,7 @@ def losses_for(kind: str) -> tuple[str, ...]:
 _MEASURES = {SCORED: "Spearman", PAIRS: "recall@1", TRIPLETS: "accuracy"}
 
 SCALE = 20.0
-"""Factor of the cosines in `NEGATIVES` and `COSENT`, as in sentence-transformers."""
+"""Factor by which cosines are multiplied in `NEGATIVES` and `COSENT`, as in sentence-transformers."""
 MARGIN = 5.0
 """Margin of `TRIPLET`, as in sentence-transformers."""
 _BLOCK = 1024
@@ -94,10 +94,10 @@ def cosine_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class SimilarityInputs(TrainingExample):
-    """The encoded texts of an example.
+    """An encoded pair or triplet of texts.
 
     Attributes:
-        inputs: the model inputs of the longest text.
+        inputs: the model inputs of the longest text, which determine the length of the example.
         target: the score; 0 for pairs and triplets.
         parts: the model inputs of each text.
         texts: the texts, which identify duplicates in a batch.
@@ -243,7 +243,7 @@ def recall_at_1(anchors: Array, positives: Array) -> float:
 
 
 class DistinctBatches:
-    """Random batches in which, as far as possible, no text occurs in two examples.
+    """Random batches that avoid, if possible, two examples with the same text.
 
     With in-batch negatives, a text that occurs twice in a batch would be its own negative.
     """
@@ -276,7 +276,7 @@ class DistinctBatches:
 
 
 def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
-    """Return the checkpoint's pooling.
+    """Return the checkpoint's pooling, after checking that a model with this pooling can be trained.
 
     Raises:
         UnavailableError, CheckpointError: the checkpoint declares no pooling, or a pooling that cannot be
@@ -296,7 +296,7 @@ def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
 
 
 class SentenceEmbedder(torch.nn.Module):
-    """An encoder with a checkpoint's pooling, as a network with trainable weights.
+    """An encoder and a checkpoint's pooling, as a trainable torch module that returns sentence vectors.
 
     Attributes:
         config: the config of the encoder.
@@ -327,7 +327,7 @@ class SentenceEmbedder(torch.nn.Module):
 
 
 def sentence_embedder(encoder: Any, pooling: PoolingConfig) -> SentenceEmbedder:
-    """Return an encoder with copies of the pooling modules, and with fused attention if possible."""
+    """Return a `SentenceEmbedder` with copies of the pooling modules; use fused attention if possible."""
     try:
         encoder.set_attn_implementation("sdpa")
     except ValueError:
@@ -347,7 +347,7 @@ def _copied(module: SentenceModule, double: bool) -> SentenceModule:
 
 
 def trained_sentence_model(original: SentenceModel, embedder: SentenceEmbedder) -> SentenceModel:
-    """Return the `SentenceModel` of the trained model, with the trained weights of its modules."""
+    """Return a copy of the original `SentenceModel` with the trained weights of the embedder's modules."""
     embedder.eval().requires_grad_(False)
     token_modules, vector_modules = (
         tuple(map(_with_digest, modules))

@@ -47,9 +47,9 @@ class Dataset:
     Attributes:
         lesson: the training objective.
         training, held_out: encoded examples for training and for evaluation.
-        data, asked: texts of the training and of the held-out examples; `asked` is None if nothing is held
-            out.
-        about: numbers and digests of training and held-out texts, for the provenance.
+        data: the training rows, before encoding.
+        asked: the held-out rows, before encoding; None if nothing is held out.
+        about: counts and digests of the training and held-out texts, for the provenance.
         notes: notes on the data for the user, one sentence each.
         files: names of the data files and of the function that reads these files, for code snippets.
     """
@@ -305,7 +305,7 @@ def _check_split(
     key: Callable[[T], Hashable],
     labels: Sequence[Hashable] = (),
 ) -> None:
-    """Raise an error if there are no training rows, or no held-out rows although a share is held out."""
+    """Raise an error if there are no training rows, or no held-out rows although `share` is above 0."""
     if train and (evaluation or not share):
         return
     count, remedy = len(data), "or pass another file for evaluation (--held-out FILE)"
@@ -338,7 +338,10 @@ def _digest(texts: Iterable[Any]) -> str:
 def _provenance(
     train: Sequence[TrainingExample], digest: str, held_out: Sequence[TrainingExample], held_out_digest: str
 ) -> dict[str, Any]:
-    """Return the provenance of the data. If a share of the data is held out, the digest covers all data."""
+    """Return the provenance of the data: number of examples, digests, and number of truncated tokens.
+
+    If a share of the data is held out, the digest covers the training and held-out rows together.
+    """
     return {
         "sentences": len(train),
         "sentences_sha256": digest,
@@ -368,6 +371,11 @@ def split(
 
     The split is stratified. At least one row is held out of each stratum that has several keys, unless the
     share is 0. Rows with the same key stay together, so that no text is in both splits.
+
+    Args:
+        share: share of the rows to hold out, from 0 to less than 1.
+        key: function that returns the key of a row, such as its text.
+        stratum: function that returns the stratum of a row, such as its class.
     """
     groups_by_key: dict[Hashable, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -397,15 +405,16 @@ def split_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[Label
 
 
 def text_key(row: LabeledText) -> tuple[str, str | None]:
-    """Return a key of text and pair, so that rows with equal texts stay in the same split."""
+    """Return the (text, second text) pair by which `split` keeps equal texts in the same split."""
     return row.text, row.pair
 
 
 def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
-    """Check that the labels can be learned, and that held-out labels occur in the training data.
+    """Check that the training data have different labels, which include all labels of the held-out data.
 
     Raises:
-        TextError: the labels cannot be learned, or a held-out label does not occur in the training data.
+        TextError: all labels or numbers are equal, a number is too large, or a held-out label does not occur
+            in the training data.
     """
     if data.kind == CLASSES and len(data.labels) < 2:
         raise TextError(
@@ -436,8 +445,7 @@ def _check_numbers(data: LabeledTexts) -> None:
         if not isinstance(row.label, float | int) or not abs(row.label) <= MAX_ABS_LABEL:  # also rejects NaN
             raise TextError(
                 f"Line {row.line:,} has the number {row.label}, but absolute values must be at most "
-                f"{MAX_ABS_LABEL:g}. "
-                "Divide all numbers by the same factor, or remove the row."
+                f"{MAX_ABS_LABEL:g}. Divide all numbers by the same factor, or remove the row."
             )
 
 
@@ -500,14 +508,15 @@ def split_notes(
     if shared:
         notes.append(
             f"{len(shared):,} of {len(held_out):,} held-out texts are also in the training data, which "
-            "inflates "
-            f"the score: {format_lines(shared)} of the held-out file."
+            f"inflates the score: {format_lines(shared)} of the held-out file."
         )
     return notes
 
 
 def _lookalikes(labels: Sequence[str]) -> list[str]:
-    """Return, as Python literals, labels that differ only in case, Unicode form or invisible characters."""
+    """Return the labels that differ from another label only in case, Unicode normalization or invisible
+    characters, as ASCII literals.
+    """
     forms: dict[str, list[str]] = defaultdict(list)
     for label in labels:
         visible = "".join(sign for sign in label if unicodedata.category(sign) not in ("Cf", "Cc"))

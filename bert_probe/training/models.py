@@ -158,7 +158,8 @@ UPDATES: Mapping[str, str] = {
     ALL: "Train all parameters, including the embeddings.",
     LORA: "Train the head, and low-rank updates of the matrices in all layers (Hu et al. 2022).",
 }
-"""Update scopes; "top" is written with its number of layers, as in "top:2"."""
+"""Descriptions of the update scopes: which parameters are trained. "top" is followed by the number of layers,
+as in "top:2"."""
 
 RANK, SCALE = 8, 16
 """Rank and scale of LoRA: the product of its two matrices is multiplied by scale ÷ rank."""
@@ -194,7 +195,7 @@ def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Mod
 
 
 def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters after the last layer (task head and pooler) by name.
+    """Return the parameters of the task head and the pooler, by name.
 
     Parameters that the head shares with the embeddings are not included.
     """
@@ -208,7 +209,7 @@ def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
 
 
 def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that an update scope trains, by name; for lora, only the task head's.
+    """Return the parameters that an update scope trains, by name; for lora, without the LoRA matrices.
 
     Raises:
         SelectionError: the update scope has more layers than the model.
@@ -234,7 +235,7 @@ def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parame
 
 
 def lora_targets(full_model: Any) -> dict[str, torch.nn.Linear]:
-    """Return the matrices that LoRA adapts in all layers, by name."""
+    """Return the linear modules of the encoder layers, which LoRA adapts, by name."""
     prefix, network = full_model.base_model_prefix, full_model.base_model
     lists = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
@@ -325,7 +326,7 @@ def trainable_parameters(
 
 
 def _labels(count: int) -> tuple[str, ...]:
-    """Return placeholder names for this number of labels."""
+    """Return `count` placeholder names for labels."""
     return tuple(f"label {number}" for number in range(1, count + 1))
 
 
@@ -343,7 +344,7 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
     """
     is_similarity = task == SENTENCE_SIMILARITY
     full_model = (
-        _EncoderAlone(checkpoint.model)
+        _EncoderOnly(checkpoint.model)
         if is_similarity
         else without_weights(checkpoint, task, _labels(labels))
     )
@@ -357,7 +358,7 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
         yield ParameterCount(update, count_trainable(full_model, update), parameters)
 
 
-class _EncoderAlone(torch.nn.Module):
+class _EncoderOnly(torch.nn.Module):
     """An encoder without a task head, for counting parameters."""
 
     base_model_prefix = "encoder"
@@ -406,9 +407,9 @@ class LoraModel:
         config = peft.LoraConfig(
             r=RANK, lora_alpha=SCALE, lora_dropout=0.0, target_modules=[*lora_targets(full_model)]
         )
-        self._whole = full_model
+        self._full_model = full_model
         with _no_warnings():
-            self._around: Any = peft.get_peft_model(full_model, config)
+            self._peft_model: Any = peft.get_peft_model(full_model, config)
         for parameter in head.values():
             parameter.requires_grad_(True)
         self.updated = {
@@ -428,18 +429,21 @@ class LoraModel:
 
         adapter = None
         if task not in (FILL_MASK, SENTENCE_SIMILARITY):
-            narrow = peft.get_peft_model_state_dict(self._around)
+            lora_tensors = peft.get_peft_model_state_dict(self._peft_model)
             head = {
-                f"base_model.model.{name}": parameter for name, parameter in head_parts(self._whole).items()
+                f"base_model.model.{name}": parameter
+                for name, parameter in head_parts(self._full_model).items()
             }
-            parts = {name: parameter.detach().clone() for name, parameter in (narrow | head).items()}
-            config = self._around.peft_config["default"]
+            parts = {name: parameter.detach().clone() for name, parameter in (lora_tensors | head).items()}
+            config = self._peft_model.peft_config["default"]
             config.base_model_name_or_path = base
-            config.modules_to_save = sorted({_module(name, self._whole) for name in head_parts(self._whole)})
+            config.modules_to_save = sorted(
+                {_module(name, self._full_model) for name in head_parts(self._full_model)}
+            )
             config.inference_mode = True
             adapter = LoraAdapter(config, parts)
         with _no_warnings():
-            return self._around.merge_and_unload(), adapter
+            return self._peft_model.merge_and_unload(), adapter
 
 
 @contextmanager
@@ -458,12 +462,12 @@ def _module(name: str, full_model: Any) -> str:
 
 
 _STATES, _INNER, _WEIGHTS = 14, 3, 3
-"""Activations that a layer stores for its backward pass: multiples of the hidden size per token, of the inner
-size per token, and of the number of attention weights.
+"""Factors for the activations that a layer stores for its backward pass: `_STATES` × hidden size and `_INNER`
+× intermediate size for each token, and `_WEIGHTS` × number of attention weights.
 """
 _ONCE_STATES, _ONCE_INNER = 10, 2
-"""Activations of a layer without a backward pass, where one layer at a time is in memory. The values are
-multiples of the hidden and of the inner size per token."""
+"""Factors for the activations of a layer without a backward pass: `_ONCE_STATES` × hidden size and
+`_ONCE_INNER` × intermediate size for each token. Only one layer at a time is in memory."""
 _OTHER_LAYERS = 0.5
 """Size of the model's temporary activations, in multiples of the activations that one layer stores."""
 _LORA_OUTPUTS = 3.5
@@ -475,12 +479,13 @@ model were 1.0 to 1.3 times the measured memory (texts of 10 and 128 tokens, bat
 _LOGITS = 4
 """Size of logits, exponentials and gradients per masked token, in multiples of the vocabulary size."""
 _MASKED = 0.2
+"""Share of the tokens for which the estimate assumes logits, in masked-language modeling."""
 _COPIES = 4
 """Extra values stored per trainable parameter: gradient, two moments of AdamW, and the best checkpoint."""
 
 
 def frozen_activations(config: Any, examples: Sequence[TrainingExample]) -> int:
-    """Return the number of activations that an encoder without gradients stores for a batch of examples."""
+    """Return the number of activations in memory while an encoder without gradients processes a batch."""
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     batch_tokens = min(BATCH_TOKENS, sum(len(example) for example in examples))

@@ -46,7 +46,7 @@ class TrainingExample:
 
 
 class Objective(ABC):
-    """A training objective. It does not depend on the parameters that are updated.
+    """Base class of training objectives, which define the targets, loss and held-out measure of a task.
 
     Attributes:
         task: name of the task in transformers.
@@ -109,7 +109,7 @@ class Objective(ABC):
         return cross_entropy(logits, targets)
 
     def predictions(self, logits: torch.Tensor) -> torch.Tensor:
-        """Convert logits to predictions, which are small enough to store for every row."""
+        """Convert logits to predictions: class indices, 0 or 1 per label, or numbers."""
         if self.problem == "regression":
             return logits.squeeze(-1)
         return (logits > 0).long() if self.problem == "multi_label_classification" else logits.argmax(dim=-1)
@@ -137,7 +137,7 @@ class TextObjective(Objective):
         self.problem, self.measure = _PROBLEMS[data.kind], _MEASURES[data.kind]
         self.labels = labels or (NUMBER,)
         self.padding, self.pads = checkpoint.padding, checkpoint.pads
-        self._places = {label: index for index, label in enumerate(self.labels)}
+        self._label_indices = {label: index for index, label in enumerate(self.labels)}
 
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[LabeledText], longest: int | None
@@ -156,7 +156,7 @@ class TextObjective(Objective):
 
     def _target(self, row: LabeledText) -> Any:
         if isinstance(row.label, str):
-            return self._places[row.label]
+            return self._label_indices[row.label]
         if isinstance(row.label, tuple):
             return [float(label in row.label) for label in self.labels]
         return row.label

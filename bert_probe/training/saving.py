@@ -155,8 +155,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
 def _not_replaced(target_folder: Path, reason: str) -> ExportError:
     return ExportError(
         f"{target_folder} is not replaced, because {reason}. Only a model that BERT Probe saved and that "
-        "has not "
-        "changed since is replaced. Choose another name."
+        "has not changed since is replaced. Choose another name."
     )
 
 
@@ -254,7 +253,10 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
 
 
 def _publish(part: Path, old: Path, target_folder: Path, real: Path, replaces: bool) -> None:
-    """Move a complete folder to its path. First rename an existing folder, then check and delete it."""
+    """Move a complete temporary folder to its final path.
+
+    An existing folder at this path is first renamed, then checked, and deleted after the move.
+    """
     if not replaces or not real.is_dir() or not any(real.iterdir()):
         part.replace(real)  # this raises an error if the path exists and is not an empty folder
         return
@@ -285,7 +287,9 @@ def _restore(old: Path, target_folder: Path, real: Path) -> None:
 
 
 def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int) -> None:
-    """Write a folder as an uncompressed ZIP via a temporary folder, because weights are hardly compressible.
+    """Write a folder as a ZIP file without compression, because model weights are hardly compressible.
+
+    The files are first written to a temporary folder.
 
     Args:
         file: the open file to which the zip is written.
@@ -323,7 +327,7 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
 def _sync(folder: Path) -> None:
     """Flush all files to the disk, and set their permissions like those of the folder.
 
-    Only their owner can read the files that safetensors writes.
+    By default, safetensors writes files that only their owner can read.
     """
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for file in folder.rglob("*"):
@@ -361,7 +365,7 @@ _DEFAULT = "default"
 def write_sentence_model(folder: Path, model: SentenceModel) -> None:
     """Write the files that `read_sentence_model` reads, in the format of sentence-transformers.
 
-    Unsupported routes are omitted. A Router and its modules have their own folder.
+    Unsupported routes are omitted. If the routes differ, they are written to a Router in a subfolder.
     """
     routes = {task: route for task, route in model.routes if isinstance(route, SentenceModel)}
     lengths = {
@@ -394,7 +398,7 @@ def write_sentence_model(folder: Path, model: SentenceModel) -> None:
 
 
 def _write_router(folder: Path, model: SentenceModel, routes: dict[str, SentenceModel]) -> None:
-    """Write the modules of all routes, and the Router's own file."""
+    """Write the modules of all routes, and the configuration of the Router."""
     folder.mkdir(exist_ok=True)
     default = next((task for task, route in routes.items() if _modules(route) == _modules(model)), _DEFAULT)
     all_routes = routes if default in routes else routes | {_DEFAULT: model}

@@ -44,19 +44,20 @@ HEADS = {
     CLS: "The head of the transformers class for the task, which for most model families reads the "
     "vector of [CLS].",
 }
-"""Heads of text classification → what they read."""
+"""Descriptions of the heads for text classification, by name."""
 
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Values of C, the inverse of the strength of the penalty in scikit-learn; the best is selected."""
 DEFAULT_PENALTY = 1.0
 """The value of C without held-out texts; scikit-learn's default."""
 _MAX_NEWTON_WEIGHTS = 800
-"""Up to this many weights, Newton's method is used, whose cost per step is quadratic in their number."""
+"""Maximum number of weights to fit with Newton's method, because the cost of its steps grows quadratically.
+More weights are fitted with L-BFGS."""
 _MAX_ITERATIONS = 1_000
 
 
 def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
-    """Return why these data cannot train a head on the sentence vector, as a clause; "" if they can."""
+    """Return a clause that states why a head on the sentence vector cannot be trained; "" if it can."""
     if not isinstance(data, LabeledTexts):
         return "it classifies texts, not words or masks"
     if any(row.pair is not None for row in data.rows):
@@ -212,9 +213,8 @@ def _fit_classes(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
 def _fit_multilabel(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
     """Fit one logistic regression per label.
 
-    If all texts or no texts have a label, the label's logit is constant: the log odds after adding 0.5 to
-    both
-        counts.
+    If all texts or no texts have a label, the logit of the label is constant: the log odds after adding 0.5
+    to the number of texts with the label and to the number of texts without it.
     """
     fits = []
     for label in range(labels):
@@ -341,5 +341,5 @@ def with_sentence_head(
 
 
 def _weights_digest(network: torch.nn.Module) -> str:
-    """Return the SHA-256 of the file that `write_sentence_head` writes for the weights."""
+    """Return the SHA-256 of the weight file that `write_sentence_head` writes for a network."""
     return hashlib.sha256(save(dict(network.state_dict()))).hexdigest()

@@ -80,11 +80,11 @@ _REMEDY = "Use a smaller batch, fewer tokens per text or fewer layers, or close 
 
 @question("train", is_analysis=False)
 class Train(Question):
-    """Fine-tune a checkpoint on labeled texts, tagged sentences, similar texts, or plain lines.
+    """Fine-tune a checkpoint on labeled texts, tagged sentences, similarity examples, or lines of plain text.
 
     The type of the data determines the task: `LabeledTexts` for text classification, tagged sentences for
-    token classification, `SimilarityExamples` for sentence similarity, plain lines for masked-language
-    modeling. On the CPU of the same machine, repeated runs return the same weights.
+    token classification, `SimilarityExamples` for sentence similarity, lines of plain text for
+    masked-language modeling. On the CPU of the same machine, repeated runs return the same weights.
 
     Attributes:
         update: one of `UPDATES`; "top" is followed by the number of layers, as in "top:2".
@@ -242,8 +242,7 @@ class Train(Question):
         if self.head == SENTENCE:
             raise SelectionError(
                 "The head on the sentence vector is fitted with scikit-learn, which has no epochs or "
-                "learning rate. Omit these "
-                f"options, or pass --head {CLS}."
+                f"learning rate. Omit these options, or pass --head {CLS}."
             )
         return CLS, [f"Epochs and the learning rate apply to --head {CLS} only. {_CLS_NOTE}"]
 
@@ -504,7 +503,7 @@ def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
 
 
 def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[str]:
-    """Return notes on the end of a training run: why it ended early, or which penalty was selected."""
+    """Return notes on the end of a training run, such as the reason for which it ended early."""
     if isinstance(loop, SentenceHead):
         stopped = [f"The training was stopped after {len(loop.history)} values of C."] if loop.ended else []
         return [*stopped, *loop.notes]
@@ -534,15 +533,15 @@ _CLS_NOTE = (
     f"accurate than the default, --head {SENTENCE}."
 )
 
-_turn = threading.Lock()
+_training_lock = threading.Lock()
 
 
 @contextmanager
 def _one_at_a_time(progress: Progress) -> Iterator[None]:
     """Serialize training runs, because they use torch's global random generators."""
-    while not _turn.acquire(timeout=0.3):
+    while not _training_lock.acquire(timeout=0.3):
         progress(0, 0)
     try:
         yield
     finally:
-        _turn.release()
+        _training_lock.release()

@@ -275,11 +275,11 @@ class LinearHead:
     """
 
     def __init__(self, full_model: Any, objective: Objective) -> None:
-        self._whole, self._objective = full_model, objective
+        self._full_model, self._objective = full_model, objective
         self._head = OutputHead(objective.task, full_model)
         self._pooler: Any = getattr(full_model.base_model, "pooler", None)
         self._runs_pooler = False
-        self._reading: ReadFn | None = None
+        self._read_fn: ReadFn | None = None
 
     def frozen(self, examples: Sequence[TrainingExample], on_batch: Callable[[int], None]) -> FrozenFeatures:
         """Run the encoder and return the features for the task head.
@@ -290,7 +290,7 @@ class LinearHead:
         Raises:
             UnavailableError: the head classifies tokens and depends on more than each token's own vector.
         """
-        device = next(self._whole.parameters()).device
+        device = next(self._full_model.parameters()).device
         states = [torch.empty(0)] * len(examples)
         pooled, targets = list(states), list(states)
         for group in self._objective.groups(examples, BATCH_TOKENS):
@@ -300,11 +300,11 @@ class LinearHead:
             lengths = torch.tensor([len(examples[index]) for index in group], device=device)
             mask = (torch.arange(inputs["input_ids"].shape[1], device=device) < lengths[:, None]).long()
             with torch.no_grad():
-                outputs = self._whole.base_model(**inputs)
+                outputs = self._full_model.base_model(**inputs)
                 last, pooler_output = outputs.last_hidden_state, getattr(outputs, "pooler_output", None)
-                if self._reading is None:
-                    self._reading = self._find_read_fn(last, mask, pooler_output, targets_)
-                features = self._reading(last, mask)
+                if self._read_fn is None:
+                    self._read_fn = self._find_read_fn(last, mask, pooler_output, targets_)
+                features = self._read_fn(last, mask)
             for row, index in enumerate(group):
                 is_target = targets_[row] != IGNORE_INDEX
                 is_token = mask[row, : features.shape[1]].bool()
@@ -317,7 +317,7 @@ class LinearHead:
                     pooled[index] = pooler_output[row].clone()
             on_batch(len(group))
         has_pooled = self._pooler is not None and not self._runs_pooler
-        has_single_vectors = not self._objective.of_tokens and self._reading is not _read_all
+        has_single_vectors = not self._objective.of_tokens and self._read_fn is not _read_all
         return FrozenFeatures(
             torch.stack(states) if has_single_vectors and states else states,
             torch.stack(pooled) if has_pooled and pooled else None,
@@ -344,9 +344,9 @@ class LinearHead:
             )
             if not _almost_equal(from_targets[0], logits[is_target]):
                 raise UnavailableError(
-                    f"The head of {type(self._whole).__name__} depends on more than each token's own "
-                    "vector, so "
-                    "it cannot be trained separately. Train the last layers as well, for example with top:1."
+                    f"The head of {type(self._full_model).__name__} depends on more than each token's own "
+                    "vector, so it cannot be trained separately. Train the last layers as well, for example "
+                    "with top:1."
                 )
             return _read_all
         mask_of_one = torch.ones_like(mask[:, :1])
@@ -380,11 +380,11 @@ class LinearHead:
         )
 
     def train(self, frozen: FrozenFeatures, schedule: Schedule, seed: int, loop: TrainingLoop) -> None:
-        """Train the head on the encoder's vectors until the training loop ends."""
-        updated = [part for part in self._whole.parameters() if part.requires_grad]
+        """Train the head on the encoder's vectors for all epochs, or until `loop` ends the training early."""
+        updated = [part for part in self._full_model.parameters() if part.requires_grad]
         optimizer, learning_rates = schedule.optimizer(updated)
         order = LengthBuckets([len(state) for state in frozen.states], schedule.batch, seed)
-        self._whole.train()
+        self._full_model.train()
         step = 0
         for _ in range(schedule.epochs):
             for indices in order:
@@ -420,7 +420,7 @@ def train_model(
     seed: int,
     loop: TrainingLoop,
 ) -> None:
-    """Train a model until the training loop ends. Only parameters that require gradients change."""
+    """Train the parameters that require gradients for all epochs, or until `loop` ends the training early."""
     device = next(full_model.parameters()).device
     settings = TrainingArguments(
         output_dir=tempfile.gettempdir(),  # a required argument, although nothing is saved
@@ -493,10 +493,10 @@ class _ProgressCallback(TrainerCallback):  # type: ignore[misc]
     """Calls the training loop after each step."""
 
     def __init__(self, trainer: _ObjectiveTrainer, loop: TrainingLoop) -> None:
-        self._trainer, self._course = trainer, loop
+        self._trainer, self._loop = trainer, loop
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
         """Report the step, and stop the training if the loop has ended."""
-        if self._course.step(state.global_step, self._trainer.last_loss):
+        if self._loop.step(state.global_step, self._trainer.last_loss):
             control.should_training_stop = True
         return control

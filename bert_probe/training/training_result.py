@@ -270,7 +270,7 @@ _OUTPUTS = {
     "multi_label_classification": ("the probability of each label", ".sigmoid()", "probabilities"),
     "regression": ("the predicted number", "", "prediction"),
 }
-"""Problem type → what the script prints, the activation, and the name of the output."""
+"""By problem type: what ``predict.py`` prints, the code of its activation, and the JSON key of its output."""
 
 SENTENCE_USAGE = Usage(
     "sentence-transformers",
@@ -290,7 +290,7 @@ SENTENCE_USAGE = Usage(
 
 
 def prediction_script(head: OutputHead) -> str:
-    """Return the script for a head."""
+    """Return the source code of ``predict.py``, which applies a head on the sentence vector to texts."""
     meaning, activation, name = _OUTPUTS[head.problem]
     return _SCRIPT.format(meaning=meaning, activation=activation, name=name)
 
@@ -302,7 +302,10 @@ def model_card(
     notes: Sequence[str],
     usage: Usage,
 ) -> str:
-    """Return a model card in Markdown. Names and values from files are JSON literals, never markup."""
+    """Return a model card in Markdown.
+
+    Names and values from files are written as JSON literals, so that they cannot add markup to the card.
+    """
     metadata = provenance["facts"]
     front = {
         "library_name": usage.library,

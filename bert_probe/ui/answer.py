@@ -323,10 +323,10 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         )
         if not result.not_a_sum:
             st.metric(
-                "Share of special tokens",
+                "Contribution of special tokens",
                 f"{result.specials_share:.4f}",
-                help=f"The part of the {name} that comes from token pairs with [CLS], [SEP] or another "
-                "special token.",
+                help=f"Sum of the contributions to the {name} of token pairs with at least one special "
+                "token, such as [CLS] or [SEP].",
             )
     show_calibration(checkpoint, result, result.score)
     st.caption(f"Sentence embedding of this checkpoint: {state.escape(str(result.recipe))}.")
@@ -350,8 +350,7 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
         f"{blocks.up_to(result.off)}."
     )
     blocks.caveat(
-        f"The vector of a text is a sum of contributions of its token vectors, so the {name} is a "
-        "sum over "
+        f"The vector of a text is a sum of contributions of its token vectors, so the {name} is a sum over "
         "token pairs. These are last-layer vectors, each of which depends on its whole text, so a cell shows "
         f"how much a token pair contributes to the {name}, not which word caused it."
     )

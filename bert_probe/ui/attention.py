@@ -56,7 +56,7 @@ _LINK: Final = "layers"
 
 @dataclass(frozen=True, eq=False)
 class ViewModel:
-    """A text and its current selection.
+    """The trace of a text and the current attention selection, from which the attention views are drawn.
 
     Attributes:
         trace: trace of the text.
@@ -163,7 +163,7 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
 
 
 def layer_link(model: ViewModel) -> LayerLink:
-    """Return the URL from which the browser fetches layers and labels. Changed data gets a new URL."""
+    """Return the link from which the browser fetches layers and labels; changed data gets a new link."""
     link: LayerLink | None = st.session_state.get(_LINK)
     if link is None or not link.serves(model.data):
         link = st.session_state[_LINK] = LayerLink(model.data)
@@ -171,13 +171,13 @@ def layer_link(model: ViewModel) -> LayerLink:
 
 
 def attention_page(model: ViewModel, kind: Literal["lines", "model"]) -> bytes:
-    """Return the current view as an HTML page, using answers that are cached for all sessions."""
+    """Return the current view as an HTML page, from results that are cached for all sessions."""
     page = pictures.attention_page(kind, model.trace, model.selection, shared_cache.answers.of)
     return page.html().encode()
 
 
 def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:
-    """Return the display options of a selection, in the form stored in a view file."""
+    """Return the display options of a selection, as stored in a view file."""
     options = {name: value for name, value in to_address(selection).items() if value is not None}
     return {"as": kind, **options}
 
@@ -230,7 +230,7 @@ VIEWS = {
 HEAD_VIEW, MODEL_VIEW = "head_view", "model_view"
 """Component keys of the head view and the model view."""
 CONTACTS = {"contacts": "Contacts"}
-"""The view that is offered for sequences with one token per residue, and for models with a contact head."""
+"""The additional view for sequences with one token per residue, and for models with a contact head."""
 _WEIGHTS_ONLY = ALL[:1]
 """The measures that the BertViz views support: attention weights only."""
 _DIRECTIONS = {"from": "From this token", "into": "Into this token"}
@@ -281,7 +281,7 @@ def _has_contacts(trace: Trace) -> bool:
 
 
 def bertviz_head_view(trace: Trace) -> None:
-    """Draw BertViz's head view in a frame."""
+    """Draw BertViz's head view in an iframe."""
     model = ViewModel.current(trace, _WEIGHTS_ONLY)
     selection = model.selection
     draw_toolbar(model, ToolbarOptions.of(trace, selection, (), several=True, specials=False))
@@ -297,7 +297,7 @@ def bertviz_head_view(trace: Trace) -> None:
 
 
 def bertviz_model_view(trace: Trace) -> None:
-    """Draw BertViz's model view in a frame."""
+    """Draw BertViz's model view in an iframe."""
     try:
         frame = bertviz_frames.model_view(trace, blocks.is_dark())
     except TooLongError as error:
@@ -428,7 +428,7 @@ def head_view(trace: Trace) -> None:
 
 
 def _needs_layer() -> bool:
-    """Return whether to send a layer, because the browser has received none or could not fetch one."""
+    """Return whether the server must send a layer: the browser has not received or could not fetch one."""
     component: Any = st.session_state.get(HEAD_VIEW)
     report = component.get(selection_state.REPORT) if isinstance(component, Mapping) else None
     return component is None or (isinstance(report, Mapping) and report.get("lost") is True)

@@ -43,7 +43,7 @@ from bert_probe.views.heatmaps import (
 from bert_probe.views.text import shorten
 
 MAX_TOKENS_AT_ONCE = 40
-"""Maximum number of tokens for which attribution, about two seconds long, starts without a click."""
+"""Maximum number of tokens for which attribution starts without a click. It then takes about two seconds."""
 _PARTS = {"words": "Words", "heads": "Heads"}
 _REMOVALS = {"": "Default", "removed": "Deleted", "masked": "Masked"}
 _CAVEAT = (
@@ -108,7 +108,7 @@ def part(
 
 
 def _pair_options(similarity: SentenceSimilarity) -> dict[str, Any]:
-    """Return the prompts and the number of dimensions of a score as arguments."""
+    """Return the prompts and the number of dimensions of a similarity question, as keyword arguments."""
     names = ("prompt", "pair_prompt", "dimensions")
     return {name: getattr(similarity, name) for name in names}
 

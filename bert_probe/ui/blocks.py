@@ -70,7 +70,7 @@ def error_box(error: ProbeError, remedy: str = "") -> None:
     """Draw an error message and a remedy in place of the result.
 
     Args:
-        remedy: what the user can change, for an error about the page's own input.
+        remedy: sentence that tells the user what to change. Pass it only for errors in the page's own fields.
     """
     if remedy:
         title = "This input cannot be read"
@@ -168,7 +168,7 @@ def not_run_on_page() -> None:
 
 
 def up_to(difference: float) -> str:
-    """Describe the difference that a check found: "exactly", or "up to a difference of …"."""
+    """Return "exactly" if a difference is 0, otherwise "up to a difference of …"."""
     return f"up to a difference of {difference:.1e}" if difference else "exactly"
 
 
@@ -186,7 +186,7 @@ def table(
     column_config: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Draw a table that is as high as its rows; above a maximum height it scrolls and shows whole rows.
+    """Draw a table with a height that fits its rows. A table with more rows than fit `max_height` scrolls.
 
     Args:
         frame: data frame or styled data frame; missing values are drawn as a dash.
@@ -223,10 +223,11 @@ def is_dark() -> bool:
 
 
 COLOURS = ("violet", "orange", "green", "blue", "red", "yellow")
-"""Colors of highlighted spans, by name. Colors may repeat, because each span also shows its name."""
+"""Streamlit names of the colors of highlighted spans. Spans with different names may have the same color."""
 
 _MAX_PLAIN = 400
-"""Maximum number of characters shown between two highlighted spans. The middle of longer text is omitted."""
+"""Maximum number of characters shown before, between or after highlighted spans. Of longer text, the middle
+is omitted."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ _PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION, SENTENCE_SIMILARITY
 _MAX_BARS = 16
 """Maximum number of answers in the bar chart."""
 _MAX_RATIO = 4
-"""The baseline is drawn only if its minimum is at most this many times the largest change."""
+"""The distances of unrelated tokens are drawn only if their minimum is at most this many times the largest
+change."""
 
 
 def render() -> None:
@@ -204,7 +205,7 @@ def _add_curve(figure: Any, name: str, values: Array, line: dict[str, Any], symb
 
 
 def answer_bars(result: AnswerChangeResult) -> Any:
-    """Return a bar chart with two bars for each answer: model A's above model B's."""
+    """Return a bar chart with a bar of model A and a bar of model B for each answer."""
     names = [shorten(name) for name in result.names[:_MAX_BARS]]
     figure = go.Figure()
     for side, values, colour in (("A", result.a, GRAY), ("B", result.b, ACCENT)):

@@ -38,7 +38,7 @@ from bert_probe.views.selection import digest
 from bert_probe.views.text import Mark, StripToken, describe_place, ruler_number, shorten
 
 MAX_TOKENS_AT_ONCE = 32
-"""Maximum number of tokens for which patching, under a second long, starts without a click."""
+"""Maximum number of tokens for which patching starts without a click. It then takes less than a second."""
 _PATCHES = {"tokens": "A token's vector", "heads": "Output of an attention head"}
 
 
@@ -130,7 +130,13 @@ def _explain_pair() -> None:
 
 
 def _strip_tokens(side: Alignment, segment: int, selected: int | None = None) -> list[StripToken]:
-    """Return the tokens of one text; tokens without a counterpart in the other text are marked."""
+    """Return the tokens of text A of an alignment; tokens without a counterpart in text B are marked.
+
+    Args:
+        side: the alignment, in which the text to draw is A.
+        segment: 0 to draw sentence A, 1 to draw sentence B.
+        selected: index of the token to mark as the partner of the selected token.
+    """
     counterparts, other = dict(side.pairs), "BA"[segment]
     tokens = []
     for index, unit in enumerate(side.units_a):
@@ -347,8 +353,8 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
 def _best_patch(result: ActivationPatchingResult) -> str:
     """Return a sentence about the patch with the largest effect.
 
-    If the texts differ in one token only, patching it after layer 0 recovers 100% by construction. Then the
-    sentence names the last layer after which patching it recovers more than half of the difference.
+    If the texts differ in one token only, patching this token after layer 0 recovers 100% by construction.
+    The sentence then names the last layer after which patching it recovers more than half of the difference.
     """
     layer, index = np.unravel_index(int(result.recovered.argmax()), result.recovered.shape)
     part = f"layer {layer + 1}, head {index + 1}"

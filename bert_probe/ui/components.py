@@ -1,7 +1,7 @@
 """Streamlit components built from `js/`: heatmap, token strip, head view, model view, layer map, toolbar.
 
-A component sends each of the user's choices with a new, higher revision, and the page returns the revision
-that it has drawn. An outdated run returns a lower revision, which the browser ignores.
+A component sends each user selection with a new, higher revision, and the server answers with the revision
+that it has drawn. The browser ignores the answer of an outdated script run, because its revision is lower.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def matrix(
 ) -> Cell | None:
     """Draw a matrix as a heatmap and return the cell that the user pinned, if any.
 
-    NaN means "no value" and is hatched. The pinned cell is kept in reruns as long as the labels are the same.
-    Raises ValueError if the shapes do not match.
+    NaN means "no value"; its cell is hatched. The pinned cell is kept in reruns as long as the labels are the
+    same. Raises ValueError if the shapes do not match.
     """
     revision, report = latest_choice(key, "cell", matrix_views.digest(rows, columns))
     pinned = matrix_views.pinned_cell(report, (len(rows), len(columns)))
@@ -106,7 +106,8 @@ def model_view(
 def layer_map(result: TokenMapResult, *, key: str, start: MapView) -> tuple[MapSelection, MapView | None]:
     """Draw the layer map; return the user's selection, and the current view if the user changed it.
 
-    `start` is the initial view. Keep it constant for a result, because a change sends all points again.
+    `start` is the initial view. Pass the same view for the same result, because a changed view sends all
+    points to the browser again.
     """
     from bert_probe.views import layer_map as views  # slow: imports torch
 
@@ -127,8 +128,8 @@ def toolbar(data: Mapping[str, Any], *, key: str, on_change: Callable[[], None])
 def initial_revision(key: str) -> int:
     """Return the initial revision of a component. Call this before the component is drawn.
 
-    A component starts anew if the previous run did not draw it. The revision comes from the clock, so that it
-    exceeds any revision that the browser remembers.
+    A component that the previous run did not draw gets a new initial revision. The revision is the current
+    time, so that it exceeds any revision that the browser remembers.
     """
     starts: dict[str, int] = st.session_state.setdefault(_STARTS, {})
     if key not in starts or key not in st.session_state:
@@ -143,7 +144,7 @@ def latest_choice(key: str, name: str, of: str) -> tuple[int, Mapping[str, Any] 
 
     Args:
         key: key of the component.
-        name: name of the state value in which the component reports.
+        name: name of the component's state value that contains the user's choice.
         of: digest of the current data; choices for other data are ignored.
     """
     first, state = initial_revision(key), st.session_state.get(key)

@@ -1,4 +1,4 @@
-"""User consent before opening a model that is named in a link, a view file or a store, or converting weights.
+"""Ask the user before opening a model that a link, a view file or a store names, or converting its weights.
 
 Anyone can write a link. Opening the model that it names reads a folder on this machine or contacts the Hub.
 The app does not ask for the built-in model, an open model, or a model that the user already agreed to.
@@ -19,7 +19,7 @@ from bert_probe.runtime import permissions, shared_cache, terminal
 from bert_probe.ui import blocks, jobs, state
 
 SILENCE: Final = 900.0
-"""Seconds without progress after which a conversion fails."""
+"""Time limit in seconds for a conversion that does not report progress."""
 
 Model = tuple[str, str]
 """Name and revision of a model; "" means the built-in model and the newest revision."""
@@ -110,7 +110,7 @@ def _agreed() -> set[Model]:
 def offer_conversion(
     error: PickledWeightsError, model: str, revision: str, key: str, on_converted: Callable[[str, str], None]
 ) -> None:
-    """Draw the error and a button that converts the model as a job.
+    """Draw the error about pickled weights, and a button that converts them to safetensors in a job.
 
     Args:
         error: the reason why the model cannot be opened.

@@ -77,7 +77,7 @@ def render() -> None:
 
 
 def current_rows() -> tuple[ContextRow, ...]:
-    """Return the sentences from the session. Without any, return those in the URL, or else the example."""
+    """Return the sentences of the session; if none are stored, load them from the URL or the example."""
     if _ROWS not in st.session_state:
         texts = lines(url_texts.recall("context") or "")[:MAX_SENTENCES]
         words = (url_texts.recall("context_words") or "").split("\n")
@@ -117,7 +117,7 @@ def _select_word(selected: ContextRow, word: str) -> None:
 
 
 def _selected_unit(trace: Trace, row: ContextRow) -> Unit | None:
-    """Return the row's selected word. By default, it is a word of this row that another row has selected."""
+    """Return a row's selected word, by default a word that is selected in another row; None if not found."""
     words = [row.word] if row.word else dict.fromkeys(row.word for row in current_rows() if row.word)
     for word in words:
         try:

@@ -29,8 +29,8 @@ from bert_probe.ui import (
 from bert_probe.ui.export import export
 
 NEW: Final = "new"
-"""URL value that stands for a new store instead of the name of an existing one."""
-_VIEWS: Final = {"stores": "Stores of sentences", "vectors": "Health of vectors"}
+"""Value of the URL parameter `store` that selects the form for building a new store."""
+_VIEWS: Final = {"stores": "Sentence stores", "vectors": "Vector health"}
 _PARTS: Final = {
     "heads": "Heads",
     "near": "Nearest contexts",
@@ -87,7 +87,7 @@ def _choose_store() -> str:
         return NEW
     options = available | ({NEW: "Build a new store …"} if permissions.current().can_build_stores else {})
     name = state.selectbox("store", "Store", options, next(iter(available)))
-    state.remember("store", name)  # Write the default store, too, because it differs between sessions.
+    state.remember("store", name)  # also the default store, which differs between sessions
     return name
 
 
@@ -112,7 +112,7 @@ def _store(store: Store) -> None:
             "bert-probe corpus run command again."
         )
     default = "heads" if store.has(PROFILES) else "about"
-    part = state.segmented_control("corpus_part", "Part", _PARTS, default)
+    part = state.segmented_control("corpus_part", "Section", _PARTS, default)
     draw = {
         "heads": corpus_heads.part,
         "near": corpus_search.part,
@@ -194,7 +194,7 @@ _TIMEOUT: Final = 20.0
 _MAX_ROWS: Final = 5_000
 """Maximum number of rows of a query result that are sent to the browser."""
 _MAX_RESULT_BYTES: Final = 4_000_000
-"""Maximum size of these rows, as Arrow stores them."""
+"""Maximum size in bytes, in Arrow format, of the rows of a query result that are sent to the browser."""
 
 EXAMPLES: Final = {
     "Longest rows": f"SELECT row, tokens, text FROM {ROWS} ORDER BY tokens DESC LIMIT 20",

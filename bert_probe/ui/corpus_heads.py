@@ -73,7 +73,7 @@ def _select_bin(number: int | None) -> None:
 
 
 def _all_heads(corpus: Store, result: HeadHistogramsResult, head: tuple[int, int]) -> None:
-    """Draw a small histogram for each head, and a table of its mean and range."""
+    """Draw a small histogram for each head, and a table with the mean and range of each head."""
     statistics = result.statistics
     measure = MEASURES[result.question.measure]
     payload = histogram_payload(
@@ -232,8 +232,8 @@ def histogram(
 ) -> Any:
     """Return a histogram from the first to the last bin that contains rows.
 
-    All bars have the same width, although the bins of a distance measure become wider with the distance,
-    because most distances are small.
+    All bars are drawn with the same width, although the bins of distance measures are narrower for small
+    distances, which are the most frequent.
 
     Args:
         counts: number of rows in each bin.

@@ -42,7 +42,7 @@ _REPEATED: Final = (
     "I skipped lunch, and now I am starving.",
     "THE FERRY LEAVES THE ISLAND SHORTLY AFTER DAWN",
 )
-"""Sample sentences with another punctuation or case."""
+"""Sentences that differ from other sample sentences only in punctuation or case, as near duplicates."""
 _SOURCES: Final = {"sample": "Sample sentences", "file": "Your file"}
 _TABLES: Final = {
     "duplicates": "Duplicates",
@@ -74,7 +74,7 @@ _SIZES: Final = {str(size): f"{size}" for size in (5, 15, 50)}
 
 
 def render_vectors(checkpoint: Checkpoint) -> None:
-    """Draw the health of the vectors of a file, or of the sample sentences."""
+    """Draw the health report of vectors from an uploaded file, or of the sample sentences' vectors."""
     vectors: VectorSet | None
     model: Checkpoint | None = checkpoint
     if state.segmented_control("health_from", "Source of the vectors", _SOURCES, "sample") == "sample":
@@ -91,16 +91,15 @@ def render_vectors(checkpoint: Checkpoint) -> None:
         model = checkpoint if is_own else None
         if "health_file" not in st.session_state:
             st.info(
-                "Choose a file of vectors from any model: Parquet with the columns "
-                "vector, id and text, or NPZ with the arrays vectors, ids and texts. Only the vectors are "
-                "required."
+                "Choose a file of vectors from any model: Parquet with the columns vector, id and text, or "
+                "NPZ with the arrays vectors, ids and texts. Only the vectors are required."
             )
     if vectors is not None:
         _health(vectors, model)
 
 
 def render_store(store: Store) -> None:
-    """Draw the health of the sentence vectors of a store, or of the means of its token vectors."""
+    """Draw the health report of a store's sentence vectors or, without them, of its mean token vectors."""
     if not store.layers and not store.has(SENTENCE_VECTORS):
         st.info("This store has no vectors. Build the store with --keep profiles,sentence_vectors.")
         return
@@ -121,7 +120,7 @@ def render_store(store: Store) -> None:
 
 
 def _model_of(store: Store, vectors: VectorSet) -> Checkpoint | None:
-    """Return the model of the workbench if it computed the vectors of a store; otherwise None."""
+    """Return the app's current model if it computed the vectors of a store; otherwise None."""
     now = workbench.request()
     if vectors.pooling is None or (now.model and store.named_model is None):
         return None
@@ -191,7 +190,7 @@ def _check_count(count: int, command: str) -> None:
 
 
 def _health(vectors: VectorSet, model: Checkpoint | None) -> None:
-    """Draw the options, and the health of a set of vectors.
+    """Draw the options and the health report of a set of vectors: duplicates, outliers, hubs and clusters.
 
     Args:
         model: the model that computed the vectors; None if it is unknown.
@@ -202,9 +201,9 @@ def _health(vectors: VectorSet, model: Checkpoint | None) -> None:
             "Duplicate threshold",
             _THRESHOLDS,
             _CALIBRATED,
-            "Minimum cosine of two near duplicates. The calibrated threshold requires that 1 − cosine "
-            "is at most a quarter of its value at the 99.9th percentile of random pairs: of reference "
-            "sentences, if the model of the vectors is known, otherwise of the vectors.",
+            "Minimum cosine of two near duplicates. With the calibrated threshold, 1 − cosine is at most "
+            "a quarter of its value for the 99.9th percentile of the cosines of random pairs. If the model "
+            "of the vectors is known, these are pairs of reference sentences; otherwise, pairs of rows.",
         )
         size = state.segmented_control(
             "health_cluster",
@@ -240,8 +239,8 @@ def _health(vectors: VectorSet, model: Checkpoint | None) -> None:
     )
     blocks.caveat(
         "IsoScore is 1 if the variance is spread evenly over all dimensions, and 0 if it is concentrated "
-        "in one dimension. "
-        "The intrinsic dimension (TwoNN) is the number of dimensions in which neighbors vary."
+        "in one dimension. The intrinsic dimension (TwoNN) is the number of dimensions in which neighbors "
+        "vary."
     )
     export(
         result,
@@ -312,7 +311,10 @@ def _figures(result: CorpusHealthResult) -> None:
 
 
 def occurrence_histogram(result: CorpusHealthResult) -> Any:
-    """Return a histogram of the k-occurrences, with the hubs in another color."""
+    """Return a histogram of the k-occurrences, with the hubs in another color.
+
+    The k-occurrence of a row is the number of rows that have this row among their k nearest neighbors.
+    """
     counts = np.bincount(result.occurrences)
     values = np.flatnonzero(counts)
     is_hub = values > result.hub_threshold
@@ -339,7 +341,7 @@ def occurrence_histogram(result: CorpusHealthResult) -> Any:
 
 
 def cluster_bars(result: CorpusHealthResult, clusters: pd.DataFrame) -> Any:
-    """Return the number of rows of the largest clusters, and of the rows in no cluster."""
+    """Return a bar chart of the number of rows in each of the largest clusters, and in no cluster."""
     largest = clusters.sort_values("rows", ascending=False, kind="stable").head(_MAX_CLUSTERS)
     names = [f"{cluster}" for cluster in largest["cluster"]]
     words = list(largest["words"]) if "words" in largest else [""] * len(names)
@@ -403,7 +405,7 @@ def variance_curve(spectrum: pd.DataFrame) -> Any:
 
 
 def _listing(result: CorpusHealthResult) -> None:
-    """Draw a table of rows, and the text of the selected row with a button that searches for it."""
+    """Draw a table of rows, and the text of the selected row with a button that finds similar texts."""
     st.header("Rows", anchor=False)
     show = state.segmented_control("health_show", "Table", _TABLES, "duplicates")
     listed = result.showing(show=show)
@@ -438,7 +440,10 @@ def _listing(result: CorpusHealthResult) -> None:
 
 
 def _column_order(frame: pd.DataFrame) -> list[str]:
-    """Return the columns to show: row and text first. IDs that are row numbers and zero counts are hidden."""
+    """Return the names of the columns to show, with row and text first.
+
+    The column id is hidden if it repeats the row numbers, and tokens_dropped if no text was truncated.
+    """
     columns = [str(column) for column in frame if column not in ("row", "text")]
     if "id" in frame and (frame["id"] == frame["row"].astype(str)).all():
         columns.remove("id")
@@ -448,7 +453,7 @@ def _column_order(frame: pd.DataFrame) -> list[str]:
 
 
 def _detail(vectors: VectorSet, text: str) -> None:
-    """Draw the text of a row, and a button that searches all texts for it."""
+    """Draw the text of a row, and a button that ranks all texts by their similarity to this text."""
     if vectors.texts is None or not text.strip():
         return
     with st.container(border=True, key="health_row"):

@@ -124,13 +124,17 @@ def detail(
 
 
 def attention_parameters(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
-    """Return the Attention page's URL parameters for a head, from 0, and for words if the store has words."""
+    """Return URL parameters that show a head on the Attention page, with whole words as in the store.
+
+    Args:
+        head: layer and head, counted from 0.
+    """
     parameters = {"layer": str(head[0] + 1), "head": str(head[1] + 1)}
     return parameters | ({"words": "1"} if corpus.question.words else {})
 
 
 def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
-    """Return URL parameters that open a row with the store's model, or None if it is unavailable."""
+    """Return URL parameters that open a row with the store's model, or None if the model is unavailable."""
     text = {"text": row.text, "pair": None, "tokens_dropped": row.dropped}
     record = InputRecord(corpus.manifest["model"], (text,))
     parameters = snippets.url_parameters(record) or _url_with_open_model(corpus, row)
@@ -140,7 +144,10 @@ def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
 
 
 def _url_with_open_model(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
-    """Return URL parameters with the workbench's model, or None if its weights differ from the store's."""
+    """Return URL parameters that open a row with the app's current model.
+
+    Return None if the weights of this model differ from those of the store's model.
+    """
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
     weights = corpus.manifest["model"]["weights_sha256"]

@@ -50,7 +50,7 @@ _GRAY: Final = "#8A8797"
 _CONTEXT: Final = 70
 """Maximum number of characters shown on each side of a word."""
 _NEIGHBOR_RANGE: Final = 200
-"""Number of characters on each side in which the adjacent word is searched. More would be slow."""
+"""Maximum distance in characters at which the words adjacent to a word are searched; limited for speed."""
 MAX_NAMES: Final = 6
 """Maximum number of groups with their own color; the remaining groups are merged into `OTHER`."""
 OTHER: Final = "others"
@@ -122,7 +122,10 @@ def part(corpus: Store) -> None:
 
 
 def search_for(text: str, word: str | None = None) -> None:
-    """Search for the contexts of a word in a text, or of a default word if `word` is None."""
+    """Submit a text and a word in it, to search for similar contexts of this word.
+
+    If `word` is None, the search uses the longest word of the text.
+    """
     url_texts.remember(TEXT, text)
     state.remember(_WORD, word)
     st.session_state[_DRAFT] = text

@@ -203,7 +203,7 @@ BUILT: Final = "corpus made"
 """Session key of the name of a newly built store that the page shows next."""
 
 _SEEN: Final = "corpus stores seen"
-"""Session key of the names of stores that have been shown."""
+"""Session key of the names of newly built stores that the page has already shown."""
 _SOURCES: Final = {"example": "Sample sentences", "file": "Your sentences"}
 _TYPES: Final = ("txt", "csv", "tsv", "jsonl", "parquet", "conllu", *sentence_input.FASTA_TYPES)
 _TABLE_SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -211,7 +211,7 @@ _TAGGED_SUFFIX: Final = ".conllu"
 _SHARD_ROWS: Final = 500
 _SAMPLE_NAME: Final = "everyday-sentences.txt"
 _MIN_TOKEN_BYTES: Final = 2
-"""Assumed minimum number of bytes of text per token. Only text made of symbols has fewer."""
+"""Assumed minimum number of bytes of text per token. Only text that consists of symbols has fewer."""
 
 NamedFile = tuple[str, bytes]
 
@@ -240,8 +240,7 @@ def _from_file(checkpoint: Checkpoint) -> None:
     if file is None:
         st.caption(
             "Accepted formats: text with one sentence per line, CSV, TSV, JSON Lines, Parquet, FASTA and "
-            "CoNLL-U. "
-            "The tags of a CoNLL-U file are stored too."
+            "CoNLL-U. The tags of a CoNLL-U file are stored too."
         )
         return
     name, content = file
@@ -365,7 +364,7 @@ def _check_space(checkpoint: Checkpoint, config: IngestConfig, size: int) -> Non
 
 
 def _read_upload(name: str, content: bytes) -> tuple[str, bytes | TextError]:
-    """Return the name and the content of a file, or why it cannot be read. Called once per file."""
+    """Return the name of an uploaded file, and its content or the error that prevents reading it."""
     try:
         if PurePath(name).suffix.lower() == ".parquet":
             check_upload(content, name)
@@ -375,7 +374,7 @@ def _read_upload(name: str, content: bytes) -> tuple[str, bytes | TextError]:
 
 
 def _write_input(folder: Path, name: str, content: bytes) -> Path:
-    """Write a file to its own folder and return the folder, so that the store records no other path."""
+    """Write a file to a new folder and return the folder, so that the store records no path outside of it."""
     stem = "".join(
         character if character.isalnum() or character in " -_." else "-" for character in PurePath(name).stem
     )

@@ -20,7 +20,7 @@ from bert_probe.views.palette import Scale
 _PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "[CLS] and pooler"}
 
 Export = tuple[Result, str]
-"""Type of a section's export: the result, and the name of the exported files."""
+"""The result of a section, and the name of the files to which it is exported."""
 
 
 def render() -> None:
@@ -33,7 +33,7 @@ def render() -> None:
     )
     traced = workbench.trace_request()
     with st.container(horizontal=True, gap="medium"):
-        part = state.segmented_control("part", "Part", _PARTS, "input")
+        part = state.segmented_control("part", "Section", _PARTS, "input")
         trace = workbench.choose_trace(traced)
         st.space("stretch")
         menu = st.container(width="content")

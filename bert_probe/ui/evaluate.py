@@ -92,7 +92,7 @@ def render() -> None:
 
 
 def _read(parse: Callable[[bytes, str], Any]) -> Callable[[str, bytes], EvaluationFile]:
-    """Return a function that reads an uploaded file."""
+    """Return a function that parses an uploaded file, and returns an error instead of raising it."""
 
     def read(name: str, content: bytes) -> EvaluationFile:
         try:
@@ -110,7 +110,7 @@ def _upload(
     """Draw an uploader and return the rows of its file; None without a file.
 
     Args:
-        parse: function that returns the rows in the content of a file with a name.
+        parse: function that returns the rows of a file, given its content and its name.
     """
     help_text = f"{help_text} UTF-8, {sentence_input.upload_note()}"
     uploaded = sentence_input.upload_file(key, label, types, help_text, _read(parse))
@@ -130,7 +130,7 @@ def _curve_toggle() -> bool:
 
 
 def _answer(question: Any, label: str, *inputs: Any) -> Any:
-    """Return the result of a question that runs as a job, or None if there is none yet."""
+    """Run a question as a job; return its result, or None until the job is done."""
     question.check_limits(*inputs)
     return jobs.answer(
         f"evaluate {question.analysis}",
@@ -180,12 +180,12 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
         "Scatter plot of the model's score against the judged score, with one point per pair",
     )
     table = "moved" if result.has_other else "pairs"
-    st.header("Pairs that moved most" if result.has_other else "Largest errors", anchor=False)
+    st.header(
+        "Largest differences between the models" if result.has_other else "Largest errors", anchor=False
+    )
     blocks.caveat(
-        "The column error is the percentile of a pair by the model's score minus its percentile "
-        "by the "
-        "judged score. "
-        "Select a pair to see which tokens contribute to the score."
+        "The column error is the percentile of a pair by the model's score minus its percentile by the "
+        "judged score. Select a pair to see which tokens contribute to the score."
     )
     pair_table = result.showing(show=table)
     frame = pair_table.table()
@@ -319,7 +319,8 @@ def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
             "Accuracy by confidence; on the diagonal, accuracy and confidence are equal",
         )
     table = "moved" if result.has_other else "texts"
-    st.header("Texts that moved most" if result.has_other else "Least probable labels", anchor=False)
+    title = "Largest differences between the models" if result.has_other else "Least probable labels"
+    st.header(title, anchor=False)
     blocks.caveat(
         "The column probability is the held-out probability of the label, as predicted by logistic "
         "regression."
@@ -360,7 +361,7 @@ def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
 
 
 def _selected(frame: Any, key: str, alt: str) -> int | None:
-    """Draw the first rows of a table and return the index of the selected row."""
+    """Draw the first rows of a table; return the index of the selected row, or None."""
     event = blocks.table(frame.head(_ROWS), alt, key=key, on_select="rerun", selection_mode="single-row")
     rows = event.selection.rows
     return int(rows[0]) if rows else None
@@ -397,7 +398,7 @@ def _neighbor_maps(comparison: VectorComparison, text: int) -> None:
 
 
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
-    """Draw the agreement of two models' vectors, and the curve by number of dimensions, where available."""
+    """Draw, if available, the agreement of two models' vectors, and the curve of a measure by vector size."""
     if result.comparison is not None:
         st.header("Do both models find the same nearest neighbors?", anchor=False)
         vectors = result.showing(show="vectors")
@@ -466,7 +467,7 @@ def score_scatter(result: SimilarityEvaluationResult) -> Any:
 
 
 def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
-    """Return a measure, with its interval, by the size of a vector in bytes."""
+    """Return a chart of a measure with its interval by vector size, with one curve per precision."""
     figure = go.Figure()
     for precision, part in curve.groupby("precision", sort=False):
         figure.add_scatter(
@@ -501,7 +502,9 @@ def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
 
 
 def neighbor_map(comparison: VectorComparison, text: int, is_second: bool) -> Any:
-    """Return the texts on the map of a model, with the nearest neighbors of a text by both models.
+    """Return a scatter plot of all texts on the map of one model, with the nearest neighbors of one text.
+
+    The neighbors found by the first model, by the second model and by both models have different colors.
 
     Args:
         text: index of the text.

@@ -51,7 +51,7 @@ def render() -> None:
     )
     bar = st.container(horizontal=True, gap="medium")
     with bar:
-        part = state.segmented_control("heads_part", "Part", _PARTS, "profiles")
+        part = state.segmented_control("heads_part", "Section", _PARTS, "profiles")
     if part == "many":
         head_measures.many_texts_part(workbench.request(), workbench.checkpoint())
         return

@@ -54,7 +54,7 @@ def render() -> None:
     )
     checkpoint = workbench.checkpoint()
     request = workbench.request()
-    part = state.segmented_control("probes_part", "Part", _PARTS, "layers")
+    part = state.segmented_control("probes_part", "Section", _PARTS, "layers")
     try:
         files = labeled_inputs.choose_probe_files()
         if files is None:

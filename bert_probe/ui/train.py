@@ -414,7 +414,7 @@ def _compare_models(outcome: TrainingOutcome) -> None:
     """Draw a button that opens a page that compares the trained model with the original model."""
     is_scored = _has_held_out_scores(outcome)
     help_text = (
-        "Evaluate both models on the held-out pairs: correlations, the largest changes, and neighbors."
+        "Evaluate both models on the held-out pairs: correlations, the largest differences, and neighbors."
         if is_scored
         else "Compare attention heads, vectors, predictions and parameters of both models on a text."
     )

@@ -63,7 +63,7 @@ def render() -> None:
         st.metric(
             "Tokenizer type", vocabulary.pieces.marks.name, help="How tokens mark the boundaries of words."
         )
-    part = state.segmented_control("vocabulary_part", "Part", _PARTS, "pieces")
+    part = state.segmented_control("vocabulary_part", "Section", _PARTS, "pieces")
     if part == "pieces":
         _tokens(checkpoint, vocabulary)
     elif part == "kinds":

@@ -204,7 +204,7 @@ def test_keys_that_the_first_lines_lack_are_not_ignored(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     late = '{"_id": "late", "title": "Python", "text": "language"}\n'
     file.write_text('{"text": "a boat"}\n' * 100 + late)
-    with pytest.raises(InvalidFileError, match="line 101: the first lines of the file have no key '_id'"):
+    with pytest.raises(InvalidFileError, match="line 101: the key '_id' does not occur in the first lines"):
         read_documents(file)
     file.write_text('{"text": "a boat"}\n' * 99 + late)
     assert read_documents(file)[-1].id == "late"
