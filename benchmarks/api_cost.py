@@ -21,7 +21,7 @@ from benchmarks.pairs import Line
 
 CLIENTS: Final = 8
 ROUNDS: Final = 5
-"""Number of rounds. Each measures one client, then `CLIENTS` clients, so that other load affects both equally."""
+"""Number of rounds. Each measures one client, then `CLIENTS` clients, so that other load affects both."""
 SECONDS: Final = 6.0
 """Duration of one measurement in seconds."""
 PAUSE: Final = 0.25
@@ -79,7 +79,7 @@ def lines() -> Iterator[Line]:
 
 
 def _work(alone: Turns, together: Turns, pause: float) -> str:
-    """Describe the CPU time per response and, without pauses, the smallest ratio that this machine could reach."""
+    """Describe the CPU time per response and, without pauses, the smallest ratio that is possible here."""
     cost = f"{together.each * 1e3:.0f} ms of CPU time per response"
     if pause:
         return cost

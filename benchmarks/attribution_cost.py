@@ -48,7 +48,7 @@ def _effects(checkpoint: Checkpoint) -> Line:
 
 
 def _gradients(checkpoint: Checkpoint) -> Line:
-    """Compare integrated gradients of BERT Probe and of captum, with the same batch size and separate models."""
+    """Compare integrated gradients of BERT Probe and captum, with the same batch size and separate models."""
     text, other = text_of(GRADIENTS), checkpoint.trace("The other text of the pair.")
     trace = checkpoint.trace(text)
     model: Any = AutoModel.from_pretrained(locate(None).folder).eval()

@@ -69,9 +69,10 @@ def lines() -> Iterator[Line]:
 
 
 def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
-    """Compare `build_corpus` with `SentenceTransformer.encode`; both models are loaded before the measurement.
+    """Compare `build_corpus` with `SentenceTransformer.encode`.
 
-    The time of `build_corpus` includes writing the store and computing its checksums.
+    The time of `build_corpus` includes writing the store and computing its checksums. Both models are loaded
+    before the measurement.
     """
     rival = SentenceTransformer(str(checkpoint.folder), device=checkpoint.description.device)
     rival.encode(make_texts(200, LENGTHS), show_progress_bar=False)
@@ -121,9 +122,10 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
 
 
 def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
-    """Compare two worker threads with two independent processes, each of which builds a store of half the texts.
+    """Compare two worker threads with two independent processes.
 
-    The processes never communicate, so they are the fastest parallel baseline.
+    Each process builds a store of half of the texts. The processes never communicate, so they are the fastest
+    parallel baseline.
     """
     warm, texts = _file(folder, "warm", make_texts(200, LENGTHS)), make_texts(WORKED, LENGTHS)
     complete = _file(folder, "whole", texts)
@@ -150,7 +152,7 @@ def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
 
 
 def _of_both(warm: Path, halves: list[Path], target: Path) -> float:
-    """Build one store per process; return the longer run time in seconds, without imports and model loading."""
+    """Build one store per process; return the longer run time in seconds, without imports and loading."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _APART, str(warm), str(half), f"{target}-{number}"],

@@ -1,7 +1,7 @@
 """Time of retrieval evaluation relative to sentence-transformers; both must give the same metrics.
 
-The environment variable RETRIEVAL_DATA is the path of a folder in BEIR layout, such as Cranfield. If it is not
-set, documents and queries are generated.
+The environment variable RETRIEVAL_DATA is the path of a folder in BEIR layout, such as Cranfield. If it is
+not set, documents and queries are generated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGET = 1.15
 
 
 def data() -> tuple[str, DocumentList, DocumentList, Judgments]:
-    """Return name, documents, queries and judgments of the dataset in RETRIEVAL_DATA, or of generated texts."""
+    """Return name, documents, queries and judgments of the data in RETRIEVAL_DATA, or of generated texts."""
     folder = os.environ.get("RETRIEVAL_DATA")
     if folder:
         documents, queries, judgments = bert_probe.read_retrieval_data(folder, skip_broken=True)

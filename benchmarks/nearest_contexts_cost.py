@@ -129,7 +129,7 @@ def _later(table: pa.Table, rows: int) -> pa.Table:
 
 
 def _moved(table: pa.Table, rng: np.random.Generator) -> pa.Table:
-    """Return a copy of a table in which each vector is shifted by the scaled difference of two random vectors."""
+    """Return a copy of a table with each vector shifted by the scaled difference of two random vectors."""
     stored = table["vector"].combine_chunks()
     vectors = stored.flatten().to_numpy().reshape(len(stored), -1)
     first, second = (rng.permutation(len(vectors)) for _ in range(2))

@@ -59,11 +59,9 @@ _FINISHED = """
 class Socket:
     """Times of WebSocket messages, in seconds on the browser's clock; None until they occur."""
 
-    # The request of the browser, the start of the script on the server, and its end.
-
-    asked: float | None = None
-    started: float | None = None
-    finished: float | None = None
+    asked: float | None = None  # the browser's request
+    started: float | None = None  # the message that the script on the server has started
+    finished: float | None = None  # the message that the script on the server has finished
 
     def sent(self, event: dict[str, Any]) -> None:
         if self.asked is None:

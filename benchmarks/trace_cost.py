@@ -1,4 +1,4 @@
-"""Time of a trace, which records hidden states, queries, keys and values, relative to a plain forward pass."""
+"""Time of a trace, with its hidden states, queries, keys and values, relative to a plain forward pass."""
 
 from __future__ import annotations
 

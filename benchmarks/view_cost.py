@@ -103,7 +103,7 @@ async () => {
 
 @dataclass
 class Ours:
-    """Measurements of BERT Probe's views: ms to open a view, ms to switch the layer, and bytes sent to open it."""
+    """Measurements of BERT Probe's views: ms to open a view or switch the layer, and bytes sent to open it."""
 
     opened: list[float] = field(default_factory=list)
     switched: list[float] = field(default_factory=list)
@@ -237,7 +237,7 @@ def _measure_ours(
 
 
 def _at_table(browser: Any, origin: str, tokens: int) -> tuple[Any, list[int]]:
-    """Open the app with an attention table; return the page, and a list that receives the bytes of responses."""
+    """Open the app with an attention table; return the page, and a list of the bytes of its responses."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     sent: list[int] = []
     events = page.context.new_cdp_session(page)
