@@ -103,7 +103,7 @@ async () => {
 
 @dataclass
 class Ours:
-    """Measurements of BERT Probe's views: ms to open a view or switch the layer, and bytes sent to open it."""
+    """Measurements of BERT Probe's views: ms to open a view or switch the layer, and bytes to open it."""
 
     opened: list[float] = field(default_factory=list)
     switched: list[float] = field(default_factory=list)
