@@ -1,1 +1,1 @@
-"""Stress tests: hostile texts, checkpoints and requests, many concurrent users, and failing disks and signals."""
+"""Stress tests: hostile texts, checkpoints and requests, many users, and failing disks and signals."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.proof [--scale 0.1] [theme …]``: run stress tests, and write the results to PROOF.md.
+"""``python -m benchmarks.proof [--scale 0.1] [theme …]``: run stress tests and write PROOF.md.
 
 A run of all themes rewrites PROOF.md; a run of selected themes at scale 1 replaces only their sections.
 
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
         "--scale",
         type=float,
         default=1.0,
-        help="share of the tests to run, above 0 and at most 1 (default: 1)",
+        help="share of the tests to run, from 0 to 1 (default: 1)",
     )
     parser.add_argument("--within", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Tests of the HTTP API (attacks, and fuzzing based on its OpenAPI file) and of MCP tools over standard input."""
+"""Tests of the HTTP API (attacks, and fuzzing based on its OpenAPI file) and of the MCP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken and hostile checkpoints, which must be refused or give correct numbers within limited memory and time."""
+"""Broken and hostile checkpoints, which must be refused or give correct numbers in little memory and time."""
 
 from __future__ import annotations
 

@@ -157,14 +157,14 @@ def _hostile(run: Run, model: Path) -> Line:
     return Line(
         f"Untrusted stores: {len(sampled):,} changes of a value, a type or a column",
         "each opened, and all questions computed; then 200 bytes of each table changed",
-        f"{refused:,} refused with a sentence, the others give results; corpus verify detects all changed bytes",
+        f"{refused:,} refused with a sentence, the others correct; corpus verify detects all changed bytes",
         "no traceback, all changes detected",
         not run.failures,
     )
 
 
 def _changes_of_json(original: Path) -> Iterator[tuple[str, Change]]:
-    """Yield modifications that remove a member of a JSON file of a store, or give the member an invalid value."""
+    """Yield modifications that remove a member of a JSON file of a store, or give it an invalid value."""
     for name in ("manifest.json", "shards/00000.json"):
         for path in member_paths(json.loads((original / name).read_text())):
             for value in ((), *((wrong,) for wrong in WRONG)):

@@ -62,7 +62,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _written(folder: Path, trace: Trace) -> list[Path]:
-    """Export a trace in six formats, and return the paths; CSV as .txt, because a browser would download .csv."""
+    """Export a trace in six formats, and return the paths; CSV as .txt, which a browser displays."""
     folder.mkdir()
     result = Attention().of(trace)
     picture = HeadViewData(trace, caption=trace.encoding.text[:300])

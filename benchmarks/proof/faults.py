@@ -1,4 +1,4 @@
-"""Commands and the app under faults: full disks, read-only folders, changed files, downloads, signals, the clock."""
+"""Commands and the app with full disks, read-only folders, changed files, failed downloads and signals."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _other_formats(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Run four commands on files with a content that does not match the file extension; all must refuse it."""
+    """Run four commands on files whose content does not match their extension; all must refuse it."""
     contents = {
         "jsonl": '{"text": "We left", "label": "a"}\n{"text": "We came", "label": "b"}\n',
         "csv": "text,label\nWe left,a\nWe came,b\n",

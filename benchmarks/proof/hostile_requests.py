@@ -78,9 +78,7 @@ def _half_sent(run: Run, session: Session, origin: str, port: int) -> Line:
         took = time.monotonic() - begun
     met = answer.status_code == 200 and took < SECONDS
     if not met:
-        run.failed(
-            f"With {HALVES} incomplete requests, a request got {answer.status_code} after {took:.1f} s."
-        )
+        run.failed(f"With {HALVES} incomplete requests, another got {answer.status_code} after {took:.1f} s.")
     return Line(
         "A request while others have sent only half of their body",
         f"{HALVES} connections",

@@ -1,4 +1,4 @@
-"""Corpus builds with Ray, also with killed actors and interruptions; each store must equal that of a local build."""
+"""Corpus builds with Ray, some of them killed or interrupted; each store must equal that of a local build."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _killed(run: Run, file: Path) -> Line:
 
 
 def _interrupted(run: Run) -> Line:
-    """Interrupt `corpus run --on ray`; all its processes must end, and the next run must continue the store."""
+    """Interrupt `corpus run --on ray`; its processes must end, and the next run must continue the store."""
     store, log, temporary = run.folder / "interrupted", run.folder / "log.jsonl", _temporary()
     command = [sys.executable, "-m", "bert_probe", "corpus", "run", str(run.folder / "more.txt")]
     command += ["--out", str(store), "--shard-rows", "50", "--keep", ",".join(KEEP), "--on", "ray"]
@@ -178,7 +178,7 @@ def _interrupted(run: Run) -> Line:
 
 
 def _processes(name: str) -> list[psutil.Process]:
-    """Return at most one descendant of this process whose command line contains an argument with this prefix."""
+    """Return at most one descendant of this process with a command-line argument that starts with `name`."""
     processes = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):

@@ -30,7 +30,7 @@ PAGES, LEAVES, ZIPS = 1_000, 1_000, 150
 """Number of forgeries of each kind at scale 1."""
 _BOMB = 1_000_000_000
 _SPACE = 3_000_000_000
-"""Limit on the address space of a process that reads a hostile file; torch alone takes more than one gigabyte."""
+"""Limit in bytes on the address space of a process that reads a hostile file; torch takes over a gigabyte."""
 _SECONDS = 30
 
 Verify = Callable[[bytes], int]

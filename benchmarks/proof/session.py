@@ -64,7 +64,7 @@ class Session:
         self._socket.send(message.SerializeToString())
 
     def open(self, page: str, seconds: float = 60, **address: str) -> list[ForwardMsg]:
-        """Open a page with URL parameters, and return its messages when its script and its jobs have finished.
+        """Open a page with URL parameters, and return its messages when its script and jobs have finished.
 
         Raises:
             TimeoutError: The page has not finished within `seconds`.

@@ -77,7 +77,7 @@ class SessionLoad:
     def _one(self, session: Session, number: int, turn: int) -> None:
         page, text = PAGES[(number + turn) % len(PAGES)], _text(number, turn)
         start = time.monotonic()
-        # A new value of `went` means "Back" or "Forward". Without it, the session would keep its previous text.
+        # A new value of `went` means "Back" or "Forward"; otherwise the session would keep its text.
         session.open(page, PATIENCE, a=text, went=str(turn))
         self.took[page].append(time.monotonic() - start)
         content = b"".join(message.SerializeToString() for message in session.messages)

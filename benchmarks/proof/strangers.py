@@ -1,4 +1,4 @@
-"""Test of a public server: 50 concurrent users, hostile requests, floods of requests, and files that it writes."""
+"""Test of a public server: 50 concurrent users, hostile requests, floods, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _flood(run: Run, app: running_app.Served) -> Line:
     def flood() -> None:
         with requests.Session() as client:
             client.trust_env = False
-            # The attacker forges the first address; the server must count the last one, which its proxy added.
+            # The attacker forges the first address; the server must count the last one, added by its proxy.
             for number in range(FLOOD // 4):
                 headers = {"X-Forwarded-For": f"10.0.{number % 256}.{number // 256}, 198.51.100.4"}
                 statuses.append(client.get(f"{app.origin}/health", headers=headers, timeout=60).status_code)

@@ -1,4 +1,4 @@
-"""Hostile texts in the library, command line and pages, which must give correct numbers or an error message."""
+"""Hostile texts in the library, command line and pages, which must give correct numbers or an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ON_PAGES = 200
 TOKENS_APART = 500
 """Number of texts for `bert-probe tokens`, which is slow because it loads the tokenizer for each text."""
 ROUNDINGS = 8
-"""Rounding errors of an attention weight (score, exp, sum, quotient), besides one per token in the row's sum."""
+"""Roundings of an attention weight (score, exp, sum, quotient), besides one per token in the row's sum."""
 
 
 def lines(run: Run) -> Iterator[Line]:
@@ -92,7 +92,7 @@ def _traced(run: Run, checkpoint: Checkpoint, text: str) -> Trace | TextError:
 
 
 def _wrong(trace: Trace) -> Iterator[str]:
-    """Yield a description of each invariant that a trace violates: token IDs, finite vectors, row sums, offsets."""
+    """Yield a description of each invariant that a trace violates: IDs, finite vectors, row sums, offsets."""
     length, description = len(trace.tokens), trace.checkpoint.description
     if not all(0 <= token.id < description.vocabulary_size for token in trace.tokens):
         yield "a token outside the vocabulary"

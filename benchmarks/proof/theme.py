@@ -40,7 +40,7 @@ class Run:
         return max(1, round(count * self.scale))
 
     def lots(self, name: str) -> random.Random:
-        """Return a random generator that is seeded with a name, so that its numbers are the same in every run."""
+        """Return a random generator seeded with a name, so that its numbers are the same in every run."""
         return random.Random(f"{self.seed} {name}")
 
     def failed(self, failure: str) -> None:
