@@ -121,7 +121,7 @@ POPULAR: dict[str, tuple[str, ...]] = {
     "siglip_text_model": ("google/siglip-base-patch16-224",),
     "gpt2": ("openai-community/gpt2",),
 }
-"""Model type → models of this type that are downloaded often, from their published configs."""
+"""Model type → frequently downloaded models with this `model_type` in their published config."""
 
 
 def main() -> None:
@@ -140,7 +140,13 @@ def lines(
     layouts: dict[str, tuple[str, float]],
     late: dict[str, tuple[str, float]],
 ) -> Iterator[str]:
-    """Yield the lines of the tables."""
+    """Yield the lines of the document after its introduction.
+
+    Args:
+        outcomes: name of a tiny checkpoint → what works with it.
+        layouts: name of a sentence-transformers layout → its description, and the largest difference.
+        late: the same for layouts of late-interaction models.
+    """
     opened = {name: result for name, result in outcomes.items() if result.works != "refused"}
     full = sum(result.works == "fully" for result in opened.values())
     yield "## Model types"
