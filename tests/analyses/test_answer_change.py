@@ -31,7 +31,7 @@ LABEL_NAMES = list(LABELS.values())
 
 
 class Both:
-    """A tiny float64 BERT with a task head, a copy with changed weights, and the raw outputs of both."""
+    """A tiny float64 BERT with a task head, a copy with changed weights, and the raw outputs of both models."""
 
     def __init__(self, task: str, checkpoint: Checkpoint, folder: Path) -> None:
         self.task, self.folders = task, (folder, changed_folder(folder))
@@ -53,7 +53,7 @@ class Both:
 
 @pytest.fixture
 def both(double_trained_on: Trained, trained_folder: TrainedFolder) -> Callable[[str], Both]:
-    """Return a factory that maps a task to both models."""
+    """Return a factory that maps a task to the original and the changed model."""
     return lambda task: Both(task, double_trained_on("bert", task), trained_folder("bert", task))
 
 

@@ -95,7 +95,7 @@ def test_swapping_a_and_b_mirrors_the_result(double_family: Opened) -> None:
 
 
 class Told:
-    """A progress callback that records its calls."""
+    """A progress callback that records the arguments of its calls."""
 
     def __init__(self) -> None:
         self.all: list[tuple[int, int]] = []

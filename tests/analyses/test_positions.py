@@ -1,4 +1,4 @@
-"""Position encodings compared with raw models, and measures compared with hand computations."""
+"""Position encodings: parity with raw models, and hand-computed measures."""
 
 from __future__ import annotations
 

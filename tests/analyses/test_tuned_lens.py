@@ -48,7 +48,7 @@ LINES = (*SENTENCES, TEXT, "We left the ground at night.", "A map of the wide va
 
 
 def nothing() -> None:
-    """Do nothing; a progress callback that ignores its calls."""
+    """A progress callback that does nothing."""
 
 
 def head_of(checkpoint: Checkpoint) -> WordHead:

@@ -1,4 +1,4 @@
-"""The HTTP API with hostile or disconnecting clients: responses stay short, and no work accumulates."""
+"""The HTTP API with hostile or disconnecting clients: error messages are short, and abandoned work ends."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_merged_attention_equals_hand_computation() -> None:
 
 
 def by_characters(a: Encoding, b: Encoding, text: str, segment: int = 0) -> list[tuple[set[int], set[int]]]:
-    """Return the tokens of each common span, computed character by character."""
+    """Return the tokens of each common span, computed with a loop over characters."""
     tokens = [
         [token for token in side.tokens if not token.special and token.segment == segment] for side in (a, b)
     ]

@@ -1,4 +1,4 @@
-"""A head on sentence vectors: parity with scikit-learn on the vectors of sentence-transformers."""
+"""A linear head on sentence vectors: parity with scikit-learn on the vectors of sentence-transformers."""
 
 from __future__ import annotations
 

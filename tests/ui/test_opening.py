@@ -24,7 +24,7 @@ from tests.helpers.work import all_jobs_ended
 
 
 class Opening:
-    """A replacement for `load` that advances when the test does, and fails or returns a checkpoint."""
+    """A replacement for `load` whose steps the test controls; it fails or returns a checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint

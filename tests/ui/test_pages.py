@@ -76,7 +76,7 @@ COMPUTED = (
     "positions",
 )
 PAGES = (*COMPUTED, "changes")
-"""The last one needs a second model to show anything."""
+"""All pages; the last one needs a second model to show anything."""
 OWN_TEXTS = ("context", "sentences", "search", "parameters", "sizes", "vocabulary", "positions")
 TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 

@@ -38,7 +38,7 @@ PIECES = read(
 
 
 def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence, asking: int) -> int:
-    """Return the index of the word that receives the most attention from a word.
+    """Return the index of the word that receives the largest attention weight from a word.
 
     Attention is summed over the key word's tokens, and averaged over the query word's tokens.
     """
