@@ -281,7 +281,7 @@ def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, 
 def _put(
     checkpoint: Checkpoint, task: str, module: Any, a: Any, b: Any, places: Any, part: slice
 ) -> np.ndarray:
-    """Return the raw model's output for B after dimensions of a module's input are replaced by those for A."""
+    """Return the raw model's output for B with some dimensions of a module's input replaced by A's."""
     output = checkpoint.outputs[task]
     retained: list[torch.Tensor] = []
 

@@ -30,8 +30,8 @@ class Rule:
         sample: function from a random generator to a text, its pair or None, and the answer: a class, a label
             per word, the position of the answer among the words of the pair, or the word at the mask.
         labels: labels of the head.
-        spread: standard deviation of the initial weights. With the small default of 0.02, the model does not learn
-            to find the answer to a question.
+        spread: standard deviation of the initial weights. With the small default of 0.02, the model does not
+            learn to find the answer to a question.
     """
 
     task: str
