@@ -174,10 +174,10 @@ def lines(
     yield (
         f"Tiny checkpoints saved by sentence-transformers {sentence_transformers.__version__}, and the "
         "largest difference of a vector's value from `SentenceTransformer.encode` in float64. "
-        "WordWeights are refused with a sentence."
+        "WordWeights is refused with an error."
     )
     yield ""
-    yield "| layout | as pages describe it | difference |"
+    yield "| layout | description on the pages | difference |"
     yield "|---|---|---|"
     for name, (text, difference) in layouts.items():
         yield f"| {name} | {text} | {difference:.0e} |"
@@ -186,8 +186,8 @@ def lines(
     yield "## Models"
     yield ""
     yield (
-        "What is expected of models that are often downloaded, from the type in their published configs. A "
-        "model whose weights are only pickled must be converted first; `bert-probe check` says so."
+        "The table states what is expected of frequently downloaded models, from the type in their published "
+        "configs. A model whose weights are only pickled must be converted first; `bert-probe check` reports it."
     )
     yield ""
     yield "| model | type | opens |"
@@ -204,7 +204,7 @@ def _late_interaction(layouts: dict[str, tuple[str, float]]) -> Iterator[str]:
         "Tiny checkpoints in the formats of sentence-transformers, PyLate 1.6.0 and the original ColBERT, "
         "and the largest difference of a value of a token's vector from `encode_query` and `encode_document` "
         "of `MultiVectorEncoder` in float64. HierarchicalTokenPooling, and the expansion of queries at their "
-        "beginning, are refused with a sentence."
+        "beginning, are refused with an error."
     )
     yield ""
     yield "| layout | documents | difference |"
