@@ -187,7 +187,8 @@ def lines(
     yield ""
     yield (
         "The table states what is expected of frequently downloaded models, from the type in their published "
-        "configs. A model whose weights are only pickled must be converted first; `bert-probe check` reports it."
+        "configs. A model whose weights are only pickled must be converted first; `bert-probe check` reports "
+        "it."
     )
     yield ""
     yield "| model | type | opens |"
