@@ -1,4 +1,4 @@
-"""The structure of the project: allowed imports, content of pages, pinned requirements, documentation."""
+"""Test the structure of the project: allowed imports, content of pages, pinned requirements, documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Head ablation: parity with a hooked model, mean replacement, threads, progress, tables and commands."""
+"""Test head ablation: parity with a hooked model, mean replacement, threads, progress, and commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes in predictions between two models: parity with raw transformers for every task, and errors."""
+"""Test changes in predictions between two models: parity with raw transformers for every task, and errors."""
 
 from __future__ import annotations
 

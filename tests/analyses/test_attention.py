@@ -1,4 +1,4 @@
-"""Attention matrices: hidden tokens, renormalization, and tables."""
+"""Test attention matrices: hidden tokens, renormalization, and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration of similarity scores: percentiles of random pairs and of nearest neighbors."""
+"""Test calibration of similarity scores: percentiles of random pairs and of nearest neighbors."""
 
 from __future__ import annotations
 

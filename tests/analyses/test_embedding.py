@@ -1,4 +1,4 @@
-"""The recomputed input embedding equals the output of the raw model's module, for every architecture."""
+"""Test that the recomputed input embedding equals that of the raw model, for every architecture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The initial head of the Attention page: hand-computed cases, ties, attention sinks, and long texts."""
+"""Test the initial head of the Attention page: hand-computed cases, ties, attention sinks, and long texts."""
 
 from __future__ import annotations
 

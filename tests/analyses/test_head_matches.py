@@ -1,4 +1,4 @@
-"""Head matches between two models: parity with raw transformers, hand-computed cases, and invariants."""
+"""Test head matches between two models: parity with raw transformers, hand-computed cases, and invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Head profiles over many sentences: means, bootstrap, and unreadable sentences."""
+"""Test head profiles over many sentences: means, bootstrap, and unreadable sentences."""
 
 from __future__ import annotations
 

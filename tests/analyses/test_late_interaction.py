@@ -1,4 +1,4 @@
-"""Late interaction: parity of token vectors and MaxSim with sentence-transformers, and contributions."""
+"""Test late interaction: parity of token vectors and MaxSim with sentence-transformers, and contributions."""
 
 from __future__ import annotations
 

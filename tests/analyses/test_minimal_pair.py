@@ -1,4 +1,4 @@
-"""Minimal pairs: hand-computed cases, parity with raw transformers, and invariants."""
+"""Test minimal pairs: hand-computed cases, parity with raw transformers, and invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Highlights: parity of values and sentences with loops over the raw model, percentiles, and ranking."""
+"""Test highlights: parity of values and sentences with loops over the raw model, percentiles, and ranking."""
 
 from __future__ import annotations
 

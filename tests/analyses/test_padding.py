@@ -1,4 +1,4 @@
-"""Padded batches: hand-computed model inputs, and detection of effects of padding."""
+"""Test padded batches: hand-computed model inputs, and detection of effects of padding."""
 
 from __future__ import annotations
 

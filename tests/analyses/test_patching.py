@@ -1,4 +1,4 @@
-"""Activation patching: parity with hooks on raw models, and invariants."""
+"""Test activation patching: parity with hooks on raw models, and invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Position encodings: parity with raw models, and hand-computed measures."""
+"""Test position encodings: parity with raw models, and hand-computed measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions of task heads: parity with transformers' pipelines, hand-computed cases, and errors."""
+"""Test predictions of task heads: parity with transformers' pipelines, hand-computed cases, and errors."""
 
 from __future__ import annotations
 

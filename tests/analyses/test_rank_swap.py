@@ -1,4 +1,4 @@
-"""Words that swap two documents in a ranking: known cases, parity with separate searches, and BM25."""
+"""Test words that swap two documents in a ranking: known cases, parity with separate searches, and BM25."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token rollout: hand-computed cases and invariants."""
+"""Test token rollout: hand-computed cases and invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tuned lens: parity of training with plain torch, recovery of a known map, files, and errors."""
+"""Test the tuned lens: parity of training with plain torch, recovery of a known map, files, and errors."""
 
 from __future__ import annotations
 

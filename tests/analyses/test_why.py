@@ -1,4 +1,4 @@
-"""Attribution: parity with captum, equivalent formulas and raw models, and models with known explanations."""
+"""Test attribution: parity with captum, equivalent formulas and raw models; models with known rules."""
 
 from __future__ import annotations
 

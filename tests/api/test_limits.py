@@ -1,4 +1,4 @@
-"""The limits of the API: the enforced limits equal the documented ones."""
+"""Test the limits of the API: the enforced limits equal the documented ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clicks are not lost: component and page show the last selection, even if it is made during a run."""
+"""Test that clicks are not lost: component and page show the last selection, even one during a run."""
 
 from __future__ import annotations
 

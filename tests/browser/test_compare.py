@@ -1,4 +1,4 @@
-"""A minimal pair in a real browser: selecting words and heads, and downloading files."""
+"""Test a minimal pair in a real browser: selecting words and heads, and downloading files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words in context in a real browser: adding sentences, clicking words, and downloading files."""
+"""Test words in context in a real browser: adding sentences, clicking words, and downloading files."""
 
 from __future__ import annotations
 

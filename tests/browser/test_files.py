@@ -1,4 +1,4 @@
-"""Pictures drawn by Python equal those saved by a browser."""
+"""Test that pictures drawn by Python equal those saved by a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head view in a real browser: exact numbers, pins, filters, keyboard, and saved files."""
+"""Test the head view in a real browser: exact numbers, pins, filters, keyboard, and saved files."""
 
 from __future__ import annotations
 

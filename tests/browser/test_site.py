@@ -1,4 +1,4 @@
-"""The static site in a real browser, served by a plain file server, with all other hosts blocked."""
+"""Test the static site in a real browser, served by a plain file server, with all other hosts blocked."""
 
 from __future__ import annotations
 

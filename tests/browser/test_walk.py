@@ -1,4 +1,4 @@
-"""All pages in a real browser: text, URL, downloads, keyboard, hostile and invalid input."""
+"""Test all pages in a real browser: text, URL, downloads, keyboard, hostile and invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands steps, anatomy, pooler and parameters."""
+"""Test the commands steps, anatomy, pooler and parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corpus health: artificially added problems are found, and each measure equals its definition."""
+"""Test corpus health: artificially added problems are found, and each measure equals its definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentence vectors of a store: parity with sentence-transformers, and search and health of a store."""
+"""Test sentence vectors of a store: parity with sentence-transformers, and search and health of a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search in vectors that were computed elsewhere: parity with brute force in float64."""
+"""Test search in vectors that were computed elsewhere: parity with brute force in float64."""
 
 from __future__ import annotations
 

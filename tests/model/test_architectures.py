@@ -1,4 +1,4 @@
-"""Checkpoints that were saved for model code on the Hub: parity with transformers' own models."""
+"""Test checkpoints that were saved for model code on the Hub: parity with transformers' own models."""
 
 from __future__ import annotations
 

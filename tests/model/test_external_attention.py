@@ -1,4 +1,4 @@
-"""External attention: accepted forms, errors, and the analyses that support it."""
+"""Test external attention: accepted forms, errors, and the analyses that support it."""
 
 from __future__ import annotations
 

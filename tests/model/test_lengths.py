@@ -1,4 +1,4 @@
-"""Text length: limits, truncation, and tokenization in several threads."""
+"""Test text length: limits, truncation, and tokenization in several threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task heads: parity with the complete model in one forward pass, and missing heads."""
+"""Test task heads: parity with the complete model in one forward pass, and missing heads."""
 
 from __future__ import annotations
 

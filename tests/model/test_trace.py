@@ -1,4 +1,4 @@
-"""Traces: attention computed by hand, invariants, and errors."""
+"""Test traces: attention computed by hand, invariants, and errors."""
 
 import math
 from collections.abc import Callable

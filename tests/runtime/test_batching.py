@@ -1,4 +1,4 @@
-"""Dynamic batching: waiting requests share a batch, and errors stay separate."""
+"""Test dynamic batching: waiting requests share a batch, and errors stay separate."""
 
 from __future__ import annotations
 

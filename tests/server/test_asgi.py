@@ -1,4 +1,4 @@
-"""The ASGI app: routes, headers, content security policy, settings, and all ways to start it."""
+"""Test the ASGI app: routes, headers, content security policy, settings, and all ways to start it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BertViz frames: their data, escaping of hostile tokens, limits, the store and the routes."""
+"""Test BertViz frames: their data, escaping of hostile tokens, limits, the store and the routes."""
 
 from __future__ import annotations
 

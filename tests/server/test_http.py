@@ -1,4 +1,4 @@
-"""The HTTP API: invalid requests, response formats, limits, documentation and metrics."""
+"""Test the HTTP API: invalid requests, response formats, limits, documentation and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting the app: addresses, allowed hosts, browser, invalid options, and settings."""
+"""Test starting the app: addresses, allowed hosts, browser, invalid options, and settings."""
 
 from __future__ import annotations
 

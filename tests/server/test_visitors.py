@@ -1,4 +1,4 @@
-"""Limits on uploaded files."""
+"""Test limits on uploaded files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Common spans of two tokenizations: hand-computed cases, parity with a loop over characters, and
-properties."""
+"""Test common spans of two tokenizations: hand-computed cases, and parity with a loop over characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentence files: parsing and errors."""
+"""Test sentence files: parsing and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving: a folder is written completely or not at all, and an existing folder is kept until then."""
+"""Test saving: a folder is written completely or not at all, and an existing folder is kept until then."""
 
 from __future__ import annotations
 

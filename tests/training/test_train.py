@@ -1,5 +1,4 @@
-"""Training: steps equal a plain loop, the best weights are kept, and the saved model predicts as
-evaluated."""
+"""Test training: steps equal a plain loop, the best weights are kept, and saved models predict the same."""
 
 from __future__ import annotations
 

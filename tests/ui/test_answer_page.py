@@ -1,4 +1,4 @@
-"""The Answer page: each task, its explanations, and invalid requests."""
+"""Test the Answer page: each task, its explanations, and invalid requests."""
 
 from __future__ import annotations
 

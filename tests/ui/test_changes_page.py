@@ -1,4 +1,4 @@
-"""The Changes page, which compares two models."""
+"""Test the Changes page, which compares two models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The corpus page: which stores it opens, that it shows the library's results, and what it refuses."""
+"""Test the Corpus page: the stores that it opens, its results, and the input that it refuses."""
 
 from __future__ import annotations
 

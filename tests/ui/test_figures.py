@@ -1,4 +1,4 @@
-"""Labels of Plotly figures, which render some HTML."""
+"""Test labels of Plotly figures, which render some HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages with a slow measure: it runs as a job, can be canceled, and its result is cached."""
+"""Test pages with a slow measure: it runs as a job, can be canceled, and its result is cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a model from a page: progress, cancellation, sharing, and independence of other models."""
+"""Test opening a model from a page: progress, cancellation, sharing, and independence of other models."""
 
 from __future__ import annotations
 

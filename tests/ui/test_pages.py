@@ -1,4 +1,4 @@
-"""All pages in Streamlit's test runner, with valid and invalid input."""
+"""Test all pages in Streamlit's test runner, with valid and invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The selection in the attention views: the latest change is kept, and the URL contains it."""
+"""Test the selection in the attention views: the latest change is kept, and the URL contains it."""
 
 from __future__ import annotations
 

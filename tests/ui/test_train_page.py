@@ -1,4 +1,4 @@
-"""The Train page: settings, refused files, and results."""
+"""Test the Train page: settings, refused files, and results."""
 
 from __future__ import annotations
 

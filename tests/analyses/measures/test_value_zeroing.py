@@ -1,4 +1,4 @@
-"""Value zeroing: parity with separate forward passes of the raw model, and invariants."""
+"""Test value zeroing: parity with separate forward passes of the raw model, and invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear probes of layers: parity of the fit with scikit-learn, and hand-computed cases."""
+"""Test linear probes of layers: parity of the fit with scikit-learn, and hand-computed cases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Heads as predictors of treebank relations: parity with loops over raw attention, and hand-computed
-cases."""
+"""Test relations of a treebank in attention heads: parity with loops over raw attention, and known cases."""
 
 from __future__ import annotations
 
