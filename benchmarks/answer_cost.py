@@ -1,4 +1,4 @@
-"""Time of a prediction with a trace, and of activation patching, both relative to plain forward passes."""
+"""Measure the time of a prediction with a trace, and of activation patching, relative to forward passes."""
 
 from __future__ import annotations
 

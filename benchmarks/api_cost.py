@@ -1,4 +1,4 @@
-"""Latency and throughput of the HTTP API with one client and with eight concurrent clients."""
+"""Measure latency and throughput of the HTTP API with one client and with eight concurrent clients."""
 
 from __future__ import annotations
 

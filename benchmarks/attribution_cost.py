@@ -1,4 +1,4 @@
-"""Time of attribution methods, and the correlation of their attributions with leave-one-out attributions."""
+"""Measure the time of attribution methods, and the correlation of their scores with leave-one-out scores."""
 
 from __future__ import annotations
 

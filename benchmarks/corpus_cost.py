@@ -1,4 +1,4 @@
-"""Time and memory for building a corpus store: relative to sentence-transformers, and with two workers."""
+"""Measure time and memory for building a corpus store, relative to sentence-transformers."""
 
 from __future__ import annotations
 

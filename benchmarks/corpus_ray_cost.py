@@ -1,4 +1,4 @@
-"""Time of building a corpus with Ray actors on this machine, relative to threads in one process."""
+"""Measure the time of building a corpus with Ray actors, relative to threads in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time of retrieval evaluation relative to sentence-transformers; both must give the same metrics.
+"""Measure the time of retrieval evaluation relative to sentence-transformers, with equal metrics.
 
 The environment variable RETRIEVAL_DATA is the path of a folder in BEIR layout, such as Cranfield. If it is
 not set, documents and queries are generated.

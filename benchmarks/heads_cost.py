@@ -1,4 +1,4 @@
-"""Time of profiling all attention heads and of ablating each head, relative to the model's forward pass."""
+"""Measure the time of profiling all heads and of ablating each head, relative to forward passes."""
 
 from __future__ import annotations
 

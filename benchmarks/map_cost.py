@@ -1,4 +1,4 @@
-"""Response times of a token map with 150,000 points in Chromium: typing in the search field, and a lasso.
+"""Measure response times of a token map with 150,000 points in Chromium: typing a search, and a lasso.
 
 The response time of a key press is the longest time for which it blocks the page. The map is redrawn in
 slices, and the browser can handle the next key press between two slices. The picture is complete after the

@@ -1,4 +1,4 @@
-"""Search for the nearest contexts of a word among a million vectors: search time, and recall of an index.
+"""Measure the search for nearest contexts among a million vectors: its time, and the recall of an index.
 
 A store of a few thousand texts is enlarged with copies of its shards, which have new row numbers and shifted
 vectors. Each vector is shifted by half the difference of two other vectors, so that shifts are realistic.

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.probes FOLDER``: probes and relations on the English Web Treebank.
+"""Measure probes and relations on the English Web Treebank: ``python -m benchmarks.probes FOLDER``.
 
 FOLDER contains the splits train, dev and test of UD English EWT as .conllu.gz or .conllu files, which are not
 part of this project. The expected values were measured with independent code on the built-in model, which

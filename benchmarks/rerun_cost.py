@@ -1,4 +1,4 @@
-"""Response time of the Attention page when the layer or the head changes, measured in Chromium.
+"""Measure the response time of the Attention page when the layer or the head changes, in Chromium.
 
 The benchmark measures three durations of each change, all with the browser's clock:
 

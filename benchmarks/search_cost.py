@@ -1,4 +1,4 @@
-"""Time of a search relative to sentence-transformers, and of queries on encoded documents."""
+"""Measure the time of a search relative to sentence-transformers, and of queries on encoded documents."""
 
 from __future__ import annotations
 

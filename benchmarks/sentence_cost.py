@@ -1,4 +1,4 @@
-"""Time of sentence embeddings relative to sentence-transformers; both must give the same vectors."""
+"""Measure the time of sentence embeddings relative to sentence-transformers, with equal vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time of a token similarity matrix, relative to two forward passes per cell as in many notebooks."""
+"""Measure the time of a token similarity matrix, relative to two forward passes per cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Startup time of the command line and of the app, relative to scripts that use only transformers.
+"""Measure the startup time of the command line and the app, relative to scripts with only transformers.
 
 Each measurement starts a new process; commands and scripts alternate. Each script is the shortest that prints
 the same table with `AutoTokenizer`, `AutoModel` and the csv module. For the app, two times are measured in an

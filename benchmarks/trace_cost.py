@@ -1,4 +1,4 @@
-"""Time of a trace, with its hidden states, queries, keys and values, relative to a plain forward pass."""
+"""Measure the time of a trace, with its hidden states, queries, keys and values, relative to a plain pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a trace, which contains hidden states, queries, keys and values but no attention matrices."""
+"""Measure the memory of a trace: hidden states, queries, keys and values, but no attention matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time of fine-tuning relative to a plain PyTorch loop, and of a linear head relative to scikit-learn."""
+"""Measure the time of fine-tuning relative to a PyTorch loop, and of a linear head to scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Head view and model view compared with BertViz: first paint, change of layer, bytes, and longer texts.
+"""Compare head view and model view with BertViz: first paint, change of layer, bytes, and longer texts.
 
 Both libraries run in the same Chromium, with the attention weights of the same trace. The BertViz page
 contains its notebook output, with local scripts instead of a CDN; its times start when the page is opened.

@@ -1,4 +1,4 @@
-"""Tests of the HTTP API (attacks, and fuzzing based on its OpenAPI file) and of the MCP server."""
+"""Test the HTTP API (attacks, and fuzzing based on its OpenAPI file) and the MCP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken and hostile checkpoints, which must be refused or give correct numbers in little memory and time."""
+"""Test that broken and hostile checkpoints are refused or give correct numbers, with bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of corpus stores: killed builds, a full disk, a million rows, and stores from untrusted sources."""
+"""Test corpus stores: killed builds, a full disk, a million rows, and stores from untrusted sources."""
 
 from __future__ import annotations
 

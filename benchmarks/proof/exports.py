@@ -1,4 +1,4 @@
-"""Exported files with hostile texts, opened in a browser: no script of a text may run or send a request."""
+"""Test that exported files with hostile texts run no script and send no request in a browser."""
 
 from __future__ import annotations
 

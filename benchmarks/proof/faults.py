@@ -1,4 +1,4 @@
-"""Commands and the app with full disks, read-only folders, changed files, failed downloads and signals."""
+"""Test commands and the app with full disks, read-only folders, changed files, and failed downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that attack the app's memory, response time or data of users, and invalid MCP messages."""
+"""Test requests that attack the app's memory, response time or data of users, and invalid MCP messages."""
 
 from __future__ import annotations
 

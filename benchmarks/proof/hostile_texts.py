@@ -1,4 +1,4 @@
-"""Hostile texts from a seeded random generator: rare characters, injections, very long words and more."""
+"""Generate hostile texts from a seed: rare characters, injections, very long words and more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corpus builds with Ray, some of them killed or interrupted; each store must equal that of a local build."""
+"""Test that stores built with Ray equal local ones, also if processes are killed or interrupted."""
 
 from __future__ import annotations
 

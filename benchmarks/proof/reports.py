@@ -1,4 +1,4 @@
-"""Forged and hostile reports: `verify` must report every change and reject every hostile file."""
+"""Test that `verify` reports every change of forged reports and rejects every hostile file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malformed HTTP and WebSocket requests to the app over raw sockets."""
+"""Send malformed HTTP and WebSocket requests to the app over raw sockets, and check its responses."""
 
 from __future__ import annotations
 

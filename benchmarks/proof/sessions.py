@@ -1,4 +1,4 @@
-"""Load test with many concurrent users and different texts: correct results, response times and memory."""
+"""Test many concurrent users with different texts: correct results, response times and memory."""
 
 from __future__ import annotations
 

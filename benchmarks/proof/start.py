@@ -1,4 +1,4 @@
-"""Startup times of the command line and the app, as measured by `benchmarks.start_cost`."""
+"""Measure the startup times of the command line and the app with `benchmarks.start_cost`."""
 
 from __future__ import annotations
 

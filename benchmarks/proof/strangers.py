@@ -1,4 +1,4 @@
-"""Test of a public server: 50 concurrent users, hostile requests, floods, and the files that it writes."""
+"""Test a public server: 50 concurrent users, hostile requests, floods, and the files that it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile texts in the library, command line and pages, which must give correct numbers or an error."""
+"""Test that hostile texts give correct numbers or an error in the library, command line and pages."""
 
 from __future__ import annotations
 
