@@ -157,7 +157,7 @@ def _hostile(run: Run, model: Path) -> Line:
     return Line(
         f"Untrusted stores: {len(sampled):,} changes of a value, a type or a column",
         "each opened, and all questions computed; then 200 bytes of each table changed",
-        f"{refused:,} refused with a sentence, the others correct; corpus verify detects all changed bytes",
+        f"{refused:,} refused with a sentence, the others opened; corpus verify detects all changed bytes",
         "no traceback, all changes detected",
         not run.failures,
     )
