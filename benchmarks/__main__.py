@@ -61,8 +61,9 @@ _HEAD = """# Benchmark results
 
 `make bench` runs all benchmarks and writes this file; `python -m benchmarks NAME …` runs some of them again.
 
-A ratio is the ratio of the medians of a paired run: both sides run alternately in one process, in alternating
-order, after a warm-up, without garbage collection. The quartiles are those of the ratios within pairs.
+A ratio is BERT Probe's median time divided by the median time of the baseline. Both run alternately in one
+process, in alternating order, after a warm-up, with garbage collection disabled. The quartiles are those of
+the ratios of individual pairs of runs.
 """
 _COLUMNS = "| what | against | measured | target | met |\n|---|---|---|---|---|\n"
 
@@ -70,7 +71,7 @@ _COLUMNS = "| what | against | measured | target | met |\n|---|---|---|---|---|\
 def main(names: list[str]) -> None:
     unknown = set(names) - set(_ALL)
     if unknown:
-        sys.exit(f"There is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(_ALL)}.")
+        sys.exit(f"Unknown benchmark: {', '.join(sorted(unknown))}. Choose from {', '.join(_ALL)}.")
     logging.disable_progress_bar()
     for name in names or _ALL:
         done: list[Line] = []
@@ -84,7 +85,7 @@ def main(names: list[str]) -> None:
 
 
 def _write(name: str, lines: list[Line]) -> None:
-    """Replace a section of the report; other sections are unchanged."""
+    """Replace one benchmark's section in RESULTS.md; keep the other sections."""
     parts = machine.sections(_RESULTS)
     parts[name] = f"\n## {name}\n\n{machine.described()}\n\n{_COLUMNS}{machine.table(lines)}"
     _RESULTS.write_text(_HEAD + "".join(parts[name] for name in _ALL if name in parts), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Time of a prediction with its trace relative to a forward pass, and of a grid of activation patches."""
+"""Measure the time of a prediction with a trace, and of activation patching, relative to forward passes."""
 
 from __future__ import annotations
 

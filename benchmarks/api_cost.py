@@ -1,4 +1,4 @@
-"""Latency and throughput of the HTTP API with one client and with eight concurrent clients."""
+"""Measure latency and throughput of the HTTP API with one client and with eight concurrent clients."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from benchmarks.pairs import Line
 
 CLIENTS: Final = 8
 ROUNDS: Final = 5
-"""Rounds, in which one and eight clients alternate, so that other load affects both equally."""
+"""Number of rounds. Each measures one client, then `CLIENTS` clients, so that other load affects both."""
 SECONDS: Final = 6.0
-"""Duration of a turn."""
+"""Duration of one measurement in seconds."""
 PAUSE: Final = 0.25
-"""Pause of a client between a response and the next request."""
+"""Seconds that a client waits between a response and its next request."""
 TARGET: Final = 3.0
 
 _WORDS: Final = ("small", "boat", "crosses", "wide", "river", "under", "bridge", "at", "night", "with")
@@ -35,12 +35,12 @@ _lock = threading.Lock()
 
 @dataclass
 class Turns:
-    """The measurements for a number of concurrent clients over all rounds.
+    """Measurements with a fixed number of concurrent clients, summed over all rounds.
 
     Attributes:
         took: Response times in seconds.
-        seconds: Total duration of all turns.
-        worked: CPU time of the app during the turns, in seconds.
+        seconds: Total duration of the measurements.
+        worked: CPU time that the app used during the measurements, in seconds.
     """
 
     took: list[float] = field(default_factory=list)
@@ -79,7 +79,7 @@ def lines() -> Iterator[Line]:
 
 
 def _work(alone: Turns, together: Turns, pause: float) -> str:
-    """Describe the CPU time per response and, without pauses, a lower bound on the ratio."""
+    """Describe the CPU time per response and, without pauses, the smallest ratio that is possible here."""
     cost = f"{together.each * 1e3:.0f} ms of CPU time per response"
     if pause:
         return cost
@@ -89,7 +89,7 @@ def _work(alone: Turns, together: Turns, pause: float) -> str:
 
 
 def _measured(app: running_app.Served, pause: float) -> tuple[Turns, Turns]:
-    """Measure one client and `CLIENTS` concurrent clients in alternation."""
+    """Measure one client and `CLIENTS` concurrent clients alternately, and return both measurements."""
     process, measurements = psutil.Process(app.process.pid), {1: Turns(), CLIENTS: Turns()}
     for _ in range(ROUNDS):
         for clients, turns in measurements.items():
@@ -108,7 +108,7 @@ def _busy(process: psutil.Process) -> float:
 
 
 def _client(port: int, seconds: float, pause: float) -> list[float]:
-    """Send requests on one connection until the time is over."""
+    """Send requests on one connection for this many seconds, and return the response times in seconds."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     took: list[float] = []
     end = time.monotonic() + seconds
@@ -127,7 +127,7 @@ def _client(port: int, seconds: float, pause: float) -> list[float]:
 
 
 def _text() -> str:
-    """Return a new text, which is not cached."""
+    """Return a different text on each call, so that the app cannot use its cache."""
     with _lock:
         number = next(_numbers)
     return " ".join(_WORDS[(number // len(_WORDS) ** place) % len(_WORDS)] for place in range(len(_WORDS)))

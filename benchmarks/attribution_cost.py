@@ -1,4 +1,4 @@
-"""Time of attribution methods, and the correlation of their results with leave-one-out."""
+"""Measure the time of attribution methods, and the correlation of their scores with leave-one-out scores."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _effects(checkpoint: Checkpoint) -> Line:
 
 
 def _gradients(checkpoint: Checkpoint) -> Line:
-    """Measure integrated gradients of BERT Probe and captum, with equal batch sizes and separate weights."""
+    """Compare integrated gradients of BERT Probe and captum, with the same batch size and separate models."""
     text, other = text_of(GRADIENTS), checkpoint.trace("The other text of the pair.")
     trace = checkpoint.trace(text)
     model: Any = AutoModel.from_pretrained(locate(None).folder).eval()
@@ -82,7 +82,7 @@ def _gradients(checkpoint: Checkpoint) -> Line:
 
 
 def _loo_correlation(checkpoint: Checkpoint) -> Iterator[Line]:
-    """Return the rank correlation of a method's attributions with leave-one-out attributions."""
+    """Yield each method's rank correlation with leave-one-out attributions, and its faithfulness scores."""
     shipped = files("bert_probe") / "data" / "baseline_sentences.txt"
     sentences = shipped.read_text(encoding="utf-8").splitlines()
     every = list(combinations(sentences, 2))

@@ -1,4 +1,4 @@
-"""Time and memory for building a corpus store: relative to sentence-transformers, and with two workers."""
+"""Measure time and memory for building a corpus store, relative to sentence-transformers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.model.checkpoint import Checkpoint
 
 LENGTHS = (4, 5, 6, 7, 9, 11, 13, 15, 17, 19, 21, 24, 27, 31, 38, 57)
-"""Numbers of tokens, like those of English sentences on the web: 19 on average."""
+"""Token counts of the generated sentences, distributed like English sentences on the web: 19 on average."""
 ROUNDS, PART = 10, 2_000
-"""20,000 sentences in alternating parts, so that other load affects both sides equally."""
+"""20,000 sentences in 10 parts. Both libraries process each part, so that other load affects both equally."""
 WORKED = 8_000
 FEW, MANY = 20_000, 200_000
 SHORT = (4, 5, 6, 7, 8)
@@ -69,7 +69,11 @@ def lines() -> Iterator[Line]:
 
 
 def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
-    """Compare `build_corpus`, with checksums and files but without loading the model, with `encode`."""
+    """Compare `build_corpus` with `SentenceTransformer.encode`.
+
+    The time of `build_corpus` includes writing the store and computing its checksums. Both models are loaded
+    before the measurement.
+    """
     rival = SentenceTransformer(str(checkpoint.folder), device=checkpoint.description.device)
     rival.encode(make_texts(200, LENGTHS), show_progress_bar=False)
     build_corpus(
@@ -118,7 +122,11 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
 
 
 def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
-    """Compare worker threads with ideal processes, which each read half of the texts and exchange nothing."""
+    """Compare two worker threads with two independent processes.
+
+    Each process builds a store of half of the texts. The processes never communicate, so they are the fastest
+    parallel baseline.
+    """
     warm, texts = _file(folder, "warm", make_texts(200, LENGTHS)), make_texts(WORKED, LENGTHS)
     complete = _file(folder, "whole", texts)
     halves = [_file(folder, str(half), texts[half::2]) for half in range(2)]
@@ -144,7 +152,7 @@ def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
 
 
 def _of_both(warm: Path, halves: list[Path], target: Path) -> float:
-    """Return the run time of both processes in seconds, measured after both are ready."""
+    """Build one store per process; return the longer run time in seconds, without imports and loading."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _APART, str(warm), str(half), f"{target}-{number}"],

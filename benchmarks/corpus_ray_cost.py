@@ -1,4 +1,4 @@
-"""Time of building a corpus with Ray actors on this machine, relative to threads in one process."""
+"""Measure the time of building a corpus with Ray actors, relative to threads in one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET = 1.15
 
 
 def lines() -> Iterator[Line]:
-    """Measure threads, Ray, Ray, threads in this order, each with `WORKERS` workers of one thread."""
+    """Measure threads, Ray, Ray and threads in this order, each with `WORKERS` single-threaded workers."""
     before = torch.get_num_threads()
     torch.set_num_threads(WORKERS)
     try:

@@ -1,4 +1,4 @@
-"""Time of the head statistics for a corpus store, relative to DuckDB on the same tables."""
+"""Measure the time of head statistics for a corpus store, relative to DuckDB on the same tables."""
 
 from __future__ import annotations
 

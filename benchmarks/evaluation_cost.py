@@ -1,7 +1,7 @@
-"""Time of retrieval evaluation relative to sentence-transformers, with equal measures.
+"""Measure the time of retrieval evaluation relative to sentence-transformers, with equal metrics.
 
-The environment variable RETRIEVAL_DATA contains a folder in BEIR layout, such as Cranfield. Without this
-variable, the documents and queries are sample texts.
+The environment variable RETRIEVAL_DATA is the path of a folder in BEIR layout, such as Cranfield. If it is
+not set, documents and queries are generated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGET = 1.15
 
 
 def data() -> tuple[str, DocumentList, DocumentList, Judgments]:
-    """Return name, documents, queries and judgments from the folder in RETRIEVAL_DATA, or sample data."""
+    """Return name, documents, queries and judgments of the data in RETRIEVAL_DATA, or of generated texts."""
     folder = os.environ.get("RETRIEVAL_DATA")
     if folder:
         documents, queries, judgments = bert_probe.read_retrieval_data(folder, skip_broken=True)
@@ -82,7 +82,7 @@ def lines() -> Iterator[Line]:
     first, second = ours(), theirs()
     off = max(abs(first[measure] - second[measure]) for measure in MEASURES)
     if off > 1e-4:  # documents with nearly equal scores may swap ranks
-        raise RuntimeError(f"The measures differ by {off:.2g}, so they are not rivals.")
+        raise RuntimeError(f"The metrics differ by {off:.2g}, so the run times cannot be compared.")
     timed = paired(ours, theirs, min_rounds=4, warm_ups=0)  # no warm-up, because both sides have run once
     low, high = timed.spread
     yield Line(

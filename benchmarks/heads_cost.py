@@ -1,4 +1,4 @@
-"""Time of profiling all attention heads and of ablating each head, relative to the model's forward pass."""
+"""Measure the time of profiling all heads and of ablating each head, relative to forward passes."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def against_passes(
     batch = min(max_batch, BATCH_TOKENS // len(checkpoint.encode(text)))
     batched = passes(checkpoint, text, batch)
     single = paired(passes(checkpoint, text, 1), batched)
-    # One pass ÷ speedup equals a batched pass ÷ batch size.
-    # Time the latter, so that load affects both equally.
+    # A single pass ÷ the speedup of batching equals a batched pass ÷ the batch size. Time batched passes next
+    # to the work, so that other load affects both equally.
     timed = paired(work, batched)
     share = batch / count
     ratio, (low, high) = timed.ratio * share, timed.spread

@@ -25,12 +25,12 @@ def described() -> str:
 
 
 def sections(report: Path) -> dict[str, str]:
-    """Return the sections of an existing report, by lower-case heading."""
+    """Return the sections of an existing Markdown report by their headings in lower case."""
     _, *parts = report.read_text(encoding="utf-8").split("\n## ")
     return {part.split("\n", 1)[0].lower(): f"\n## {part}" for part in parts}
 
 
 def table(lines: Iterable[Line]) -> str:
-    """Return the rows of a Markdown table."""
+    """Return benchmark results as the rows of a Markdown table, without its header."""
     cells = ((line.what, line.rival, line.measured, line.target, _VERDICT[line.met]) for line in lines)
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)

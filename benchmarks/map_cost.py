@@ -1,7 +1,8 @@
-"""Response times of a token map with 150,000 points in Chromium: key presses in the search, and a lasso.
+"""Measure response times of a token map with 150,000 points in Chromium: typing a search, and a lasso.
 
-The time of a key press is the longest time for which the page is then blocked. Work that runs in slices lets
-the browser handle the next key press between two slices. The picture is complete after the last slice.
+The response time of a key press is the longest time for which it blocks the page. The map is redrawn in
+slices, and the browser can handle the next key press between two slices. The picture is complete after the
+last slice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TOKENS, LAYERS = 21_429, 7  # gives 150,003 points
 QUERIES = ("weather", "e", "the", "sunday", "zzz")
 TARGET = 16
 
-# Messages arrive between the page's tasks, so a gap between messages is the time for which a task blocks it.
+# The browser delivers messages between tasks, so the gap between two messages is the time that a task takes.
 _KEYS = """
 async (queries) => {
   const root = document.querySelector('.layer-map');
@@ -99,7 +100,7 @@ async () => {
 
 
 def page(mode: str = "all") -> str:
-    """Return a page with a token map of the sample sentences, with points at random positions."""
+    """Return an HTML page with a token map: words of the sample sentences at random positions."""
     draw = np.random.default_rng(0)
     sentences = [str(row.text).lower().rstrip(".?!").split() for row in everyday_topics().rows]
     words = [word for sentence in sentences for word in sentence]

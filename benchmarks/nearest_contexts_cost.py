@@ -1,7 +1,7 @@
-"""Search for the nearest contexts of a word among a million vectors: search time, and recall of an index.
+"""Measure the search for nearest contexts among a million vectors: its time, and the recall of an index.
 
-The store contains a few thousand texts. Its shards are repeated with other row numbers and shifted vectors.
-Each vector is shifted by the difference of two other vectors, so that the shifts resemble real differences.
+A store of a few thousand texts is enlarged with copies of its shards, which have new row numbers and shifted
+vectors. Each vector is shifted by half the difference of two other vectors, so that shifts are realistic.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _texts() -> list[str]:
 
 
 def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
-    """Yield (text, word) pairs for queries."""
+    """Yield a random text and one of its words for each query."""
     rng = random.Random(1)
     for text in rng.sample(_texts(), QUERIES + 1):
         trace = checkpoint.trace(text)
@@ -92,7 +92,7 @@ def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
 
 
 def _store(folder: Path) -> Store:
-    """Build a store with `VECTORS` vectors."""
+    """Build a store and add shifted copies of its shards until it has at least `VECTORS` vectors."""
     (folder / "texts.txt").write_text("".join(f"{text}\n" for text in _texts()), encoding="utf-8")
     store = bert_probe.build_corpus(
         bert_probe.load(),
@@ -129,7 +129,7 @@ def _later(table: pa.Table, rows: int) -> pa.Table:
 
 
 def _moved(table: pa.Table, rng: np.random.Generator) -> pa.Table:
-    """Return a copy of a table with shifted vectors."""
+    """Return a copy of a table with each vector shifted by the scaled difference of two random vectors."""
     stored = table["vector"].combine_chunks()
     vectors = stored.flatten().to_numpy().reshape(len(stored), -1)
     first, second = (rng.permutation(len(vectors)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Time two functions in pairs, so that other load affects both equally."""
+"""Measure the run times of two functions alternately, so that other load affects both equally."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Line:
-    """A line of results in the report."""
+    """One row of a result table."""
 
     what: str  # the measured quantity
     rival: str  # the baseline of the comparison, or the conditions
@@ -24,19 +24,19 @@ class Line:
 
 @dataclass(frozen=True)
 class Paired:
-    """Run times of both functions in seconds; times with the same index were measured one after the other."""
+    """Run times of BERT Probe and its rival in seconds; entry i of both is from the same pair of runs."""
 
     ours: tuple[float, ...]
     rival: tuple[float, ...]
 
     @property
     def ratio(self) -> float:
-        """The median time of BERT Probe divided by the median time of the other library."""
+        """The median time of BERT Probe divided by the median time of its rival."""
         return statistics.median(self.ours) / statistics.median(self.rival)
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The first and third quartiles of the ratios within pairs."""
+        """The first and third quartiles of the ratios of individual pairs."""
         ratios = [ours / rival for ours, rival in zip(self.ours, self.rival, strict=True)]
         low, _, high = statistics.quantiles(ratios, n=4)
         return low, high
@@ -50,7 +50,16 @@ def paired(
     max_rounds: int = 400,
     warm_ups: int = 3,
 ) -> Paired:
-    """Run both alternately for about ``seconds``, with alternating order, after warm-up rounds."""
+    """Run two functions alternately, in alternating order, after warm-up rounds.
+
+    Args:
+        ours: Function that uses BERT Probe.
+        rival: Function that does the same without BERT Probe.
+        seconds: Approximate duration of the measurement.
+        min_rounds: Minimum number of pairs, even if they take longer.
+        max_rounds: Maximum number of pairs.
+        warm_ups: Number of pairs that run before the measurement.
+    """
     for _ in range(warm_ups):
         ours()
         rival()
@@ -78,5 +87,5 @@ def _timed(work: Work) -> float:
     start = time.perf_counter()
     result = work()
     took = time.perf_counter() - start
-    del result  # free the memory outside of the measured time
+    del result  # free the memory after the time is taken
     return took

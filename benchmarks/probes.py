@@ -1,8 +1,8 @@
-"""``python -m benchmarks.probes FOLDER``: probes and relations on the English Web Treebank.
+"""Measure probes and relations on the English Web Treebank: ``python -m benchmarks.probes FOLDER``.
 
-The folder contains the Universal Dependencies files train, dev and test as .conllu.gz or .conllu, which are
-not part of this project. Independent code measured the target values on the built-in model, and selected
-heads and offsets on the test split.
+FOLDER contains the splits train, dev and test of UD English EWT as .conllu.gz or .conllu files, which are not
+part of this project. The expected values were measured with independent code on the built-in model, which
+selected heads and offsets on the test split.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 UPOS = (88.9, 92.4, 95.0, 94.9, 94.2, 92.5, 87.1)
-"""Accuracy of each layer in percent."""
+"""Expected accuracy of a part-of-speech probe on each layer, in percent."""
 WITHIN = 0.7
 BEST_LAYER, AT_LEAST = 2, 94.5
 SECONDS = 180
 HEADS = {"obj": 70.0, "det": 75.0}
-"""Minimum accuracy of the best head, selected on dev and reported on test."""
+"""Relation -> minimum test accuracy in percent of the best head, which is selected on the dev split."""
 OFFSETS = {
     "obj": 35.0,
     "det": 57.6,
@@ -36,6 +36,7 @@ OFFSETS = {
     "aux": 47.1,
     "xcomp": 55.6,
 }
+"""Relation -> expected accuracy in percent of the baseline that predicts a fixed offset."""
 ON_TEST = {
     "obj": 74.0,
     "det": 78.7,
@@ -45,7 +46,7 @@ ON_TEST = {
     "aux": 66.9,
     "xcomp": 71.3,
 }
-"""Accuracy of the best head from dependent to head, selected and reported on test."""
+"""Relation -> test accuracy in percent of the best attention head if it is selected on the test split too."""
 
 
 def lines(folder: Path) -> Iterator[Line]:
@@ -59,7 +60,7 @@ def _file(folder: Path, name: str) -> tuple[TaggedSentence, ...]:
     for ending in ("conllu.gz", "conllu"):
         if (folder / f"{name}.{ending}").is_file():
             return bert_probe.read_tagged_sentences(folder / f"{name}.{ending}")
-    sys.exit(f"{folder} has no {name}.conllu.gz, a part of UD English EWT, which is to be measured on.")
+    sys.exit(f"{folder} has no {name}.conllu.gz or {name}.conllu. Give a folder with UD English EWT.")
 
 
 def _layers(
@@ -70,25 +71,25 @@ def _layers(
     took, busy = time.perf_counter() - begun, time.process_time() - busy
     accuracies = 100 * result.accuracies
     yield Line(
-        "UPOS by layer, every layer of all-MiniLM-L6-v2, with control task and code length",
-        "figures by independent code",
+        "UPOS accuracy of each layer of all-MiniLM-L6-v2, with control task and code length",
+        "independent code",
         ", ".join(f"{accuracy:.1f}" for accuracy in accuracies)
         + f" %; baseline {100 * result.baseline:.1f} %",
         f"each at most {WITHIN} points below; layer {BEST_LAYER} at least {AT_LEAST} %",
         bool((accuracies > np.array(UPOS) - WITHIN).all() and accuracies[BEST_LAYER] >= AT_LEAST),
     )
     yield Line(
-        "Other measures, by layer",
-        "the same",
+        "Selectivity and compression of each layer",
+        "independent code",
         f"selectivity {', '.join(f'{100 * value:.1f}' for value in result.selectivities)} points; "
         f"compression {', '.join(f'{compression:.2f}' for compression in result.compressions)} ×",
         "",
         None,
     )
     yield Line(
-        f"All of it, {result.counts[0]:,} words to learn from and {result.counts[1]:,} held out",
+        f"Run time with {result.counts[0]:,} training words and {result.counts[1]:,} held-out words",
         "wall clock",
-        f"{took:.0f} s, of the processors {busy:.0f} s",
+        f"{took:.0f} s (processor time {busy:.0f} s)",
         f"at most {SECONDS} s",
         took <= SECONDS,
     )
@@ -110,18 +111,18 @@ def _relations(
         minimum = HEADS.get(selected.relation)
         met = abs(offset - OFFSETS[selected.relation]) < 0.05 and (minimum is None or accuracy >= minimum)
         yield Line(
-            f"{selected.relation} ({selected.count:,} in test), chosen on dev and reported on test",
-            f"{ON_TEST[selected.relation]} % chosen on test, offset {OFFSETS[selected.relation]} %",
+            f"{selected.relation} ({selected.count:,} in test), selected on dev and evaluated on test",
+            f"{ON_TEST[selected.relation]} % if selected on test, offset {OFFSETS[selected.relation]} %",
             f"{accuracy:.1f} %, layer {selected.layer + 1}, head {selected.head + 1}, {selected.direction}; "
-            f"chosen on test {best:.1f} %; offset {selected.offset:+d} {offset:.1f} %",
-            "the offset's equal" + (f", at least {minimum:.0f} %" if minimum else ""),
+            f"selected on test {best:.1f} %; offset {selected.offset:+d} {offset:.1f} %",
+            "equal offset accuracy" + (f", at least {minimum:.0f} %" if minimum else ""),
             met,
         )
 
 
 def main(arguments: list[str]) -> None:
     if len(arguments) != 1:
-        sys.exit("Give the folder of the treebank: python -m benchmarks.probes FOLDER.")
+        sys.exit("Give the folder of UD English EWT: python -m benchmarks.probes FOLDER.")
     print(machine.table(list(lines(Path(arguments[0])))))
 
 

@@ -1,6 +1,6 @@
-"""Response time after a change of layer or head, in the running app with Chromium.
+"""Measure the response time of the Attention page when the layer or the head changes, in Chromium.
 
-The benchmark measures three time spans of each interaction, all with the browser's clock:
+The benchmark measures three durations of each change, all with the browser's clock:
 
 - seen: from the key press or click until the page shows that Streamlit's script has finished;
 - asked: from the browser's request on the WebSocket to the message that the script has finished;
@@ -57,11 +57,11 @@ _FINISHED = """
 
 @dataclass
 class Socket:
-    """Times of relevant messages, in seconds on the browser's clock; None until they occur."""
+    """Times of WebSocket messages, in seconds on the browser's clock; None until they occur."""
 
-    asked: float | None = None
-    started: float | None = None
-    finished: float | None = None
+    asked: float | None = None  # the browser's request
+    started: float | None = None  # the message that the script on the server has started
+    finished: float | None = None  # the message that the script on the server has finished
 
     def sent(self, event: dict[str, Any]) -> None:
         if self.asked is None:
@@ -82,7 +82,7 @@ class Socket:
 
 @dataclass
 class Spans:
-    """Durations of all changes in seconds."""
+    """The three durations of each change in seconds, see the module."""
 
     seen: list[float] = field(default_factory=list)
     asked: list[float] = field(default_factory=list)
@@ -117,7 +117,7 @@ def lines() -> Iterator[Line]:
 
 
 def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
-    """Measure changes of the layer (by key press) and of the head (by click) in alternation."""
+    """Change the layer (key press) and the head (click) alternately, and return the durations of both."""
     from playwright.sync_api import sync_playwright
 
     layers, heads = Spans(), Spans()
@@ -148,7 +148,9 @@ def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
             if spans is None:
                 return
             if noted.asked is None or noted.started is None or noted.finished is None:
-                raise RuntimeError("A message of the server was missed.")
+                raise RuntimeError(
+                    "A WebSocket message of the interaction is missing. Run the benchmark again."
+                )
             spans.seen.append(page.evaluate("(window.seen - window.acted) / 1000"))
             spans.asked.append(noted.finished - noted.asked)
             spans.script.append(noted.finished - noted.started)

@@ -1,4 +1,4 @@
-"""Run the app on a free port, and find Chromium."""
+"""Start the app on a free port, and find Chromium."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def browser() -> str | None:
 
 @dataclass(frozen=True)
 class Served:
-    """The running app.
+    """A running app server.
 
     Attributes:
         process: The server process.
@@ -47,13 +47,13 @@ class Served:
 
     @property
     def origin(self) -> str:
-        """The origin of the app."""
+        """The URL of the app without a path."""
         return f"http://127.0.0.1:{self.port}"
 
 
 @contextmanager
 def served() -> Iterator[str]:
-    """Run the app within the context, and yield its origin."""
+    """Run the app within the context, and yield its URL without a path."""
     with started() as app:
         yield app.origin
 
@@ -62,12 +62,12 @@ def served() -> Iterator[str]:
 def started(
     log: Path | None = None, *, cwd: Path = _ROOT, options: Sequence[str] = (), **variables: str
 ) -> Iterator[Served]:
-    """Run the app within the context, and yield the `Served` app.
+    """Start the app, yield it when it responds, and stop it at the end of the context.
 
     Args:
-        log: File for the output of the app.
-        cwd: Current folder of the app.
-        options: Options of `bert-probe app`. Without options, Streamlit runs the app directly.
+        log: File for the output of the app. By default, the output is discarded.
+        cwd: Working directory of the app.
+        options: Options of `bert-probe app`. Without options, `streamlit run app.py` starts the app.
         variables: Additional environment variables.
     """
     with socket.socket() as free:

@@ -1,4 +1,4 @@
-"""Time of a search relative to sentence-transformers (equal scores), and of a query on encoded documents."""
+"""Measure the time of a search relative to sentence-transformers, and of queries on encoded documents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUERY_TARGET = 150.0
 VECTORS = 1_000_000
 VECTOR_TARGET = 300.0
 TOKEN_DOCUMENTS = 2_000
-"""Number of documents whose tokens are compared by MaxSim."""
+"""Number of documents in the MaxSim benchmark."""
 
 
 def lines() -> Iterator[Line]:
@@ -50,7 +50,7 @@ def lines() -> Iterator[Line]:
 
     off = float(np.abs(ours() - theirs()).max())
     if off > 1e-5:
-        raise RuntimeError(f"The scores differ by {off:.2g}, so they are not rivals.")
+        raise RuntimeError(f"The scores differ by {off:.2g}, so the run times cannot be compared.")
     timed = paired(ours, theirs, min_rounds=9)
     low, high = timed.spread
     yield Line(
@@ -76,7 +76,7 @@ def lines() -> Iterator[Line]:
 
 
 def _vector_line(checkpoint: Checkpoint, file: Path) -> Line:
-    """Return the result line for a query on memory-mapped and indexed vectors."""
+    """Measure queries on a million memory-mapped vectors, and compare the ranking with brute force."""
     size = checkpoint.description.hidden_size
     vectors = np.lib.format.open_memmap(file, "w+", np.float32, (VECTORS, size))
     random = np.random.default_rng(0)
@@ -134,7 +134,7 @@ def _maxsim_line() -> Line:
 
     off = float(np.abs(maxsim(query, documents) - theirs()).max())
     if off > 1e-4:
-        raise RuntimeError(f"The scores differ by {off:.2g}, so they are not rivals.")
+        raise RuntimeError(f"The scores differ by {off:.2g}, so the run times cannot be compared.")
     timed = paired(partial(maxsim, query, documents), theirs, min_rounds=9)
     low, high = timed.spread
     return Line(

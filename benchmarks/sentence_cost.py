@@ -1,4 +1,4 @@
-"""Time of sentence embeddings relative to sentence-transformers, with equal results."""
+"""Measure the time of sentence embeddings relative to sentence-transformers, with equal vectors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lines() -> Iterator[Line]:
     rng = random.Random(0)
     texts = [f"{number} {text_of(rng.choice(LENGTHS))}" for number in range(COUNT)]
     tokens = sum(len(checkpoint.encoder.inputs(text)) for text in texts)
-    batch = round(BATCH_TOKENS * COUNT / tokens)  # the number of tokens per batch is that of BERT Probe
+    batch = round(BATCH_TOKENS * COUNT / tokens)  # about as many tokens per batch as BERT Probe
 
     def ours(some: list[str]) -> np.ndarray:
         return bert_probe.Sentences("model").of(checkpoint, some).vectors
@@ -38,7 +38,7 @@ def lines() -> Iterator[Line]:
     few = texts[: COUNT // 10]
     off = float(np.abs(ours(few) - theirs(few)).max())
     if off > 1e-5:
-        raise RuntimeError(f"The vectors differ by {off:.2g}, so they are not rivals.")
+        raise RuntimeError(f"The vectors differ by {off:.2g}, so the run times cannot be compared.")
     before = _peak()
     ours(texts)
     grown = _peak() - before

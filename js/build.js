@@ -1,10 +1,11 @@
-// Builds a module and a style sheet for each component, in the Python package or in a given folder.
+// Builds a module and a style sheet for each component. The folder is an argument; by default, it is the folder `built`
+// of the Python package.
 
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = fileURLToPath(new URL(".", import.meta.url));
-const NOTE = "Built by js/build.js: what is changed here is lost.";
+const NOTE = "Built by js/build.js. Do not edit: the next build overwrites this file.";
 const folder = process.argv[2] ?? `${here}../bert_probe/views/built`;
 
 /** @type {import("esbuild").BuildOptions} */
@@ -40,7 +41,7 @@ await build({
   globalName: "files",
 });
 
-// Build the scripts of self-contained pages, which mount their views when they are loaded.
+// Builds the scripts of self-contained pages, which mount their views when they are loaded.
 await build({
   ...options,
   entryPoints: ["matrix", "head_view", "model_view", "layer_map", "report"].map((name) => ({

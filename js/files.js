@@ -18,7 +18,7 @@ const FILES = {
 };
 
 /**
- * The arguments from `views/drawing.py`, which replace browser APIs.
+ * The arguments from `views/drawing.py`, including functions that replace browser APIs.
  *
  * @typedef {object} RenderOptions
  * @property {string} component
@@ -30,7 +30,7 @@ const FILES = {
  */
 
 /**
- * Returns the SVG of a view from its base64-encoded payloads, and the pixel ratio for a PNG.
+ * Returns a view as JSON with its SVG and the pixel ratio for a PNG. The payloads are base64-encoded.
  *
  * @param {string[]} payloads
  * @param {RenderOptions} options

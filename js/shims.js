@@ -1,6 +1,6 @@
 // Replacements for browser APIs that the embedded JavaScript engine lacks.
 
-/** Decodes UTF-8. */
+/** A TextDecoder for UTF-8 that uses only `decodeURIComponent`. */
 class Decoder {
   /** @param {Uint8Array} bytes */
   decode(bytes) {

@@ -63,7 +63,7 @@ class Recorder:
         target.click()
 
     def save(self) -> None:
-        """Write the animation."""
+        """Write the frames to docs/images/tour.webp as an endless animation."""
         first, *following = self.frames
         first.save(
             OUTPUT,
@@ -77,7 +77,7 @@ class Recorder:
 
 
 def record(page: Page, origin: str) -> Recorder:
-    """Operate the app like a user, and return the frames."""
+    """Operate the app like a user, and return a recorder with the frames."""
     recorder = Recorder(page)
     page.goto(origin)
     wait_until_ready(page)

@@ -41,13 +41,13 @@ exec setpriv --reuid=1000 --regid=1000 --clear-groups --no-new-privs --bounding-
 
 @dataclass(frozen=True)
 class Image:
-    """The parts of a Dockerfile that this script runs.
+    """The instructions of a two-stage Dockerfile that this script runs.
 
     Attributes:
-        files: source and destination of each file or folder to copy from the project.
+        files: source and destination of each file or folder that the first stage copies from the project.
         build: shell commands of the first stage.
         variables: environment variables of the last stage.
-        entry_point, health_check: commands as lists of arguments.
+        entry_point, health_check: commands as tuples of arguments.
     """
 
     files: tuple[tuple[str, str], ...]
@@ -68,7 +68,11 @@ def instructions(text: str) -> list[tuple[str, str]]:
 
 
 def read_image(text: str) -> Image:
-    """Read the parts of a Dockerfile with two stages."""
+    """Return the instructions of a two-stage Dockerfile that this script runs.
+
+    Args:
+        text: content of the Dockerfile.
+    """
     files: list[tuple[str, str]] = []
     build: list[str] = []
     variables: dict[str, str] = {}
@@ -92,7 +96,7 @@ def read_image(text: str) -> Image:
 
 
 def build(image: Image, folder: Path) -> None:
-    """Copy the files of the project, and run the commands of the first stage."""
+    """Copy Python and the project's files into a folder, and run the commands of the first stage there."""
     source = folder / "source"
     source.mkdir(parents=True)
     # User 1000 may be unable to read the folder of the running Python.
@@ -115,10 +119,10 @@ def build(image: Image, folder: Path) -> None:
 
 
 def start(image: Image, folder: Path, port: int) -> subprocess.Popen[bytes]:
-    """Start the entry point in the same way as the container."""
+    """Start the entry point as the container does: as user 1000, on a read-only file system."""
     variables = {name: value.replace(PREFIX, f"{folder}{PREFIX}") for name, value in image.variables.items()}
     variables["PATH"] = variables["PATH"].replace("$PATH", os.environ["PATH"])
-    variables["LD_LIBRARY_PATH"] = str(folder / "python" / "lib")  # The libraries of the copied Python.
+    variables["LD_LIBRARY_PATH"] = str(folder / "python" / "lib")  # libraries of the copied Python
     command = ["unshare", "--mount", "sh", "-ec", _ISOLATE, "sh", *image.entry_point]
     return subprocess.Popen(command, env=variables | {"PORT": str(port)}, cwd="/")
 

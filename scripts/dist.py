@@ -22,7 +22,7 @@ INSTALLATIONS = (("wheel", ""), ("wheel", "[app]"), ("wheel", "[all]"), ("sdist"
 
 
 def environment(folder: Path, *packages: str) -> Path:
-    """Create a virtual environment with packages, and return its folder of programs."""
+    """Create a virtual environment with packages, and return the path of its `bin` folder."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     command = [folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
     subprocess.run([*command, *packages], check=True)
@@ -35,7 +35,11 @@ def size(folder: Path) -> int:
 
 
 def build(folder: Path) -> dict[str, Path]:
-    """Build wheel and source distribution in dist/, check their metadata, and return both."""
+    """Build the distributions in dist/, check their metadata, and return the paths of "wheel" and "sdist".
+
+    Args:
+        folder: temporary folder for the build tools.
+    """
     programs, target = environment(folder / "tools", *TOOLS), ROOT / "dist"
     for name in ("dist", "build"):
         shutil.rmtree(ROOT / name, ignore_errors=True)
@@ -48,7 +52,13 @@ def build(folder: Path) -> dict[str, Path]:
 
 
 def try_out(programs: Path, folder: Path, has_model: bool) -> str:
-    """Run the installed command in an empty folder, and return its version line."""
+    """Run the installed `bert-probe` in an empty folder, and return the output of `bert-probe --version`.
+
+    Args:
+        programs: `bin` folder of the environment.
+        folder: folder in which the empty folder is created.
+        has_model: whether the built-in model is installed, so that texts can be analyzed.
+    """
     empty = folder / "empty"
     empty.mkdir(exist_ok=True)
 

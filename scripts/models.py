@@ -121,7 +121,7 @@ POPULAR: dict[str, tuple[str, ...]] = {
     "siglip_text_model": ("google/siglip-base-patch16-224",),
     "gpt2": ("openai-community/gpt2",),
 }
-"""Model type → models of this type that are downloaded often, from their published configs."""
+"""Model type → frequently downloaded models with this `model_type` in their published config."""
 
 
 def main() -> None:
@@ -140,7 +140,13 @@ def lines(
     layouts: dict[str, tuple[str, float]],
     late: dict[str, tuple[str, float]],
 ) -> Iterator[str]:
-    """Yield the lines of the tables."""
+    """Yield the lines of the document after its introduction.
+
+    Args:
+        outcomes: name of a tiny checkpoint → what works with it.
+        layouts: name of a sentence-transformers layout → its description, and the largest difference.
+        late: the same for layouts of late-interaction models.
+    """
     opened = {name: result for name, result in outcomes.items() if result.works != "refused"}
     full = sum(result.works == "fully" for result in opened.values())
     yield "## Model types"
@@ -168,10 +174,10 @@ def lines(
     yield (
         f"Tiny checkpoints saved by sentence-transformers {sentence_transformers.__version__}, and the "
         "largest difference of a vector's value from `SentenceTransformer.encode` in float64. "
-        "WordWeights are refused with a sentence."
+        "WordWeights is refused with an error."
     )
     yield ""
-    yield "| layout | as pages describe it | difference |"
+    yield "| layout | description on the pages | difference |"
     yield "|---|---|---|"
     for name, (text, difference) in layouts.items():
         yield f"| {name} | {text} | {difference:.0e} |"
@@ -180,8 +186,9 @@ def lines(
     yield "## Models"
     yield ""
     yield (
-        "What is expected of models that are often downloaded, from the type in their published configs. A "
-        "model whose weights are only pickled must be converted first; `bert-probe check` says so."
+        "The table states what is expected of frequently downloaded models, from the type in their published "
+        "configs. A model whose weights are only pickled must be converted first; `bert-probe check` reports "
+        "it."
     )
     yield ""
     yield "| model | type | opens |"
@@ -198,7 +205,7 @@ def _late_interaction(layouts: dict[str, tuple[str, float]]) -> Iterator[str]:
         "Tiny checkpoints in the formats of sentence-transformers, PyLate 1.6.0 and the original ColBERT, "
         "and the largest difference of a value of a token's vector from `encode_query` and `encode_document` "
         "of `MultiVectorEncoder` in float64. HierarchicalTokenPooling, and the expansion of queries at their "
-        "beginning, are refused with a sentence."
+        "beginning, are refused with an error."
     )
     yield ""
     yield "| layout | documents | difference |"

@@ -79,9 +79,9 @@ TEST_PACKAGES = (
 
 
 def pip_options(lines: Iterable[str]) -> dict[str, str]:
-    """Return the options of `pip install` by name, from the lines that `pip config list` prints.
+    """Return the options that apply to `pip install`, from the lines that `pip config list` prints.
 
-    The section for a command overrides the global section, and an environment variable overrides both.
+    The section `install` overrides the section `global`, and environment variables override both.
     """
     options: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in lines:
@@ -93,7 +93,7 @@ def pip_options(lines: Iterable[str]) -> dict[str, str]:
 
 
 def uv_environment(options: dict[str, str]) -> dict[str, str] | None:
-    """Translate pip's options to environment variables for uv; return None if uv has no equivalent."""
+    """Translate pip's options to uv's environment variables; return None if uv lacks one of the options."""
     variables: dict[str, str] = {}
     for option, value in options.items():
         if option in VARIABLES:
@@ -113,30 +113,33 @@ def pip(*arguments: str) -> list[str]:
 
 
 def pinned(name: str) -> str:
-    """Return the pinned requirement for a package that the tests or these scripts use."""
+    """Return the line of requirements-dev.txt that pins the version of a package, such as "uv==0.9.0"."""
     lines = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8").splitlines()
     return next(line for line in lines if line.startswith(f"{name}=="))
 
 
 def find_uv() -> tuple[list[str], dict[str, str]] | None:
-    """Install uv and return its command and environment; return None if pip must be used instead."""
+    """Install uv, and return the command `uv pip` and its environment variables.
+
+    Returns None if pip must be used instead: uv cannot be installed, or lacks one of pip's options.
+    """
     install_uv = pip("install", "-qq", pinned("uv"))
     listing = subprocess.run(pip("config", "list"), capture_output=True, text=True, check=False)
     variables = uv_environment(pip_options(listing.stdout.splitlines())) if listing.returncode == 0 else None
     if variables is None or subprocess.run(install_uv, check=False).returncode:
         return None
-    # uv's own environment variables take precedence if the user has set them.
+    # Environment variables of uv that the user has set take precedence over pip's options.
     return [sys.executable, "-m", "uv", "pip"], variables | os.environ
 
 
 def install_with_uv(arguments: list[str]) -> bool:
-    """Install packages with uv, and return whether the installation succeeded."""
+    """Run `uv pip install` with these arguments; return False if uv is unavailable or fails."""
     uv = find_uv()
     if uv is None:
         return False
     command, environment = uv
     command += ["install", "--python", sys.executable, *arguments]
-    # uv ignores this variable if the arguments contain another constraints file.
+    # uv ignores UV_CONSTRAINT if the arguments contain a constraints file.
     for path in environment.get("UV_CONSTRAINT", "").split():
         command += ["--constraint", path]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -147,7 +150,7 @@ def install_with_uv(arguments: list[str]) -> bool:
 
 
 def install(arguments: list[str]) -> int:
-    """Install packages as `pip install` would with these arguments, and return the exit status."""
+    """Run `pip install` with these arguments, by uv if possible, and return the exit status."""
     if install_with_uv(arguments):
         return 0
     print("Installing with pip, which takes some minutes", file=sys.stderr, flush=True)
@@ -155,7 +158,7 @@ def install(arguments: list[str]) -> int:
 
 
 def lock() -> int:
-    """Write constraints.txt for all platforms and return the exit status."""
+    """Write constraints.txt, which is valid on all platforms, and return the exit status."""
     uv = find_uv()
     if uv is None:
         print("uv is needed to write constraints.txt, and could not be installed.", file=sys.stderr)

@@ -36,11 +36,11 @@ CAT = {"a": "The cat sat on the mat because it was tired.", "b": "A tired kitten
 
 
 def nothing(_page: Page) -> None:
-    """Make no changes to the page."""
+    """Take the picture of the page as it opens."""
 
 
 def build_store(page: Page) -> None:
-    """Build the corpus store of sample sentences, and enlarge the histogram of an attention head."""
+    """Build the sample store on the page Corpus, and point at a head to enlarge its histogram."""
     page.get_by_role("button", name="Build a sample store").click()
     page.get_by_role("button", name="Export heads").wait_for(timeout=120_000)
     wait_until_ready(page)
@@ -48,20 +48,20 @@ def build_store(page: Page) -> None:
 
 
 def train(page: Page) -> None:
-    """Train a classifier."""
+    """Train a classifier on the page Train, with its default settings."""
     page.get_by_role("button", name="Start training").click()
     page.get_by_role("heading", name="Confusion matrix").wait_for(timeout=240_000)
     page.mouse.move(0, 0)
 
 
 def show_words(page: Page) -> None:
-    """Show words instead of tokens."""
+    """Switch the page Map from tokens to words."""
     page.get_by_text("Words", exact=True).click()
 
 
 @dataclass(frozen=True)
 class ReadmePicture:
-    """A screenshot of a page.
+    """A picture of a page, and how to prepare the page for it.
 
     Attributes:
         page: name of the page.
@@ -116,7 +116,7 @@ def take(page: Page, origin: str, name: str) -> None:
     if picture.top:
         heading = page.get_by_role("heading", name=picture.top, exact=True)
         heading.evaluate(_SCROLL)
-        wait_until_ready(page)  # wait, because charts that become visible change the layout
+        wait_until_ready(page)  # charts that become visible change the layout
         heading.evaluate(_SCROLL)
     path = FOLDER / f"{name}.png"
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
@@ -129,7 +129,7 @@ def main() -> int:
     names = sys.argv[1:] or list(PICTURES)
     unknown = [name for name in names if name not in PICTURES]
     if unknown:
-        sys.exit(f"There is no picture {', '.join(unknown)}. Choose among {', '.join(PICTURES)}.")
+        sys.exit(f"Unknown picture: {', '.join(unknown)}. Choose from {', '.join(PICTURES)}.")
     with running_app.started() as app, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=running_app.browser(), args=running_app.FLAGS)
         for name in names:

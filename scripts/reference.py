@@ -107,7 +107,7 @@ def _surfaces(question: type[Question]) -> Iterator[str]:
 
 
 class _ExampleSizes:
-    """Numbers of layers and heads for parsing the examples."""
+    """Numbers of layers and heads of a BERT-base model, with which the layers of examples are validated."""
 
     layers = heads = 12
 
@@ -151,7 +151,7 @@ def _values(kind: FieldType) -> str:
 
 
 def _attributes(question: type) -> dict[str, str]:
-    """Return the descriptions of fields, by name, from the section "Attributes" of the docstring."""
+    """Return the descriptions of fields by name, from the section "Attributes" of a question's docstring."""
     _, _, section = (inspect.getdoc(question) or "").partition("\nAttributes:\n")
     section = section.partition("\n\n")[0]
     entries = re.findall(r"^    ([\w, ]+): (.*(?:\n        .*)*)", section, re.MULTILINE)
@@ -159,7 +159,7 @@ def _attributes(question: type) -> dict[str, str]:
 
 
 def _meaning(question: type[Question], name: str) -> str:
-    """Return the meaning of a field; follow a docstring that refers to another question."""
+    """Return the description of a field; if it is "see `Other`.", return the description in that question."""
     meaning = next((text for base in question.__mro__ if (text := _attributes(base).get(name))), "")
     reference = re.fullmatch(r"see `(\w+)`\.", meaning)
     if reference is None:
@@ -183,7 +183,7 @@ def _entry(name: str, value: Any) -> str:
 
 
 def _parameters(function: Callable[..., Any]) -> str:
-    """Return the parameters as written in the source; defaults that are functions become "..."."""
+    """Return the parameters of a function as Python source; a default that is a function becomes "..."."""
     texts = []
     for parameter in inspect.signature(function).parameters.values():
         stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
@@ -194,7 +194,7 @@ def _parameters(function: Callable[..., Any]) -> str:
 
 
 def _description(value: Any) -> str:
-    """Return a docstring up to its first section."""
+    """Return a docstring without its sections (Args, Returns, …) and examples."""
     return re.split(r"\n\n(?:Attributes|Args|Raises|Returns):\n|\n\n>>>", inspect.getdoc(value) or "")[0]
 
 
@@ -216,7 +216,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> None:
-    """Write docs/reference.md or, with --check, compare it."""
+    """Write docs/reference.md; with --check, exit with an error if the file differs."""
     text = reference()
     if "--check" not in sys.argv:
         FILE.write_text(text, encoding="utf-8")

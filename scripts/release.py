@@ -49,7 +49,11 @@ def citation() -> tuple[str, str]:
 
 
 def prepared(version: str, day: str) -> dict[str, str]:
-    """Return the new content of each file that contains the version, by file.
+    """Return the new contents of the files that state the version, by path.
+
+    Args:
+        version: version of the release.
+        day: date of the release, YYYY-MM-DD.
 
     Raises:
         ValueError: the version is invalid or not newer, or the changelog has no unreleased changes.
@@ -74,7 +78,7 @@ def prepared(version: str, day: str) -> dict[str, str]:
 
 
 def problems(version: str) -> list[str]:
-    """Return the inconsistencies between the project's files and a release; [] if there are none."""
+    """Return a sentence for each file that does not state this version, or lists unreleased changes."""
     changelog = read("CHANGELOG.md")
     versions = {
         "bert_probe/__init__.py": current_version(),

@@ -1,4 +1,4 @@
-"""The structure of the project: allowed imports, content of pages, pinned requirements, documentation."""
+"""Test the structure of the project: allowed imports, content of pages, pinned requirements, documents."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ FLOORS = {
     "pages": 10,
     "app": 10,
 }
-"""Packages with their level: a package imports from lower levels only."""
+"""Package → its level; a package imports only from packages of lower levels."""
 
 DOORS = {("cli.app", "server")}
-"""The command that starts the pages; it imports them when it runs."""
+"""Allowed imports from a higher level: the command that starts the app imports the server when it runs."""
 
 FINDING = {
     "",
@@ -57,7 +57,7 @@ FINDING = {
     "analyses.attention.measures",
     "cli.lazy_commands",
 }
-"""Modules that import others by a computed name: registries of names or of files."""
+"""Modules that may import other modules by a computed name, because they find analyses by name or file."""
 
 INTERFACES = {"streamlit", "plotly", "bertviz", "uvicorn", "mpld3", "xstatic"}
 
@@ -247,7 +247,7 @@ MIXED = {
     "ui.train",
     "ui.vocabulary",
 }
-"""Modules that render a page and also contain its figures, its summary or its session state."""
+"""Modules with more than one responsibility: they render a page and contain its figures, summary or state."""
 
 
 def test_pages_are_short() -> None:

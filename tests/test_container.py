@@ -1,4 +1,4 @@
-"""The Dockerfile and the files around it, without a container engine."""
+"""Test the Dockerfile and the files around it, without a container engine."""
 
 from __future__ import annotations
 

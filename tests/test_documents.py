@@ -1,4 +1,4 @@
-"""Links, anchors and module names in the documents."""
+"""Test links, anchors and module names in the documents."""
 
 from __future__ import annotations
 

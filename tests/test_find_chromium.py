@@ -1,4 +1,4 @@
-"""Finding or installing the browser for `make test`, also if apt-get is busy, and the error messages."""
+"""Test how `make test` finds or installs a browser, also if apt-get is busy, and the error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lazy imports, tested by the names of loaded modules, because import times depend on the machine."""
+"""Test lazy imports by the names of loaded modules, because import times depend on the machine."""
 
 from __future__ import annotations
 

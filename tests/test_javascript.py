@@ -1,4 +1,4 @@
-"""JavaScript: runs its unit tests, and checks that the built files match the sources.
+"""Run the unit tests of the JavaScript, and check that the built files match the sources.
 
 Node's test runner is started here, so that one command runs all tests, in parallel with the others.
 """

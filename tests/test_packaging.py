@@ -1,4 +1,4 @@
-"""The distribution: requirements, the content of the wheel, and the installed package."""
+"""Test the distribution: requirements, the content of the wheel, and the installed package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference.md is up to date with the code that generates it."""
+"""Test that docs/reference.md is up to date with the code that generates it."""
 
 from __future__ import annotations
 

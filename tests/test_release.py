@@ -1,4 +1,4 @@
-"""The version, the files of a release, and the workflows that publish it."""
+"""Test the version, the files of a release, and the workflows that publish it."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ from website.precision import measure
 
 _RUNTIME: Final = ROOT / "js/node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm"
 _FONTS: Final = ("SourceSansVF-Upright", "SourceSerifVariable-Roman", "SourceCodeVF-Upright")
-"""Fonts of the app, which Streamlit contains; they have the SIL Open Font License."""
+"""Fonts of the app, which are part of Streamlit and have the SIL Open Font License."""
 
 
 def build(folder: Path) -> None:
-    """Build the complete site into a folder, whose previous content is deleted."""
+    """Build the complete site into a folder, and delete the previous content of the folder."""
     _clear(folder)
     for name in ("assets", "gallery", "playground/model"):
         (folder / name).mkdir(parents=True)
@@ -43,9 +43,9 @@ def build(folder: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Delete a site that was built earlier; raise an error for any other folder with content."""
+    """Delete a site that was built earlier; exit with an error if the folder has any other content."""
     if folder.exists() and any(folder.iterdir()) and not (folder / "assets/site.css").exists():
-        sys.exit(f"{folder} is not empty and was not built by this command. Name another folder.")
+        sys.exit(f"{folder} is not empty and was not built by this command. Choose another folder.")
     shutil.rmtree(folder, ignore_errors=True)
 
 

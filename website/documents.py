@@ -1,4 +1,4 @@
-"""The documentation: Markdown files as pages, and their sections for the search."""
+"""Pages of the documentation, rendered from Markdown files, and their sections for the search."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "benchmarks/RESULTS.md",
     ),
 }
-"""Group in the navigation → its documents, relative to the repository."""
+"""Group in the navigation → paths of its documents, relative to the repository."""
 
 OVERVIEW: Final = "README.md"
 _RENAMED: Final = {
@@ -74,13 +74,13 @@ def page_path(source: str) -> str:
 
 
 def slug(heading: str) -> str:
-    """Return the anchor that GitHub gives to a heading."""
+    """Return the anchor of a heading, as GitHub generates it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading of a document."""
+    """A heading of a document, with its level (1 to 6) and its anchor."""
 
     level: int
     text: str
@@ -127,7 +127,7 @@ class SiteDocument:
         )
 
     def _prepare(self) -> None:
-        """Set anchors, links and images, and collect headings and sections."""
+        """Add anchors to headings, resolve links and images, and collect headings and sections."""
         counts: dict[str, int] = {}
         for index, token in enumerate(self._tokens):
             if token.type == "heading_open":
@@ -165,7 +165,8 @@ class SiteDocument:
         target = self._resolve(name)
         if target in all_sources():
             return self._relative(page_path(target)) + (f"#{anchor}" if anchor else "")
-        # Link to the repository, because the site does not contain its other files.
+        # The site contains documents only. An empty address marks a link to any other file of the repository,
+        # which `_without_dead_links` removes.
         return ""
 
     def _resolve(self, address: str) -> str:
@@ -184,10 +185,10 @@ def _plain(token: Token) -> str:
 
 
 def write_documents(folder: Path) -> list[SitePage]:
-    """Write the sections for the search and the images, and return the pages.
+    """Write docs/sections.json (for the search) and the images of the documentation, and return its pages.
 
     Args:
-        folder: the root of the site.
+        folder: root folder of the site.
     """
     documents = [SiteDocument(source) for source in all_sources()]
     sections = [

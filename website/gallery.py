@@ -23,22 +23,22 @@ from website.highlighting import highlight
 from website.layout import SitePage, fill
 
 KEY: Final = "site"
-"""Key of the messages by which a page of the site sets the theme and the selection of a framed view."""
+"""Key of the messages with which a page of the site sets the theme and the selection of a view in a frame."""
 
 
 @dataclass(frozen=True)
 class GalleryEntry:
-    """A view, and the code that creates it.
+    """A view of the gallery, and the code that creates it.
 
     Attributes:
         slug: name of its files.
         title: title of the view.
         summary: one sentence about what the view shows.
         source: author, work and year of the text.
-        command: the command without `--out`.
-        setup: Python statements before the view.
-        view: Python expression of the view.
-        files: contents of the files that the code reads, by name.
+        command: arguments of `bert-probe`, without `--out`.
+        setup: Python statements that define the variables of `view`.
+        view: Python expression that creates the view.
+        files: contents of the files that the code reads, by file name.
     """
 
     slug: str
@@ -52,19 +52,19 @@ class GalleryEntry:
 
     @property
     def shell(self) -> str:
-        """The command that writes the page."""
+        """The shell command that saves the view as an HTML page."""
         return shlex.join(["bert-probe", *self.command, "--out", f"{self.slug}.html"])
 
     @property
     def python(self) -> str:
-        """The Python code that writes the same page."""
+        """The Python code that saves the view as the same HTML page."""
         return f'import bert_probe\n\n{self.setup}\n{self.view}.save("{self.slug}.html")'
 
     def page(self, checkpoint: Checkpoint) -> Page:
-        """Run the Python code, without saving, and return the page.
+        """Run the Python code without saving, and return the page.
 
         Args:
-            checkpoint: the built-in model, which is not opened again for each entry.
+            checkpoint: the built-in model, which the code gets from `bert_probe.load()`.
         """
         with self.folder(), patch.object(bert_probe, "load", lambda: checkpoint):
             namespace: dict[str, Any] = {}
@@ -88,15 +88,18 @@ THUMBNAIL_WIDTH: Final = 720
 def write_gallery(
     folder: Path, entries: Sequence[GalleryEntry], checkpoint: Checkpoint, progress: Progress = no_progress
 ) -> list[SitePage]:
-    """Write the views, their files and thumbnails, and return the pages of the gallery.
+    """Write the view, input files and thumbnails of each entry, and return the pages of the gallery.
 
     Args:
-        folder: the folder of the gallery.
+        folder: existing folder of the gallery.
+        entries: the entries in the order of the gallery.
+        checkpoint: the built-in model.
+        progress: called after each entry.
     """
     for number, entry in enumerate(entries):
         page = entry.page(checkpoint)
         (folder / f"{entry.slug}.view.html").write_text(page.html(), encoding="utf-8")
-        # Write the same view again, for the frame in the page of the entry, which sets its theme.
+        # The page of the entry shows this copy in a frame, and sets its theme with messages.
         framed = replace(page, key=KEY).html(framed=True)
         (folder / f"{entry.slug}.frame.html").write_text(framed, encoding="utf-8")
         for theme in ("light", "dark"):
@@ -110,7 +113,7 @@ def write_gallery(
 def _write_thumbnail(path: Path, png: bytes) -> None:
     image = Image.open(io.BytesIO(png)).convert("RGB")
     height = round(image.height * THUMBNAIL_WIDTH / image.width)
-    # Do not enlarge very small figures.
+    # A small figure is not enlarged, because it would be blurred.
     if image.width > THUMBNAIL_WIDTH:
         image = image.resize((THUMBNAIL_WIDTH, height), Image.Resampling.LANCZOS)
     image.crop((0, 0, image.width, min(image.height, round(image.width * 0.72)))).save(
@@ -123,8 +126,7 @@ def _index(entries: Sequence[GalleryEntry]) -> SitePage:
     return SitePage(
         "gallery/index.html",
         "Gallery",
-        "Live views of a sentence model: attention, vectors and similarity, each with the lines that "
-        "make it.",
+        "Live views of a sentence embedding model: attention, vectors and similarity, each with its code.",
         fill("gallery.html", {"cards": cards, "count": str(len(entries))}),
         kind="wide",
     )
@@ -144,7 +146,7 @@ def _card(entry: GalleryEntry) -> str:
 def _entry_page(entry: GalleryEntry, entries: Sequence[GalleryEntry]) -> SitePage:
     place = entries.index(entry)
     before, after = entries[place - 1], entries[(place + 1) % len(entries)]
-    files = "".join(f'<p>The lines read <a href="{name}" download>{name}</a>.</p>' for name in entry.files)
+    files = "".join(f'<p>The code reads <a href="{name}" download>{name}</a>.</p>' for name in entry.files)
     fields = {
         "title": html.escape(entry.title),
         "summary": html.escape(entry.summary),

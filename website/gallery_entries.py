@@ -49,7 +49,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "all-heads",
         "All 72 heads at once",
-        "Each thumbnail is the attention of a head: diagonals look at neighbors, columns at a single token.",
+        "Each thumbnail is the attention of one head. A diagonal means attention to a neighbor, a column "
+        "attention to a single token.",
         "Herman Melville, Moby-Dick, 1851 (shortened)",
         ("attention", _WHALE, "--picture", "model"),
         _load(_WHALE),
@@ -95,8 +96,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "head-profiles",
         "What each head does",
-        "Thirteen measures of all heads: shares of attention on neighbors, separators and "
-        "punctuation, entropy, and more.",
+        "Thirteen measures of every head, such as its entropy and the shares of its attention on neighbors, "
+        "separators and punctuation.",
         "Jane Austen, Pride and Prejudice, 1813",
         ("heads", _TRUTH),
         _load(_TRUTH),
@@ -115,7 +116,7 @@ ENTRIES: Final = (
     GalleryEntry(
         "ablation",
         "What changes if a head is switched off",
-        "Each cell switches off one head, and shows how much the vectors of the last layer change.",
+        "Each cell shows how much the vectors of the last layer change if that head is switched off.",
         "Leo Tolstoy, Anna Karenina, 1878, translated by Constance Garnett, 1901",
         ("ablate-each", _HAPPY),
         _load(_HAPPY),
@@ -124,8 +125,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "two-banks",
         "Two meanings of bank",
-        "Each pair of tokens of two sentences: the two banks are the most similar pair, although "
-        "they mean different things.",
+        "The cosine of each pair of tokens of two sentences: the two “bank” tokens are most similar, "
+        "although their meanings differ.",
         "Written for this page, in the public domain",
         ("similarity", _BANK, _MONEY, "--layer", "6"),
         _load(_BANK, _MONEY),
@@ -134,7 +135,7 @@ ENTRIES: Final = (
     GalleryEntry(
         "token-map",
         "Tokens move through the layers",
-        "The tokens of two sentences on one plane: play the layers, and follow the two banks.",
+        "The tokens of two sentences on one plane. Play the layers, and follow the two “bank” tokens.",
         "Written for this page, in the public domain",
         ("map", _BANK, _MONEY),
         _load(_BANK, _MONEY),
@@ -161,8 +162,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "changed-word",
         "One word changes: which heads notice?",
-        "The change of every head’s attention between two sentences that differ in one word, and of "
-        "every vector.",
+        "How much the attention of every head and every vector change between two sentences that differ in "
+        "one word.",
         "Charles Dickens, A Tale of Two Cities, 1859, and a variant",
         ("compare", _BEST, "It was the best of times, it was the age of times."),
         _load(_BEST, "It was the best of times, it was the age of times."),
@@ -171,8 +172,8 @@ ENTRIES: Final = (
     GalleryEntry(
         "why-similar",
         "Why are two sentences similar?",
-        "The cosine of two sentences is exactly the sum of these cells: the contribution of each "
-        "pair of tokens.",
+        "Each cell is the contribution of a pair of tokens. The cosine of the sentences is exactly the sum "
+        "of all cells.",
         "Written for this page, in the public domain",
         (
             *("predict", "A ship left the harbor before dawn."),

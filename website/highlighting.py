@@ -11,7 +11,7 @@ from pygments.util import ClassNotFound
 
 
 def highlight(code: str, language: str) -> str:
-    """Return a code block as HTML; an unknown language is not highlighted."""
+    """Return a code block as HTML, with highlighted syntax if Pygments knows the language."""
     try:
         lexer = get_lexer_by_name(language, stripnl=False) if language else None
     except ClassNotFound:

@@ -17,7 +17,7 @@ from website.layout import SitePage, fill
 _SENTENCE: Final = "Rose is a rose is a rose is a rose."
 
 _SCENES: Final = ((3, 10), (1, 3), (2, 9))
-"""Layers and heads, from 1, that the moving picture shows in turn."""
+"""Layers and heads (from 1) that the animation shows in turn."""
 
 
 class _Feature(NamedTuple):
@@ -34,7 +34,7 @@ _FEATURES: Final = (
     ),
     _Feature(
         "Vectors",
-        "Tokens, words in context and sentences, compared with the similarity of unrelated ones.",
+        "Tokens, words in context and sentences, with the similarity of unrelated texts as a baseline.",
         "gallery/word-in-context.html",
     ),
     _Feature(
@@ -55,7 +55,7 @@ _FEATURES: Final = (
     ),
     _Feature(
         "Corpora",
-        "Search thousands of sentences for what heads and vectors do, also with SQL.",
+        "Search thousands of sentences by attention, by vectors or with SQL.",
         "docs/store.html",
     ),
 )
@@ -79,14 +79,14 @@ _GUIDES: Final = (
 
 
 class Hero(NamedTuple):
-    """The animation: the number of tokens, and each scene with its layer, head and caption."""
+    """The animation of the landing page: number of tokens, and layer, head and caption of each scene."""
 
     tokens: int
     scenes: tuple[dict[str, object], ...]
 
 
 def write_hero(path: Path, checkpoint: Checkpoint) -> Hero:
-    """Write the head view of the landing page, and return its animation."""
+    """Write the head view of the landing page to a file, and return its animation."""
     trace = checkpoint.trace(_SENTENCE)
     labels = Heads().of(trace).labels
     layer, head = _SCENES[0]
@@ -104,10 +104,10 @@ def write_hero(path: Path, checkpoint: Checkpoint) -> Hero:
 
 
 def landing_page(hero: Hero, views: int) -> SitePage:
-    """Return the page.
+    """Return the landing page.
 
     Args:
-        hero: the animation.
+        hero: the animation of its head view.
         views: number of views in the gallery.
     """
     fields = {

@@ -16,7 +16,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 TEMPLATES: Final = Path(__file__).with_name("templates")
 
 NAVIGATION: Final = {"playground/": "Playground", "gallery/": "Gallery", "docs/": "Documentation"}
-"""Addresses of the parts of the site, relative to its root, and their names."""
+"""Address of each section of the site, relative to its root → name in the navigation."""
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'{script}; style-src 'self' 'unsafe-inline'; img-src 'self' "
@@ -24,7 +24,7 @@ _POLICY: Final = (
     "font-src 'self'; connect-src 'self'; worker-src 'self'; frame-src 'self'; base-uri 'none'; "
     "form-action 'none'"
 )
-"""Security policy of the pages. A browser refuses every request to another host, so no text can leave it."""
+"""Content-Security-Policy of the pages. Browsers block requests to other hosts, so no text can leave them."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class SitePage:
         path: path of the file, relative to the root of the site.
         title: title of the page.
         description: one sentence for search engines and link previews.
-        body: the content of `main` as HTML.
-        scripts: names of the scripts of this page in `assets`.
-        styles: additional HTML for the head of the page.
-        runs_wasm: whether the page compiles WebAssembly.
-        kind: class of the body.
+        body: HTML of the element `main`.
+        scripts: names of the scripts in `assets` that the page loads.
+        styles: additional HTML for the element `head`.
+        runs_wasm: whether the page may compile WebAssembly.
+        kind: CSS class of the element `body`.
     """
 
     path: str
@@ -53,7 +53,7 @@ class SitePage:
 
     @property
     def root(self) -> str:
-        """Relative address of the root of the site, so that the site works under any path."""
+        """Relative address of the root of the site. It is relative so that the site works under any path."""
         return "../" * self.path.count("/")
 
     def html(self) -> str:
@@ -95,7 +95,13 @@ def write_pages(folder: Path, pages: Sequence[SitePage]) -> None:
 
 
 def fill(template: str, fields: Mapping[str, str]) -> str:
-    """Return a template with its comments `<!--name-->` replaced by the fields, in one pass."""
+    """Return a template with each comment `<!--name-->` replaced by the field of that name.
+
+    Comments inside of field values are not replaced.
+
+    Raises:
+        KeyError: the template has a comment without a field.
+    """
     start, *parts = (TEMPLATES / template).read_text(encoding="utf-8").split("<!--")
     fragments = [start]
     for part in parts:

@@ -65,7 +65,7 @@ class _Graph:
         return name
 
     def store(self, name: str, transpose: bool = False) -> str:
-        """Add a weight as float16; its numbers are not part of the graph."""
+        """Add a weight as float16 to the weights file; the graph contains only its offset and length."""
         array = self._weights[name].T if transpose else self._weights[name]
         content = np.ascontiguousarray(array, dtype="<f2").tobytes()
         place = {"location": WEIGHTS_FILE, "offset": self._offset, "length": len(content)}
@@ -96,10 +96,11 @@ class _Graph:
 
 
 def export(checkpoint: Checkpoint) -> OnnxModel:
-    """Return a BERT encoder in ONNX format, for one text of any length up to the model's limit.
+    """Convert a BERT encoder to ONNX, for one text of any length up to the model's limit.
 
-    Inputs: `ids` and `segments`, int64 [token]. Outputs, float32: `hidden` [layer + 1, token, hidden], the
-    output of the embeddings and of each layer; `queries`, `keys` and `values` [layer, head, token, size].
+    The inputs are `ids` and `segments`, int64 [token]. The outputs are float32: `hidden`, the output of the
+    embeddings and of each layer, [layer + 1, token, hidden]; `queries`, `keys` and `values`, [layer, head,
+    token, size].
 
     Raises:
         UnavailableError: the checkpoint is not a BERT encoder with absolute positions and GELU.
@@ -128,7 +129,7 @@ def export(checkpoint: Checkpoint) -> OnnxModel:
 
 
 def _embeddings(graph: _Graph, epsilon: float) -> str:
-    # Only the rows of the text are converted to float32, not the complete vocabulary.
+    # Gather before Cast, so that only the embeddings of the text are converted to float32.
     rows = graph.add("Gather", graph.store("embeddings.word_embeddings.weight"), "ids")
     words = graph.add("Cast", rows, to=TensorProto.FLOAT)
     segments = graph.add("Gather", graph.weight("embeddings.token_type_embeddings.weight"), "segments")

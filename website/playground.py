@@ -1,4 +1,4 @@
-"""The page of the playground."""
+"""The playground page, which runs the built-in model in the browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMPONENTS: Final = ("head_view", "model_view", "matrix", "strip")
 
 
 class PlaygroundExample(NamedTuple):
-    """Texts that fill the form, and the view that shows them."""
+    """An example: two texts for the form, and the view that opens."""
 
     name: str
     a: str
@@ -51,11 +51,11 @@ EXAMPLES: Final = (
 
 
 def playground_page(download_bytes: int, precision: Precision) -> SitePage:
-    """Return the page.
+    """Return the playground page.
 
     Args:
-        download_bytes: size of all files of the model.
-        precision: the largest differences from the library.
+        download_bytes: size of the compressed files of the model.
+        precision: the largest differences between the exported model and the library.
     """
     first = EXAMPLES[0]
     fields = {
@@ -90,7 +90,7 @@ def playground_page(download_bytes: int, precision: Precision) -> SitePage:
 
 
 def palette() -> dict[str, dict[str, str]]:
-    """Return the color tables of both scales, base64-encoded."""
+    """Return the lookup tables of the sequential and the diverging color scale, base64-encoded, by theme."""
     scales = {"sequential": Scale("sequential", 0, 1), "diverging": Scale("diverging", -1, 1)}
     return {
         kind: {name: base64.b64encode(table.tobytes()).decode() for name, table in scale.tables().items()}

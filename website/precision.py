@@ -1,4 +1,4 @@
-"""The differences between the exported model and the library."""
+"""Measurement of the differences between the exported ONNX model and the library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_probe.text.sample_data import everyday_topics
 from website.onnx_model import OUTPUTS, WEIGHTS_FILE, OnnxModel
 
 COUNT: Final = 50
-"""Number of sentences that are compared."""
+"""Number of sentences for the comparison."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Precision:
         hidden: difference of hidden states after the embeddings and after each layer.
         hidden_largest: the largest absolute hidden state, for comparison.
         vectors: difference of queries, keys and values.
-        cosine: difference of the cosines of consecutive sentences.
+        cosine: difference of the cosine similarity of consecutive sentences.
         sentences: number of sentences.
     """
 
@@ -44,7 +44,7 @@ class Precision:
 
 
 def compared_sentences() -> tuple[str, ...]:
-    """Return the reference sentences of the token baseline, and sentences on everyday topics, 50 in total."""
+    """Return 50 sentences: those of the token similarity baseline, then sentences on everyday topics."""
     return (*baseline_sentences(), *(row.text for row in everyday_topics().rows))[:COUNT]
 
 
@@ -76,14 +76,14 @@ def measure(model: OnnxModel, checkpoint: Checkpoint) -> Precision:
 
 
 def run(session: onnxruntime.InferenceSession, encoding: Encoding) -> tuple[Array, ...]:
-    """Return the outputs of the exported model for a text or a pair of texts, in the order of `OUTPUTS`."""
+    """Run the exported model on a text or text pair, and return its outputs in the order of `OUTPUTS`."""
     segments = [token.segment for token in encoding.tokens]
     inputs = {"ids": np.array(encoding.ids, np.int64), "segments": np.array(segments, np.int64)}
     return tuple(session.run(list(OUTPUTS), inputs))
 
 
 def attention(queries: Array, keys: Array) -> Array:
-    """Return softmax(q · k / √size) in float64, [layer, head, query, key]."""
+    """Return the attention weights softmax(q · k / √size) in float64, [layer, head, query, key]."""
     scores = (
         queries.astype(np.float64) @ keys.astype(np.float64).swapaxes(-1, -2) / np.sqrt(queries.shape[-1])
     )
@@ -93,7 +93,7 @@ def attention(queries: Array, keys: Array) -> Array:
 
 
 def cosine(a: Array, b: Array) -> float:
-    """Return the cosine of the sentence vectors of two texts, from their hidden states."""
+    """Return the cosine of the mean-pooled vectors of two texts, from their hidden states of all layers."""
     first, second = a[-1].mean(axis=0, dtype=np.float64), b[-1].mean(axis=0, dtype=np.float64)
     return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
 

@@ -1,7 +1,7 @@
-"""The data of a WordPiece tokenizer for the browser.
+"""Export of a WordPiece tokenizer for the playground, which tokenizes in JavaScript.
 
-The classes of characters are determined with the tokenizer itself, character by character, because its
-Unicode version differs from those of browsers.
+The tokenizer itself determines the class of each character (space, punctuation, …), because its Unicode
+version differs from those of browsers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def tokenizer_data(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _characters() -> dict[str, Any]:
-    """Return the ranges of characters that the tokenizer treats specially, and their lower-case forms."""
+    """Return the ranges of characters that the tokenizer treats specially, and lower-case forms.
+
+    The lower-case forms include only those that differ from Python's `str.lower`.
+    """
     # Surrogates are not characters, and have no UTF-8 encoding.
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     cleaned, spaced, bare, lower = (_normalize_each(characters, name) for name in _STEPS)
@@ -74,7 +77,7 @@ def _characters() -> dict[str, Any]:
 
 
 def _normalize_each(characters: Sequence[str], step: str) -> list[str]:
-    """Return each character after one step of BERT's normalizer."""
+    """Return the result of one step of BERT's normalizer for each character."""
     normalizer = BertNormalizer(**{name: name == step for name in _STEPS})
     # One call is much faster than a million calls. No step changes the separator or adjacent characters.
     results: list[str] = normalizer.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
@@ -83,7 +86,7 @@ def _normalize_each(characters: Sequence[str], step: str) -> list[str]:
 
 
 def _punctuation(characters: Sequence[str]) -> Iterator[str]:
-    """Yield the characters that are separate words, even between letters."""
+    """Yield the characters that BERT's pre-tokenizer splits off as separate words, even between letters."""
     # Skip letters and unassigned characters, which are 90% of all characters and never punctuation.
     candidates = (character for character in characters if unicodedata.category(character) not in _LETTERS)
     text = "".join(f"a{character}a " for character in candidates)

@@ -1,1 +1,1 @@
-"""Stress tests: hostile texts, checkpoints and requests, many users, and failures of the environment."""
+"""Stress tests: hostile texts, checkpoints and requests, many users, and failing disks and signals."""

@@ -1,9 +1,9 @@
-"""``python -m benchmarks.proof [--scale 0.1] [theme …]``: run stress tests, print, and write PROOF.md.
+"""``python -m benchmarks.proof [--scale 0.1] [theme …]``: run stress tests and write PROOF.md.
 
-A run of all themes rewrites the file; a run of selected themes replaces only their sections.
+A run of all themes rewrites PROOF.md; a run of selected themes at scale 1 replaces only their sections.
 
 Each theme runs in its own process and folder. After its time limit, the process and its child processes are
-killed, so that the run always ends and leaves nothing behind.
+killed, so that the run always ends and no process or file remains.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ SECONDS = {
 }
 """Theme -> time limit in seconds at scale 1; one hour in total."""
 _MIN_SECONDS = 60
-"""Minimum time limit of a theme at any scale, because some start a server or import torch."""
+"""Minimum time limit of a theme at any scale, because some themes start a server or import torch."""
 _UNSCALED = ("faults",)
 """Themes that ignore the scale."""
 _GRACE = 150
 """Extra seconds for imports and for finishing the current step, after which a theme is killed."""
 
 _ENDS = 10
-"""Seconds to wait for killed processes."""
+"""Seconds to wait until killed processes have ended."""
 _MAX_FAILURES = 30
 """Maximum number of failures of a theme in the report."""
 
@@ -64,7 +64,7 @@ _SUBREAPER = 36  # value of PR_SET_CHILD_SUBREAPER in prctl(2)
 
 @dataclass
 class ThemeResult:
-    """The results of a theme."""
+    """The duration, result lines and failures of a theme."""
 
     name: str
     seconds: float = 0.0
@@ -75,13 +75,22 @@ class ThemeResult:
 def main(arguments: list[str]) -> int:
     """Run themes; return 1 if any test failed, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.proof")
-    parser.add_argument("themes", nargs="*", metavar="theme", help=f"of {', '.join(SECONDS)}; else all")
-    parser.add_argument("--scale", type=float, default=1.0, help="0.1 for a run of about a tenth")
+    parser.add_argument(
+        "themes", nargs="*", metavar="theme", help=f"any of {', '.join(SECONDS)} (default: all)"
+    )
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        help="share of the tests to run, from 0 to 1 (default: 1)",
+    )
     parser.add_argument("--within", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     unknown = [name for name in options.themes if name not in SECONDS]
     if unknown or not 0 < options.scale <= 1:
-        parser.error(f"there is no theme {', '.join(unknown)}" if unknown else "a scale is above 0, up to 1")
+        parser.error(
+            f"unknown theme: {', '.join(unknown)}" if unknown else "--scale must be above 0 and at most 1"
+        )
     if options.within:
         _run(options.themes[0], options.scale, options.within)
         return 0
@@ -105,7 +114,7 @@ def _budget(name: str, scale: float) -> float:
 
 
 def _run(name: str, scale: float, folder: Path) -> None:
-    """Run a theme, and write its results to the original standard output."""
+    """Run a theme, and write its results as JSON lines to standard output, which the parent process reads."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # redirect all other output to standard error
 
@@ -134,7 +143,7 @@ def _adopt() -> None:
 
 
 def _apart(name: str, scale: float) -> ThemeResult:
-    """Run a theme in its own process, and kill the process after the time limit of the theme."""
+    """Run a theme in its own process, and kill that process after the time limit of the theme."""
     result, start, over = ThemeResult(name), time.monotonic(), False
     folder = Path(tempfile.mkdtemp(prefix="bert-probe-proof-"))
     command = [sys.executable, "-m", "benchmarks.proof", name, f"--scale={scale}", f"--within={folder}"]
@@ -170,7 +179,7 @@ def _apart(name: str, scale: float) -> ThemeResult:
 
 
 def _end_all() -> None:
-    """Kill all descendants of this process, including processes that start meanwhile."""
+    """Kill all descendants of this process, including those that start while others are being killed."""
     end = time.monotonic() + _ENDS
     while (descendants := psutil.Process().children(recursive=True)) and time.monotonic() < end:
         for process in descendants:

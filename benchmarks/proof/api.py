@@ -1,4 +1,4 @@
-"""Attacks on the HTTP API, fuzzing based on its OpenAPI document, and MCP tools over standard input."""
+"""Test the HTTP API (attacks, and fuzzing based on its OpenAPI file) and the MCP server."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.helpers.command_line import bert_probe
 from tests.helpers.fuzzing import fuzz
 
 EXAMPLES = 20
-"""Number of valid and of invalid bodies for each question at scale 1."""
+"""Number of valid request bodies, and of invalid ones, for each question at scale 1."""
 SECONDS = 130.0
-"""Time limit for a response, slightly above that of the app."""
+"""Time limit for a response in seconds, slightly above the time limit of the app."""
 TEXT = "The small boat crosses the wide river."
 _ROOT = Path(__file__).parents[2]
 

@@ -1,4 +1,4 @@
-"""Modifications that break a checkpoint's folder or make it hostile."""
+"""Modifications of a checkpoint folder that break it or make it hostile."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Broken:
     Attributes:
         name: Description of the modification.
         change: Function that modifies a copy of the folder.
-        must: Expected result of opening the modified folder: "refused" with an error message, the "same"
-            numbers as the original, or "either" refused or the same numbers as transformers for the modified
-            folder.
+        must: Expected result of opening the modified folder. "refused": an error message. "same": the numbers
+            of the original folder. "either": an error message, or the numbers that transformers computes for
+            the modified folder.
     """
 
     name: str
@@ -79,7 +79,7 @@ _KINDS: tuple[Any, ...] = (
 
 
 def every(lots: random.Random, total: int) -> list[Broken]:
-    """Return a random sample of modifications, of which only a few change sizes in the config."""
+    """Return a random sample of modifications, in which changes of sizes in the config are a minority."""
     sizes = [
         Broken(f"config {name} = {_short(value)}", _config(name, value), "either")
         for name in _SIZES

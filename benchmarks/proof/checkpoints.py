@@ -1,4 +1,4 @@
-"""Broken and hostile checkpoints, each opened in a process with limited memory and time."""
+"""Test that broken and hostile checkpoints are refused or give correct numbers, with bounded memory."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from tests.helpers.families import TEXT, build
 
 CHECKPOINTS = 150
 MEMORY = 2_000_000_000
-"""Limit of additional address space for opening a checkpoint, in bytes."""
+"""Limit in bytes on the additional address space for opening a checkpoint."""
 SECONDS = 30
-"""Time limit for opening a checkpoint."""
+"""Time limit in seconds for opening a checkpoint."""
 FAMILIES = ("bert", "roberta", "albert", "modernbert", "deberta-v2", "distilbert")
 KINDS = ("built-in", *FAMILIES)
-"""The checkpoints to modify, in turn: the built-in one, and tiny ones."""
+"""The checkpoints to modify in turn: the built-in model, and a tiny checkpoint of each family."""
 _NAMES = [family.replace("-", "_") for family in FAMILIES]
 _MODULES = [f"transformers.models.{name}.modeling_{name}" for name in _NAMES]
 _PROCESSES = multiprocessing.get_context("forkserver")
-"""Forked before any computation, because torch's threads do not survive a fork."""
+"""A fork server, because torch's threads do not survive a fork of a process that has computed."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class End:
     Attributes:
         how: "refused" (with an error message), "opened", "wrong" (different numbers), "raised" (any other
             exception) or "killed" (by a signal or the time limit).
-        message: the error message, or a description of the failure.
-        peak: peak memory in bytes, in addition to the memory in use before; 0 for a killed process.
-        seconds: run time.
+        message: The error message, or a description of the failure.
+        peak: Peak memory in bytes, in addition to the memory in use before; 0 for a killed process.
+        seconds: Run time in seconds.
     """
 
     how: str
@@ -107,7 +107,7 @@ def _sources(run: Run) -> dict[str, Path]:
 
 
 def _opened(run: Run, case: Broken, source: Path) -> End:
-    """Modify a copy of a checkpoint, open the copy in a separate process, and return the result."""
+    """Copy a checkpoint, modify the copy, open it in a separate process, and return the result."""
     folder = run.folder / "broken"
     shutil.copytree(source, folder)
     case.change(folder)
@@ -152,7 +152,7 @@ def _within_bounds(folder: Path, reference: Path, telling: Connection) -> None:
 
 
 def _memory(name: str) -> int:
-    """Return the memory statistic of this process with this name in /proc/self/status, in bytes."""
+    """Return an entry of /proc/self/status, such as VmRSS, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
@@ -168,14 +168,18 @@ def _end(folder: Path, reference: Path) -> tuple[str, str]:
         text = str(error)
         sentence = "\n" not in text and text.endswith(".") and len(text) < 2_000
         return ("refused", text) if sentence else ("wrong", f"no sentence: {text}")
-    except BaseException as error:  # Any exception other than an error of BERT Probe is a failure.
+    except BaseException as error:  # any exception except a ProbeError is a failure
         return "raised", f"{type(error).__name__}: {error}"
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return _compared(trace.vectors(-1), reference)
 
 
 def _compared(vectors: np.ndarray, reference: Path) -> tuple[str, str]:
-    """Return whether BERT Probe and transformers compute the same vectors for a folder."""
+    """Compare vectors with those that transformers computes for a folder.
+
+    Returns:
+        ("opened", "") if they are equal within rounding, otherwise ("wrong", reason).
+    """
     try:
         model: Any = AutoModel.from_pretrained(
             reference, dtype=torch.float64, attn_implementation="eager", use_safetensors=True

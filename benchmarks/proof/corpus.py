@@ -1,4 +1,4 @@
-"""Corpus stores: interrupted builds, a million rows, and stores from untrusted sources."""
+"""Test corpus stores: killed builds, a full disk, a million rows, and stores from untrusted sources."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _killed(run: Run, model: Path) -> Line:
         process.send_signal(signal.SIGKILL)
         status = process.wait()
         if status != -signal.SIGKILL:
-            run.failed(f"A run to be killed in shard {kill} ended with {status} before.")
+            run.failed(f"The run ended with status {status} before it was killed in shard {kill}.")
         ended.append(f"{open_corpus(out).rows:,}")
     done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
     if done.returncode:
@@ -95,7 +95,7 @@ def _killed(run: Run, model: Path) -> Line:
         run.failed(f"The resumed store has {len(rows):,} rows, {len(set(rows)):,} of them different.")
     for name in straight.layouts:
         if not resumed.table(name).to_table().equals(straight.table(name).to_table()):
-            run.failed(f"Table {name} of the resumed store is another than that of the straight one.")
+            run.failed(f"Table {name} of the resumed store differs from that of the uninterrupted store.")
     if left := [path.name for path in out.rglob("*.part")]:
         run.failed(f"Partial files remain: {', '.join(left)}")
     same = resumed.digest == straight.digest
@@ -110,7 +110,7 @@ def _killed(run: Run, model: Path) -> Line:
 
 
 def _no_room(run: Run, model: Path) -> Line:
-    """Simulate a full disk with a limit on the file size."""
+    """Build a store on a full disk, which a limit on the file size simulates."""
     file, out = run.folder / "lines.txt", run.folder / "full"
     done = subprocess.run(
         _command(file, out, model),
@@ -153,18 +153,18 @@ def _hostile(run: Run, model: Path) -> Line:
             run.failed(f"{name}: {type(error).__name__} {error}")
         shutil.rmtree(folder)
     if unnoticed := _unnoticed(original):
-        run.failed(f"Changed bytes that corpus verify does not notice: {', '.join(unnoticed)}")
+        run.failed(f"Changed bytes that corpus verify does not detect: {', '.join(unnoticed)}")
     return Line(
         f"Untrusted stores: {len(sampled):,} changes of a value, a type or a column",
-        "each opened, and asked all questions; then 200 bytes of each table changed",
-        f"{refused:,} refused with a sentence, the others answered; corpus verify notices all changed bytes",
-        "no traceback, nothing unnoticed",
+        "each opened, and all questions computed; then 200 bytes of each table changed",
+        f"{refused:,} refused with a sentence, the others opened; corpus verify detects all changed bytes",
+        "no traceback, all changes detected",
         not run.failures,
     )
 
 
 def _changes_of_json(original: Path) -> Iterator[tuple[str, Change]]:
-    """Yield modifications that remove a member of a JSON file or set the member to an invalid value."""
+    """Yield modifications that remove a member of a JSON file of a store, or give it an invalid value."""
     for name in ("manifest.json", "shards/00000.json"):
         for path in member_paths(json.loads((original / name).read_text())):
             for value in ((), *((wrong,) for wrong in WRONG)):
@@ -176,7 +176,7 @@ def _changes_of_json(original: Path) -> Iterator[tuple[str, Change]]:
 
 
 def _changes_of_tables(store: bert_probe.Store) -> Iterator[tuple[str, Change]]:
-    """Yield modifications that write a null to a column of a table or change the column's type."""
+    """Yield modifications that write a null to a column of a table, or change the type of the column."""
     for table, layout in store.layouts.items():
         for column in layout.schema.names:
             for way in (set_null(column), cast_column(column, pa.date32())):
@@ -200,7 +200,7 @@ def _unnoticed(original: Path) -> list[str]:
 
 
 def _million(run: Run, model: Path) -> Line:
-    """Measure opening a large store, which consists of copies of a real shard with new row numbers."""
+    """Measure the time to open a large store, which consists of copies of one shard with new row numbers."""
     file, folder = run.folder / "some.txt", run.folder / "million"
     lots = run.lots("million")
     file.write_text("".join(f"{text_of(lots.randint(4, 12))}\n" for _ in range(SHARD_ROWS)))

@@ -1,4 +1,4 @@
-"""Exported files with hostile texts, opened in a browser: no injected script runs or sends a request."""
+"""Test that exported files with hostile texts run no script and send no request in a browser."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.selection import Selection
 
 TEXTS = 60
-"""Number of texts in addition to the injections; each becomes six files."""
+"""Number of texts in addition to the injections; six files are exported for each text."""
 _SETTLES = 0.05
-"""Seconds after loading in which a page could still run a script or send a request."""
+"""Seconds to wait after loading a page, in case a script runs or sends a request late."""
 _DRAWN = ".head-view canvas.marks"
 
 
 def lines(run: Run) -> Iterator[Line]:
     chromium = running_app.browser()
     if chromium is None:
-        yield Line("Files opened in a browser", "", "not looked at: no Chromium here", "", None)
+        yield Line("Files opened in a browser", "", "not tested: no Chromium here", "", None)
         return
     from playwright.sync_api import sync_playwright
 
@@ -62,7 +62,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _written(folder: Path, trace: Trace) -> list[Path]:
-    """Write all kinds of exported files; CSV as .txt, because a browser would only download .csv."""
+    """Export a trace in six formats, and return the paths; CSV as .txt, which a browser displays."""
     folder.mkdir()
     result = Attention().of(trace)
     picture = HeadViewData(trace, caption=trace.encoding.text[:300])

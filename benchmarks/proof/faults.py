@@ -1,4 +1,4 @@
-"""Failures of the environment: disks, folders, files, downloads, signals and the clock."""
+"""Test commands and the app with full disks, read-only folders, changed files, and failed downloads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROOT = Path(__file__).parents[2]
 _SECONDS = 100
 _SENTENCES = 3_000
 _BUSY = 5.0
-"""Seconds after which a command is in the middle of its sentences."""
+"""Seconds of CPU time after which a command has read some but not all of its sentences."""
 
 _CHANGED = """
 import sys, numpy as np, bert_probe
@@ -131,7 +131,7 @@ def _bert_probe(
 
 
 def _must_refuse(run: Run, name: str, ended: tuple[int, str, str]) -> str:
-    """Run a command that must fail, and return its error message."""
+    """Check that a command failed with exactly one line on standard error, and return that error message."""
     status, _, error = ended
     if status != 2 or error.count("\n") != 1 or not error.startswith("bert-probe: "):
         run.failed(f"{name}: status {status}, {error[-300:]}")
@@ -186,11 +186,15 @@ def _full_disk_of_models(run: Run, folder: Path) -> tuple[str, str, str]:
     status, _, error = _bert_probe(*store)
     if status:
         run.failed(f"A corpus run continued with free space: status {status}, {error[-300:]}")
-    return "No room for a model or a store", f"files of at most {sizes} bytes", "what was there is unchanged"
+    return (
+        "No space for a model or a store",
+        f"files of at most {sizes} bytes",
+        "existing files are unchanged",
+    )
 
 
 def _must_end_in_a_sentence(run: Run, name: str, ended: tuple[int, str, str]) -> None:
-    """Check that the last line of output of a failed command is an error message."""
+    """Check that a command failed, and that its last line on standard error is an error message."""
     status, _, error = ended
     last = (error.splitlines() or [""])[-1]
     if status != 2 or not last.startswith("bert-probe: ") or "Traceback" in error:
@@ -211,7 +215,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
-    """Try to write each kind of output as an ordinary user to a folder that only root can write."""
+    """Try to write a table, a model and a store as an ordinary user to a folder that only root can write."""
 
     def entered(reservation: AbstractContextManager[None]) -> None:
         with reservation:
@@ -235,7 +239,7 @@ def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
 
 
 def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Start two commands with the same output at the same time; one must succeed, the other must fail."""
+    """Start two commands with the same output at the same time; one must succeed, and the other must fail."""
     data, out = _data(run), run.folder / "raced"
     out.mkdir()
     rounds = run.times(2)
@@ -298,7 +302,7 @@ def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _killed_writer(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Kill a training run that has reserved its output, then train with the same output."""
+    """Kill a training run that has reserved its output folder, then train into the same folder."""
     data, out = _data(run), run.folder / "killed"
     out.mkdir()
     words = ("train", str(data), f"--model={folder}", f"--out={out / 'model'}")
@@ -323,7 +327,7 @@ def _killed_writer(run: Run, folder: Path) -> tuple[str, str, str]:
 
 
 def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Train with --force into folders that contain other files in addition to those of a model."""
+    """Train with --force into model folders that also contain files of the user; none may be replaced."""
     data, out = _data(run), run.folder / "mine"
     words = ("train", str(data), f"--model={folder}", f"--out={out}", "--epochs=1", "--force")
     lots, rounds = run.lots("foreign files"), run.times(40)
@@ -353,11 +357,11 @@ def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
         else:
             run.failed(f"{name} among a model's files: replaced")
         shutil.rmtree(copy)
-    return "--force over a person's files", f"{rounds} random folders", "refused, all files unchanged"
+    return "--force with files of the user", f"{rounds} random folders", "refused, all files unchanged"
 
 
 def _other_formats(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Run every command that reads texts on a file whose content does not match its extension."""
+    """Run four commands on files whose content does not match their extension; all must refuse it."""
     contents = {
         "jsonl": '{"text": "We left", "label": "a"}\n{"text": "We came", "label": "b"}\n',
         "csv": "text,label\nWe left,a\nWe came,b\n",
@@ -381,7 +385,7 @@ def _other_formats(run: Run, folder: Path) -> tuple[str, str, str]:
     if refused < 4 * len(contents):
         run.failed(f"{refused} of {4 * len(contents)} files of another format are refused as such.")
     return (
-        "Files whose ending is not their format",
+        "Files with the extension of another format",
         "4 formats, 4 commands",
         f"{refused} refused with the reason",
     )

@@ -1,4 +1,4 @@
-"""Requests that attack the app's memory, response time or privacy, and invalid MCP messages."""
+"""Test requests that attack the app's memory, response time or data of users, and invalid MCP messages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.api.test_agents import REFUSED
 from tests.text.test_matching import HOSTILE
 
 SECONDS = 10.0
-"""Time limit for a hostile regular expression, or for a request during an attack."""
+"""Time limit in seconds for a hostile regular expression, and for a request during an attack."""
 GROWTH = 400_000_000
-"""Memory limit for hostile regular expressions in bytes; RE2 caches the last 128."""
+"""Limit in bytes on the memory that hostile regular expressions take; RE2 caches the last 128 expressions."""
 HALVES = 64
 _ROOT = Path(__file__).parents[2]
 _BODY = b'{"text": "a boat"}'
@@ -78,9 +78,9 @@ def _half_sent(run: Run, session: Session, origin: str, port: int) -> Line:
         took = time.monotonic() - begun
     met = answer.status_code == 200 and took < SECONDS
     if not met:
-        run.failed(f"With {HALVES} half-sent bodies a question got {answer.status_code} after {took:.1f} s.")
+        run.failed(f"With {HALVES} incomplete requests, another got {answer.status_code} after {took:.1f} s.")
     return Line(
-        "A question while other bodies are sent by half",
+        "A request while others have sent only half of their body",
         f"{HALVES} connections",
         f"{answer.status_code} after {took:.1f} s",
         f"200 within {SECONDS:g} s",
@@ -141,7 +141,7 @@ def _messages(run: Run) -> Line:
     if not met:
         run.failed(f"bert-probe mcp answered malformed messages with {codes}.")
     return Line(
-        "Lines that are not messages, to bert-probe mcp",
+        "Malformed messages to bert-probe mcp",
         f"{len(REFUSED)} lines, then a ping",
         f"{len(codes)} errors, {'and' if went_on else 'but not'} the ping",
         "an error each, and the ping",

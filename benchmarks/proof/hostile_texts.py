@@ -1,4 +1,4 @@
-"""Random hostile texts, which are the same in every run."""
+"""Generate hostile texts from a seed: rare characters, injections, very long words and more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BLOCKS = (
     *((0xFE00, 0x10000), (0x10000, 0x10400), (0x1D400, 0x1D800), (0x1F000, 0x1FAF0), (0xE0000, 0xE01F0)),
     (0x10FF00, 0x110000),
 )
-"""Ranges of code points, the end exclusive, without surrogates."""
+"""Ranges of code points without surrogates, as (first, last + 1)."""
 _BIDI = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u061c"
 _UNSEEN = "\u200b\u200c\u200d\u2060\ufeff\u00ad\u034f\u115f\u3164\ufffe\uffff\u2028\u2029\x85"
 _SPACES = " \t\n\r\v\f\u00a0\u1680\u2003\u202f\u205f\u3000"
@@ -87,7 +87,7 @@ INJECTIONS = (
 
 
 def texts(lots: random.Random, total: int) -> Iterator[str]:
-    """Yield texts of alternating kinds."""
+    """Yield random texts from each generator in turn."""
     for number in range(total):
         yield _KINDS[number % len(_KINDS)](lots)
 

@@ -1,4 +1,4 @@
-"""Corpus builds with Ray actors that are killed or interrupted; the resulting store must be the same."""
+"""Test that stores built with Ray equal local ones, also if processes are killed or interrupted."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ ROWS = 40
 SHARD = 8
 KEEP = ("profiles", "vectors", "neighbors")
 NEAR = 4 * ULP
-"""Relative tolerance: computed in float64, stored as float32."""
+"""Relative tolerance, because numbers are computed in float64 and stored as float32."""
 _ACTOR = "ray::Actor"
 PATIENCE = 120
-"""Time limit for the start and the end of Ray."""
+"""Time limit in seconds for the start of Ray, and for its end."""
 
 
 def lines(run: Run) -> Iterator[Line]:
@@ -71,7 +71,7 @@ def _alike(run: Run, models: Mapping[str, bert_probe.Checkpoint], file: Path, te
             if with_threads.digest == with_ray.digest:
                 same += 1
             else:
-                run.failed(f"{name}: other numbers than without Ray")
+                run.failed(f"{name}: different numbers than without Ray")
             far = _off(with_ray, checkpoint, texts, words)
             off = max(off, far)
             if far > NEAR:
@@ -108,7 +108,7 @@ def _off(store: bert_probe.Store, checkpoint: bert_probe.Checkpoint, texts: list
 
 
 def _killed(run: Run, file: Path) -> Line:
-    """Kill Ray actors; Ray must replace them and repeat their work."""
+    """Kill the process of a Ray actor during a build; Ray must replace it and repeat its work."""
     checkpoint, question = bert_probe.load(), IngestConfig(keep=KEEP)
     lines = file.with_name("more.txt")
     lines.write_text(file.read_text(encoding="utf-8") * 20, encoding="utf-8")
@@ -143,7 +143,7 @@ def _killed(run: Run, file: Path) -> Line:
 
 
 def _interrupted(run: Run) -> Line:
-    """Interrupt the command, which must end with all its processes and continue in the next run."""
+    """Interrupt `corpus run --on ray`; its processes must end, and the next run must continue the store."""
     store, log, temporary = run.folder / "interrupted", run.folder / "log.jsonl", _temporary()
     command = [sys.executable, "-m", "bert_probe", "corpus", "run", str(run.folder / "more.txt")]
     command += ["--out", str(store), "--shard-rows", "50", "--keep", ",".join(KEEP), "--on", "ray"]
@@ -178,7 +178,7 @@ def _interrupted(run: Run) -> Line:
 
 
 def _processes(name: str) -> list[psutil.Process]:
-    """Return the descendants of this process with this name."""
+    """Return at most one descendant of this process with a command-line argument that starts with `name`."""
     processes = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):

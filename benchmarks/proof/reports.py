@@ -1,4 +1,4 @@
-"""Forged and hostile reports: `verify` must report every change and reject every hostile file."""
+"""Test that `verify` reports every change of forged reports and rejects every hostile file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAGES, LEAVES, ZIPS = 1_000, 1_000, 150
 """Number of forgeries of each kind at scale 1."""
 _BOMB = 1_000_000_000
 _SPACE = 3_000_000_000
-"""Bytes of address space of a process that reads a hostile file; torch alone takes more than one gigabyte."""
+"""Limit in bytes on the address space of a process that reads a hostile file; torch takes over a gigabyte."""
 _SECONDS = 30
 
 Verify = Callable[[bytes], int]
@@ -49,7 +49,7 @@ def lines(run: Run) -> Iterator[Line]:
         if verified(content):
             run.failed("An unchanged report does not pass.")
     yield _line(run, "Pages with random changes of bytes or elements", _of_pages, report, verified, PAGES)
-    yield _line(run, "Reports with one other value in their data", _of_leaves, report, verified, LEAVES)
+    yield _line(run, "Reports with one changed value in their data", _of_leaves, report, verified, LEAVES)
     yield _line(run, "ZIPs with random changes of one file", _of_zips, report, verified, ZIPS)
     yield _hostile(run)
 
@@ -78,7 +78,7 @@ def _line(
     verified: Verify,
     total: int,
 ) -> Line:
-    """Verify forged reports; an error message counts as a reported change."""
+    """Verify forged reports and return a result line; a report that is refused counts as detected."""
     failed = len(run.failures)
     reported = refused = 0
     for name, content in forge(run, report, run.times(total)):
@@ -139,7 +139,7 @@ def _of_zips(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]
 
 
 def _hostile(run: Run) -> Line:
-    """Verify hostile files on the command line, each in a process with limited memory."""
+    """Verify hostile files with `bert-probe verify`, each in a process with limited memory and time."""
     failed, longest, peak = len(run.failures), 0.0, 0
     files = [*hostile_reports.hostile_pages(), *hostile_reports.hostile_zips(_BOMB)]
     files = files if run.scale == 1 else run.lots("hostile").sample(files, run.times(len(files)))

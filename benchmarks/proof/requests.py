@@ -1,4 +1,4 @@
-"""Malformed HTTP and WebSocket requests to the app over raw sockets."""
+"""Send malformed HTTP and WebSocket requests to the app over raw sockets, and check its responses."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SILENCE = 0.5
 _MOST_BYTES = 8_000_000
 
 _BEFORE_THE_APP = (b"Invalid HTTP request received.", b"Failed to open a WebSocket connection")
-"""Starts of responses from the server's parsers to invalid requests, which the app never sees."""
+"""First bytes of response bodies with which the server's parsers reject invalid requests before the app."""
 _CUT_SHORT = "h11._util.LocalProtocolError: can't handle event type Response"
-"""Error of the server's parser for an invalid body of a request in progress."""
+"""Error in the log, which the server's parser raises if the body of a request turns out to be invalid."""
 _FILES = (rb"root:[^:]*:0:0:", rb"\[build-system\]", rb"# Settings of the app", rb"from __future__ import")
 """Content of files that must never be served."""
 
@@ -128,7 +128,7 @@ def lines(run: Run) -> Iterator[Line]:
             kinds[_judged(run, kind, request, _asked(app.port, request))] += 1
         alive = _asked(app.port, _plain("GET", "/health", app.port))
         if alive is None or alive.status != 200:
-            run.failed("After all requests the app does not answer any more.")
+            run.failed("The app no longer responds after all requests.")
     _read_log(run, log)
     answers = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     is_complete = sent == total
@@ -143,7 +143,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _requests(lots: random.Random, port: int, total: int) -> Iterator[tuple[str, bytes]]:
-    """Yield requests of alternating kinds."""
+    """Yield the name of a generator and a request from it, for each generator in turn."""
     makers: tuple[tuple[str, Callable[[random.Random, int], bytes]], ...] = (
         ("path", lambda lots, port: _plain(lots.choice(_METHODS), lots.choice(_PATHS), port)),
         ("outside", lambda lots, port: _plain("GET", lots.choice(_OUTSIDE), port)),
@@ -248,7 +248,7 @@ def _asked(port: int, request: bytes) -> Answer | None:
             connection.sendall(request)
             while len(received) < _MOST_BYTES and (block := connection.recv(1 << 16)):
                 received += block
-        except OSError:  # The connection is closed or idle, so the response is complete.
+        except OSError:  # the connection is closed or idle, so the response is complete
             pass
     head, _, body = received.partition(b"\r\n\r\n")
     first = re.match(rb"HTTP/1\.[01] (\d{3})", head)
@@ -256,7 +256,7 @@ def _asked(port: int, request: bytes) -> Answer | None:
 
 
 def _judged(run: Run, kind: str, request: bytes, answer: Answer | None) -> str:
-    """Return the kind of a response, and record unexpected responses as failures."""
+    """Record an unexpected response as a failure, and return a label to count the response under."""
     description = f"{kind} request {request[:150]!r} of {len(request):,} bytes"
     if answer is None:
         return "closed"

@@ -20,13 +20,14 @@ from bert_probe.server.asgi import FRONT_PAGE
 
 
 class Session:
-    """A WebSocket connection to the app, as a browser page opens it.
+    """A session of the app over a WebSocket, like that of a browser tab.
+
+    Args:
+        port: Port of the app on 127.0.0.1.
+        address: IP address of the user, as a proxy would forward it; "" without a proxy.
 
     Attributes:
         messages: Messages from the last run of the page's script.
-
-    Args:
-        address: IP address of the user, as a proxy would forward it; "" without a proxy.
     """
 
     def __init__(self, port: int, address: str = "") -> None:
@@ -56,17 +57,17 @@ class Session:
         self._socket.socket.close()
 
     def ask(self, page: str, **address: str) -> None:
-        """Request a page by its URL."""
+        """Request a page with URL parameters, without waiting for the response."""
         message = BackMsg()
         message.rerun_script.query_string = urlencode(address)
         message.rerun_script.page_name = "" if page == FRONT_PAGE else page
         self._socket.send(message.SerializeToString())
 
     def open(self, page: str, seconds: float = 60, **address: str) -> list[ForwardMsg]:
-        """Open a page, and wait until its script and its jobs have finished.
+        """Open a page with URL parameters, and return its messages when its script and jobs have finished.
 
         Raises:
-            TimeoutError: The page has not finished in time.
+            TimeoutError: The page has not finished within `seconds`.
         """
         self.ask(page, **address)
         end = time.monotonic() + seconds
@@ -82,13 +83,13 @@ class Session:
                 return self.messages
 
     def elements(self) -> Iterator[Any]:
-        """Return the elements of the last run."""
+        """Yield the Streamlit elements that the last run of the page created."""
         for message in self.messages:
             if message.WhichOneof("type") == "delta" and message.delta.WhichOneof("type") == "new_element":
                 yield message.delta.new_element
 
     def tables(self) -> list[pd.DataFrame]:
-        """Return the tables of the last run."""
+        """Return the tables that the last run of the page displayed."""
         return [
             pyarrow.ipc.open_stream(element.dataframe.arrow_data.data).read_pandas()
             for element in self.elements()
@@ -96,7 +97,7 @@ class Session:
         ]
 
     def raised(self) -> list[str]:
-        """Return the exceptions that the last run displayed."""
+        """Return the type names of the exceptions that the last run of the page displayed."""
         return [
             element.exception.type for element in self.elements() if element.WhichOneof("type") == "exception"
         ]

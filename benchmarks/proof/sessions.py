@@ -1,4 +1,4 @@
-"""Many concurrent users with different texts: correctness, response times and memory."""
+"""Test many concurrent users with different texts: correct results, response times and memory."""
 
 from __future__ import annotations
 
@@ -29,26 +29,31 @@ from tests.helpers.exactness import ULP
 
 READERS = 50
 SECONDS = 600
-"""Duration at scale 1."""
+"""Duration in seconds at scale 1."""
 KILLED = 5
 """Number of browsers that are killed while their pages compute."""
 PAGES = ("tokens", "heads", "attention", "steps", "similarity", "embeddings")
 PATIENCE = 120.0
-"""Time limit for a page."""
+"""Time limit for a page in seconds."""
 LIKE = 64
-"""Tolerance in rounding errors, because the app uses a different number of threads."""
+"""Relative tolerance in float32 rounding errors, because the app uses a different number of threads."""
 SESSION_BYTES = 8_000_000
-"""Memory limit of an open page without caches, see docs/caching.md."""
+"""Memory limit of an open page in bytes, without caches; see docs/caching.md."""
 BOUND = shared_cache.TRACE_BYTES + shared_cache.ANSWER_BYTES + READERS * SESSION_BYTES
-"""Memory limit of all users in bytes, see docs/caching.md."""
+"""Memory limit of caches and all users in bytes; see docs/caching.md."""
 _NAMES = ("boat", "river", "bridge", "window", "garden", "forest", "street", "letter", "kitchen", "market")
 
 
 class SessionLoad:
-    """The results of all simulated users.
+    """Simulates users of the app, and collects their results.
+
+    Args:
+        checkpoint: The model to compute the expected tables with.
+        port: Port of the app on 127.0.0.1.
+        end: Time at which users stop, on the clock of `time.monotonic`.
 
     Attributes:
-        took: Response times in seconds, by page.
+        took: Page -> response times in seconds.
         wrong: Descriptions of wrong results.
     """
 
@@ -72,17 +77,17 @@ class SessionLoad:
     def _one(self, session: Session, number: int, turn: int) -> None:
         page, text = PAGES[(number + turn) % len(PAGES)], _text(number, turn)
         start = time.monotonic()
-        # Simulate "Back" and "Forward"; otherwise the session would keep its text.
+        # A new value of `went` means "Back" or "Forward"; otherwise the session would keep its text.
         session.open(page, PATIENCE, a=text, went=str(turn))
         self.took[page].append(time.monotonic() - start)
         content = b"".join(message.SerializeToString() for message in session.messages)
         if session.raised() or text.encode() not in content:
-            self.wrong.append(f"/{page}?a={text}: {session.raised() or 'not its own text'}")
+            self.wrong.append(f"/{page}?a={text}: {session.raised() or 'the text of the user is missing'}")
         other = _mark((number + 1) % READERS).encode()
         if other in content:
-            self.wrong.append(f"/{page}?a={text}: holds the text of another reader")
+            self.wrong.append(f"/{page}?a={text}: contains the text of another user")
         if page in ("tokens", "heads") and not self._right(page, text, session.tables()):
-            self.wrong.append(f"/{page}?a={text}: the table is not the library's")
+            self.wrong.append(f"/{page}?a={text}: the table differs from that of the library")
 
     def _right(self, page: str, text: str, tables: list[Any]) -> bool:
         with self._computing:
@@ -131,7 +136,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _memory_while(crowd: SessionLoad, server: psutil.Process, readers: int) -> list[int]:
-    """Record the memory of the server in bytes every second."""
+    """Simulate users, and return the memory of the server in bytes once per second meanwhile."""
     memory = []
     with ThreadPoolExecutor(readers) as pool:
         reading = [pool.submit(crowd.read, number) for number in range(readers)]
@@ -182,7 +187,7 @@ def _flat(run: Run, memory: list[int], warm: int) -> Line:
 
 
 def _killed(run: Run, port: int, server: psutil.Process) -> Line:
-    """Abort connections during a job, as if browsers had been killed."""
+    """Abort connections during a job, as killed browsers would; check that the job stops."""
     sentences = "\n".join(f"We left the ground {number} times." for number in range(400))
     idle, before = server.num_threads(), server.memory_info().rss
     broken = []
@@ -199,7 +204,7 @@ def _killed(run: Run, port: int, server: psutil.Process) -> Line:
         time.sleep(0.5)
     seconds = time.monotonic() - start
     if _busy(server):
-        run.failed(f"{3 * GRACE:.0f} s after their browsers went, jobs still compute.")
+        run.failed(f"Jobs still compute {3 * GRACE:.0f} s after their connections were closed.")
     with Session(port) as session:
         session.open("tokens", PATIENCE)
     more, new = server.memory_info().rss - before, server.num_threads() - idle

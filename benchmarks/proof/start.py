@@ -1,4 +1,4 @@
-"""Time to the first useful view, as measured by the benchmark `start_cost`."""
+"""Measure the startup times of the command line and the app with `benchmarks.start_cost`."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def lines(run: Run) -> Iterator[Line]:
     for line in start_cost.lines(run.times(start_cost.ROUNDS)):
         yield line
         if run.left < 0:
-            run.failed(f"Nothing was measured after: {line.what}")
+            run.failed(f"The time limit was reached after: {line.what}")
             return

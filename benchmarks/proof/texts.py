@@ -1,4 +1,4 @@
-"""Hostile texts in library, command line and pages, which must return correct numbers or an error."""
+"""Test that hostile texts give correct numbers or an error in the library, command line and pages."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.helpers.pages import error_text, open_page
 
 TEXTS = 10_000
 ON_PAGES = 200
-"""Number of texts that are opened on a page."""
+"""Number of texts to open on a page of the app."""
 TOKENS_APART = 500
-"""Number of texts for the tokens command, which loads the tokenizer each time."""
+"""Number of texts for `bert-probe tokens`, which is slow because it loads the tokenizer for each text."""
 ROUNDINGS = 8
-"""Roundings of a weight (score, exp, sum, quotient), in addition to one per term of the row's sum."""
+"""Roundings of an attention weight (score, exp, sum, quotient), besides one per token in the row's sum."""
 
 
 def lines(run: Run) -> Iterator[Line]:
@@ -58,7 +58,7 @@ def _library(run: Run, own: Checkpoint, hostile: list[str]) -> Line:
                 if checkpoint is own:
                     _commanded(run, own, text, outcome, apart=number % every == 0)
                     refused += isinstance(outcome, TextError)
-            except Exception as error:  # Any unexpected exception is a failure of the test.
+            except Exception as error:  # any other exception is a failure
                 run.failed(f"{checkpoint.description.name}, {text[:100]!r}: {type(error).__name__}: {error}")
         done += 1
     return Line(
@@ -79,7 +79,7 @@ def _families(run: Run) -> list[Checkpoint]:
 
 
 def _traced(run: Run, checkpoint: Checkpoint, text: str) -> Trace | TextError:
-    """Trace a text; return the trace after checking its numbers, or the error."""
+    """Trace a text and check its numbers; return the trace, or the error if the text is refused."""
     try:
         trace = checkpoint.trace(text, truncate=True)
     except TextError as error:
@@ -92,7 +92,7 @@ def _traced(run: Run, checkpoint: Checkpoint, text: str) -> Trace | TextError:
 
 
 def _wrong(trace: Trace) -> Iterator[str]:
-    """Yield the invariants that a trace violates."""
+    """Yield a description of each invariant that a trace violates: IDs, finite vectors, row sums, offsets."""
     length, description = len(trace.tokens), trace.checkpoint.description
     if not all(0 <= token.id < description.vocabulary_size for token in trace.tokens):
         yield "a token outside the vocabulary"
@@ -116,7 +116,12 @@ def _wrong(trace: Trace) -> Iterator[str]:
 
 
 def _commanded(run: Run, own: Checkpoint, text: str, outcome: Trace | TextError, *, apart: bool) -> None:
-    """Check that the command line prints the same tokens and the same attention weights of the last layer."""
+    """Check that the command line prints the same tokens and last-layer attention weights as the library.
+
+    Args:
+        outcome: Trace or error of the text in the library.
+        apart: Whether to run `bert-probe tokens` too.
+    """
     ended = command("attention", "--truncate", "--", text, built_in=own)
     if isinstance(outcome, TextError):
         _same(run, text, "attention", ended.status, 2)
@@ -153,7 +158,7 @@ def _has_utf8(text: str) -> bool:
 
 
 def _pages(run: Run, hostile: list[str]) -> Line:
-    """Open some of the texts, each on another page."""
+    """Open a sample of the texts, each on the next page of the app."""
     jobs.PATIENCE = workbench.PATIENCE = 100.0  # each run of a page waits for its result
     sent = [text for text in hostile if _has_utf8(text)]
     some = run.lots("pages").sample(sent, min(len(sent), run.times(ON_PAGES)))

@@ -1,4 +1,4 @@
-"""The context of a stress test, which records failures."""
+"""The context that each stress test runs in: scale, time limit, folder, seed and failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN = 500
 
 @dataclass
 class Run:
-    """A run of a theme of stress tests.
+    """One run of a group of stress tests (a theme).
 
     Attributes:
         scale: 1 for a complete run, smaller values for shorter runs.
@@ -36,14 +36,14 @@ class Run:
         return self.began + self.seconds - time.monotonic()
 
     def times(self, count: int) -> int:
-        """Scale a count; return at least 1."""
+        """Return a count multiplied by the scale and rounded, at least 1."""
         return max(1, round(count * self.scale))
 
     def lots(self, name: str) -> random.Random:
-        """Return a random generator seeded by a name, which gives the same numbers in every run."""
+        """Return a random generator seeded with a name, so that its numbers are the same in every run."""
         return random.Random(f"{self.seed} {name}")
 
     def failed(self, failure: str) -> None:
-        """Record a failure."""
+        """Record a failure, escaped to ASCII and shortened to `SHOWN` characters."""
         text = ascii(failure)[1:-1]
         self.failures.append(text if len(text) <= SHOWN else f"{text[:SHOWN]} …")

@@ -1,4 +1,5 @@
-// Base class of the canvas views. It handles size, theme and font, pointer, focus and keyboard, saved state and files.
+// Base class of all views that draw on a canvas. It handles size, theme, font, pointer, focus, keyboard, saved state and
+// file export.
 
 import { getContext } from "./dom.js";
 import { save } from "./export.js";
@@ -7,7 +8,7 @@ import { requireValue } from "./require_value.js";
 import { createMeasure, formatFont, readTheme } from "./theme.js";
 
 /**
- * The states of views by key, for the lifetime of the page, so that a remount does not lose them.
+ * The state of each view by its key. It outlives the view, so that a remounted view continues with its state.
  *
  * @type {Map<string, unknown>}
  */
@@ -26,7 +27,8 @@ const savedStates = new Map();
 /**
  * @abstract
  * @template {{key: string}} Model the data
- * @template {Record<string, unknown>} Place a position of the pointer or the keyboard cursor
+ * @template {Record<string, unknown>} Place an item of the picture at which the pointer or the keyboard cursor can be,
+ *   such as a cell or a token
  * @template {CanvasParts} Parts
  * @template Geometry the layout
  * @template State the settings that survive a remount
@@ -91,7 +93,7 @@ export class CanvasView {
   }
 
   /**
-   * Returns the place to which a key moves the cursor, or null if the key does not move it.
+   * Returns the place to which a key moves the cursor, or null if this key does not move the cursor.
    *
    * @param {string} _key @param {Place} _from @returns {Place | null}
    */
@@ -102,7 +104,7 @@ export class CanvasView {
   /** Handles a click on a place, or Enter. @param {Place} _place */
   activatePlace(_place) {}
 
-  /** Handles any other key; returns whether the key has an effect. @param {string} _key */
+  /** Handles a key that the base class does not handle; returns whether it has an effect. @param {string} _key */
   handleOtherKey(_key) {
     return false;
   }
@@ -169,7 +171,8 @@ export class CanvasView {
   }
 
   /**
-   * Called on every rerun that changed data or theme. Returns a clean-up function for this call.
+   * Shows new data or a new theme; Streamlit calls it after each rerun that changed one of them. Returns a clean-up
+   * function for this call.
    *
    * @param {import("./mount.js").Component<Uint8Array>} component
    */
@@ -195,7 +198,7 @@ export class CanvasView {
 
   listen() {
     this.resizeObserver.observe(this.root);
-    window.addEventListener("resize", this.redraw); // Adding the same listener twice has no effect.
+    window.addEventListener("resize", this.redraw); // adding the same listener again has no effect
   }
 
   unlisten() {
@@ -243,7 +246,7 @@ export class CanvasView {
     this.parts.live.textContent = text;
   }
 
-  /** The place under the pointer. If there is none and the view has the focus, the keyboard cursor. */
+  /** The place under the pointer or, without one, the keyboard cursor if the view has the focus. */
   get active() {
     return this.hovered ?? (this.focused ? this.cursor : null);
   }
@@ -317,6 +320,8 @@ export class CanvasView {
 }
 
 /**
+ * Returns whether two places have equal properties; two missing places are the same too.
+ *
  * @param {Record<string, unknown> | null | undefined} first
  * @param {Record<string, unknown> | null | undefined} second
  */

@@ -1,18 +1,18 @@
-// The user's choice in a token strip or a heatmap. It survives remounts, and outdated data from the page do not replace
-// it.
+// The user's choice in a token strip or a heatmap, such as a pinned cell. It survives remounts of the component, and
+// older choices that arrive late from the server do not replace it.
 
 import { requireValue } from "./require_value.js";
 import { pickNewer } from "./selection.js";
 
 /**
- * A choice as exchanged between page and browser.
+ * A choice as it is exchanged between the server and the browser.
  *
  * @template Value
  * @typedef {Value & {revision: number, of: string}} Versioned `of` identifies the data to which the choice applies
  */
 
 /**
- * The user's choices by key of the component, for the lifetime of the page.
+ * The latest choice of the user for each component, by key. It outlives the component.
  *
  * @type {Map<string, Versioned<object>>}
  */
@@ -29,7 +29,7 @@ export class Choice {
   }
 
   /**
-   * Replaces the current choice with a choice from the page if the page's revision is newer.
+   * Replaces the current choice with a choice from the server if the revision of the server is newer.
    *
    * @param {string} key of the component
    * @param {Versioned<Value>} received
@@ -40,7 +40,7 @@ export class Choice {
     this.current = pickNewer(own, received);
   }
 
-  /** Stores a choice, and reports it to the page. @param {Value} value */
+  /** Stores a choice of the user, and reports it to the server. @param {Value} value */
   choose(value) {
     const { revision, of } = requireValue(this.current, "choice");
     const lastRevision = choices.get(this.key)?.revision ?? 0;

@@ -1,4 +1,4 @@
-// Colors as red, green and blue, which are numbers from 0 to 255.
+// Functions on colors, which are arrays of red, green and blue from 0 to 255.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 
@@ -8,7 +8,7 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 let probe = null;
 
 /**
- * Returns any CSS color as red, green and blue. Colors other than #rrggbb are parsed by the browser.
+ * Returns red, green and blue of any CSS color. The browser parses colors that are neither #rrggbb nor rgb(…).
  *
  * @param {string} color
  * @returns {Channels}
@@ -67,8 +67,8 @@ export function formatColor(color) {
 }
 
 /**
- * Returns the color as a 32-bit word of an ImageData. The byte order is little-endian, as on all machines with
- * browsers.
+ * Packs an opaque color into a 32-bit word for the pixels of an ImageData. All platforms with browsers are
+ * little-endian, so alpha is the highest byte.
  *
  * @param {Channels} color
  */

@@ -24,7 +24,7 @@ export function button(title, text) {
   return element("button", { type: "button", title, "aria-label": title }, text);
 }
 
-/** Returns whether the main input device can point without a click, unlike a touch screen. */
+/** Returns whether the main input device can hover, as a mouse can and a touch screen cannot. */
 export function hasPointer() {
   return !matchMedia("(hover: none)").matches;
 }

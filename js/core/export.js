@@ -1,4 +1,4 @@
-// Export of pictures as files.
+// Export of pictures as SVG and PNG files.
 
 import { element, getContext } from "./dom.js";
 import { LEGEND_HEIGHT, LEGEND_WIDTH, paintLegend } from "./legend.js";
@@ -19,7 +19,7 @@ import { wrapText } from "./text.js";
  */
 
 /**
- * Returns a payload as a picture for a PNG or SVG file, without a screen.
+ * Creates the picture for a PNG or SVG file from a payload, without a view on a page.
  *
  * @typedef {(
  *   bytes: Uint8Array,
@@ -148,6 +148,6 @@ function renderPng({ width, height, ratio, theme, paint }) {
 export function download(blob, name) {
   const link = element("a", { href: URL.createObjectURL(blob), download: name });
   link.click();
-  // Revoke the URL later, because the browser reads it after this function has returned.
+  // The browser reads the URL after this function has returned, so it is revoked later.
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

@@ -1,4 +1,4 @@
-// The legend of a color scale: next to the picture on the page, below it in a file.
+// The legend of a color scale, which is next to the picture on a page and below the picture in a file.
 
 import { element, getContext } from "./dom.js";
 import { CanvasPen } from "./pen.js";
@@ -11,7 +11,7 @@ import { computeBarPosition, computeTicks, formatLegend, formatTick } from "./sc
  * @typedef {import("./pen.js").Pen} Pen
  */
 
-/** Height and width of a legend in a file. */
+/** Height and width of a legend in a file, in CSS pixels. */
 export const LEGEND_HEIGHT = 62;
 export const LEGEND_WIDTH = 300;
 

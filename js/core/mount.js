@@ -1,4 +1,4 @@
-// Mounts views. Each element has one instance, which is updated on every change of data or theme.
+// Mounts views. Each element has one view, which is updated when the data or the theme changes.
 
 /** @typedef {import("./selection.js").Selection} Selection */
 
@@ -11,8 +11,8 @@
  * @property {Data} data
  * @property {(name: string, value: unknown) => void} setStateValue stores a value
  * @property {(name: string, value: unknown) => void} [setTriggerValue] sends a value for the next run only
- * @property {(layer: number) => Promise<Uint8Array>} [fetchLayer] returns a layer, if layers do not come from the
- * server
+ * @property {(layer: number) => Promise<Uint8Array>} [fetchLayer] returns the payload of a layer, if the page contains
+ *   the layers and there is no server
  * @property {(listener: (selection: Partial<Selection>) => void) => void} [onSelectionRequest] registers a callback for
  *   selections that an embedding page sets
  */

@@ -1,4 +1,4 @@
-// Shows a view in a self-contained page, which is opened from disk or in a frame and sends no requests.
+// Shows views in a self-contained page, which is opened from disk or in a frame and sends no requests.
 
 import { element } from "./dom.js";
 
@@ -9,8 +9,8 @@ import { element } from "./dom.js";
  */
 
 /**
- * The data of a page. A view that shows one layer at a time has a payload per layer; `start` is the initial layer, from
- * 1.
+ * The data of a page. A view that shows one layer at a time has a payload for each layer; `start` is the initial layer,
+ * counted from 1.
  *
  * `key` identifies the view to an embedding page; "" if there is none.
  *
@@ -23,7 +23,7 @@ import { element } from "./dom.js";
 
 const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=/?@^_`{|}~";
 
-/** Mounts a view that requests other layers. @param {Mount} mount */
+/** Mounts a view that shows one layer at a time and reads other layers from the page. @param {Mount} mount */
 export async function openPage(mount) {
   const { start, payloads, key } = readPageData();
   const fetchLayer = (/** @type {number} */ layer) => unpack(payloads[layer - 1]);
@@ -63,7 +63,7 @@ function listenToParent(key, show, applySelection = () => {}) {
   postToParent(key, {});
 }
 
-/** Mounts a view for each payload, below each other. @param {Mount} mount */
+/** Mounts a view for each payload, one below the other. @param {Mount} mount */
 export async function openAll(mount) {
   const { payloads, key } = readPageData();
   const views = await Promise.all(payloads.map(unpack));
@@ -103,7 +103,7 @@ export function createShadowRoot(component, name) {
   return { host, root };
 }
 
-/** @param {PackedPayload} packed */
+/** Returns the bytes of a payload that `views/payload.py` has packed. @param {PackedPayload} packed */
 export async function unpack([planes, length, text]) {
   const inflate = new DecompressionStream("deflate-raw");
   const stream = new Blob([decodeBase85(text).subarray(0, length)]).stream().pipeThrough(inflate);

@@ -1,7 +1,7 @@
 /**
- * A payload from Python: named arrays and a description in the safetensors format. The length of the header, in eight
- * bytes, is followed by the header as JSON and by the arrays, which are aligned to eight bytes. `views/payload.py`
- * and `packPayload` write it.
+ * An entry in the header of a payload. A payload contains named arrays and a description in the safetensors format: the
+ * length of the header in eight bytes, the header as JSON, and the arrays. `views/payload.py` and `packPayload` write
+ * payloads.
  *
  * @typedef {{dtype: string, shape: number[], data_offsets: [number, number]}} Entry
  */

@@ -1,6 +1,6 @@
 /**
- * A drawing interface with two implementations, for canvas and SVG, so that one function paints a picture for the screen
- * and for files. Lengths are CSS pixels.
+ * A drawing interface with implementations for canvas and SVG, so that the same function paints a picture on the screen
+ * and in a file. Lengths are CSS pixels.
  *
  * @typedef {CanvasPen | SvgPen} Pen
  */
@@ -74,7 +74,7 @@ export class CanvasPen {
   constructor(context, font, ratio) {
     this.context = context;
     this.font = font;
-    /** Device pixels per CSS pixel; finer details are not visible. */
+    /** Device pixels per CSS pixel. Details that are smaller than a device pixel can be omitted. */
     this.resolution = ratio;
   }
 
@@ -147,7 +147,7 @@ export class CanvasPen {
   }
 
   /**
-   * Marks a missing value by diagonal lines on a neutral background, which is not the color of any value.
+   * Marks a missing value with diagonal lines on a neutral background, which is not a color of the scale.
    *
    * @param {Area} area @param {[string, string]} colors of background and lines
    */

@@ -1,5 +1,5 @@
-// A view of a picture larger than its box: two canvases as large as the viewport stay in place while the content
-// scrolls.
+// Base class of views that scroll a large picture. Its two canvases are as large as the viewport and stay in place, and
+// only the visible area of the picture is painted.
 
 import { CanvasView } from "./canvas_view.js";
 import { element, sizeCanvas, stageCanvas } from "./dom.js";
@@ -45,7 +45,7 @@ export class ScrolledView extends CanvasView {
     parts.scroll.onscroll = () => this.handleScroll();
   }
 
-  /** The maximum height without scrolling. */
+  /** The height above which the view scrolls vertically, in CSS pixels. */
   get maxHeight() {
     return 860;
   }

@@ -1,4 +1,4 @@
-// The selection in an attention view, and the revisions of this selection; see `views/selection.py`.
+// The selection in an attention view (layer, heads, pins and options) and its revision; see `views/selection.py`.
 
 /** The value that selects the mean over all heads of the layer, in place of the index of a head. */
 export const MEAN = "mean";
@@ -35,8 +35,8 @@ export const MEAN = "mean";
 /** @typedef {{revision: number, of: string, value: Selection}} VersionedSelection */
 
 /**
- * Returns the value with the higher revision. In a tie, the browser's own value wins, because the page may have sent
- * its data before the user's latest click.
+ * Returns the value with the higher revision. If both are equal, the browser's own value wins, because the server may
+ * have sent its data before the user's latest click. A value for other data is never kept.
  *
  * @template {{revision: number, of: string}} Versioned
  * @param {Versioned | null | undefined} own
@@ -48,7 +48,7 @@ export function pickNewer(own, received) {
 }
 
 /**
- * Applies the user's change, with a new revision.
+ * Returns a selection with a change of the user and the next revision.
  *
  * @param {VersionedSelection} versioned
  * @param {Partial<Selection>} change
@@ -97,7 +97,7 @@ export function stepHead(heads, step, count) {
 }
 
 /**
- * The latest selections by key of the view, for the lifetime of the page, so that a remount continues with them.
+ * The latest selection of each view, by key. It outlives the view, so that a remounted view continues with it.
  *
  * @type {Map<string, VersionedSelection>}
  */
@@ -115,8 +115,8 @@ export function resumeSelection(key, received) {
 }
 
 /**
- * Returns the newest state of a view. A view that was replaced while its layer was loading sends its report late. The
- * late report must not overwrite the newer state of the view that replaced it.
+ * Returns the newest selection under a key. A view that was replaced while its layer was loading reports late, and must
+ * report the selection of the view that replaced it instead of its own.
  *
  * @param {string} key
  * @param {VersionedSelection} fallback

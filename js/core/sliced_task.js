@@ -1,4 +1,4 @@
-// Work that runs in slices, so that the page can handle input in between.
+// Runs long work in short slices, so that the page can handle input between them.
 
 const SLICE = 4; // duration of a slice in milliseconds
 
@@ -15,7 +15,7 @@ export class SlicedTask {
   }
 
   /**
-   * Runs the first slice at once, and the others later. A task that is still running is cancelled.
+   * Runs the first slice immediately and the others later. Cancels a task that is still running.
    *
    * @template T
    * @param {Generator<void, T, void>} steps short steps of the work

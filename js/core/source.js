@@ -1,4 +1,4 @@
-// Fetches the payloads of the layers for a head view, and the labels of the heads.
+// Fetches the payload of each layer for a head view, and the labels of the heads.
 
 export class LayerSource {
   /**
@@ -27,6 +27,6 @@ export class LayerSource {
   /** @param {string} path */
   async request(path) {
     const response = await fetch(`${this.urlPrefix}${path}`).catch(() => null);
-    return response?.status === 200 ? response : null; // Status 204 means that the labels are not ready.
+    return response?.status === 200 ? response : null; // status 204 means that the labels are not ready
   }
 }

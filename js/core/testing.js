@@ -1,4 +1,4 @@
-// Helpers for tests: a font without a browser, and a canvas that records its shapes.
+// Helpers for tests without a browser: text widths, a theme, colors, and a canvas context that records shapes.
 
 /** @typedef {import("./pen.js").DrawingContext} DrawingContext */
 

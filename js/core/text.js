@@ -1,13 +1,13 @@
-// Formatting of texts and numbers: visible whitespace, truncation, thinning of labels.
+// Formatting of texts and numbers: symbols for whitespace, truncation, line wrapping, and thinning of labels.
 
 /**
- * The width of a text in CSS pixels.
+ * A function that returns the width of a text in CSS pixels.
  *
  * @typedef {(text: string, size: number, weight?: number) => number} Measure
  */
 
 /**
- * Makes a token visible: replaces control characters, empty tokens, and tokens of spaces only by symbols.
+ * Replaces control characters, an empty token, and a token that contains only spaces with symbols.
  *
  * @param {string} text
  */
@@ -76,8 +76,8 @@ export function measureWidest(labels, size, measure, limit) {
 }
 
 /**
- * Returns the smallest of the steps 1, 2, 5, 10, 20 … at which labels fit if only every step-th of `count` labels is
- * shown.
+ * Returns the smallest step out of 1, 2, 5, 10, 20 … with enough space between labels if only each step-th label is
+ * shown. `pitch` is the distance between labels, `room` the space that a label needs.
  *
  * @param {number} count
  * @param {number} pitch
@@ -93,7 +93,7 @@ export function computeLabelStep(count, pitch, room) {
 }
 
 /**
- * Returns the smallest of the steps 10, 20, 50, 100 … at which the numbers of a residue ruler fit.
+ * Returns the smallest step out of 10, 20, 50, 100 … with enough space between the numbers of a residue ruler.
  *
  * @param {number} pitch
  * @param {number} room
@@ -112,7 +112,8 @@ export function isTick(number, step) {
 }
 
 /**
- * Returns whether a label is shown: a number if it is a multiple of the step, another label if its index is.
+ * Returns whether a label is shown after thinning. For a number, the number must be a multiple of the step; for any
+ * other label, its index.
  *
  * @param {string} label
  * @param {number} index

@@ -1,4 +1,4 @@
-// The theme of the page around an element, and text widths in the font of this theme.
+// Reads the theme (colors and font) of the page, and measures texts in its font.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { luminance, mixColors, parseColor } from "./color.js";

@@ -1,4 +1,4 @@
-// Attention of a layer between tokens or words, computed lazily from queries and keys.
+// Computes the attention of a layer between tokens or words from queries and keys, row by row when it is needed.
 
 import { MEAN } from "../core/selection.js";
 
@@ -16,14 +16,15 @@ const MAX_CACHED_WEIGHTS = 16e6; // maximum number of cached weights, to bound t
  *   "vectors">} Numbers
  */
 
-/** Computes attention between units (tokens or words) by row (query) and by column (key). */
+/** The attention of a layer between units (tokens or words): rows of a query, and columns of a key. */
 export class Attention {
   /** @param {Numbers} model */
   constructor(model) {
     this.model = model;
     this.count = model.units.length;
     /**
-     * Number of rows and columns of the received weights. A row is a unit, or a token if units are formed from tokens.
+     * Number of rows and columns of the received weights: the number of units or, if units are words but weights are
+     * between tokens, the number of tokens.
      */
     this.size = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
     /** @type {Map<string, Float32Array>} */
@@ -181,7 +182,7 @@ export class Attention {
   }
 
   /**
-   * Computes missing row sums for a limited time. Returns whether all of them are computed.
+   * Computes missing log-sum-exps of rows for a limited time. Returns whether all of them are computed.
    *
    * @param {number[]} heads @param {number} milliseconds
    */

@@ -1,4 +1,4 @@
-// The head view as a picture in a file.
+// Creates the picture of a head view for a file.
 
 import { wrapText } from "../core/text.js";
 import { computeActiveWeights, computeBars, selectVisibleLines } from "./marks.js";

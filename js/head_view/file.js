@@ -1,4 +1,4 @@
-// Renders the head view as a file, without a screen.
+// Renders the head view as a file, without a browser.
 
 import { Payload } from "../core/payload.js";
 import { MEAN } from "../core/selection.js";
@@ -8,7 +8,7 @@ import { computeHeadLayout } from "./layout.js";
 import { createLineFilter } from "./lines.js";
 import { labelUnit, unpackHeads } from "./model.js";
 
-const BOX = { width: 880, height: 640 }; // size of a file without a screen
+const BOX = { width: 880, height: 640 }; // size that replaces the size on the screen
 
 /**
  * Renders a payload, in its initial state, as a file.

@@ -1,4 +1,4 @@
-// The layout of tokens and lines, in columns and in reading direction, without drawing.
+// Computes the layout of tokens and lines, in columns or in reading direction.
 
 import { computeLabelStep, computeRulerStep, measureWidest } from "../core/text.js";
 
@@ -9,7 +9,7 @@ import { computeLabelStep, computeRulerStep, measureWidest } from "../core/text.
  */
 
 /** @typedef {{width: number, height: number}} Box */
-/** @typedef {{side: Side, index: number}} Place a unit (token or word) on one side, by its index among the visible
+/** @typedef {{side: Side, index: number}} Place a unit (token or word) as query or key, by its index among the visible
  * units */
 
 /**
@@ -107,7 +107,7 @@ function layOutReading(labels, box, fit, measure) {
 }
 
 /**
- * Returns the end point of the lines at a unit.
+ * Returns the point at which the lines of a unit start (query) or end (key).
  *
  * @param {{geometry: HeadGeometry, viewport: Area}} picture
  * @param {Side} side
@@ -151,7 +151,7 @@ function findSlot({ starts }, position) {
 }
 
 /**
- * Returns the unit at a point of the view, or null between the sides.
+ * Returns the unit at a point of the view, or null for a point between queries and keys.
  *
  * @param {{geometry: HeadGeometry, viewport: Area}} picture
  * @param {number} x

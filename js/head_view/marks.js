@@ -31,7 +31,7 @@ export function selectVisibleLines(picture, { attention, series, filter, options
 }
 
 /**
- * Returns the attention of queries on hidden special tokens.
+ * Returns the share of each query's attention on hidden special tokens; empty if no special token is hidden.
  *
  * @param {HeadPicture} picture
  * @param {MarkInputs} inputs
@@ -44,7 +44,7 @@ export function computeBars({ model }, { attention, series, filter, options }, q
 }
 
 /**
- * Returns the weights of the active tokens, or null if these are not yet computed.
+ * Returns the attention weights between the active units and the other side, or null until they are computed.
  *
  * @param {HeadPicture} picture
  * @param {MarkInputs} inputs

@@ -1,4 +1,4 @@
-// The data of a head view: the tokens or words of a text, and the numbers for their attention.
+// The data of a head view: the tokens or words of a text, and weights, or queries and keys, for their attention.
 
 import { Payload } from "../core/payload.js";
 import { MEAN } from "../core/selection.js";

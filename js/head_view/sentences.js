@@ -24,7 +24,7 @@ import { nameLayer, nameSeries, nameUnit } from "./model.js";
  */
 
 /**
- * The reason why the app selected a head; layers count from 1, heads from 0. */ /**
+ * The reason why the app selected a head; layers count from 1, heads from 0.
  *
  * @typedef {{layer: number, head: number, text: string}} Reason
  */

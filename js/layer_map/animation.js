@@ -1,4 +1,4 @@
-// Animation between layers, and playback of all layers.
+// Animates the marks of the token map from one layer to another, and plays all layers.
 
 import { interpolate } from "./model.js";
 

@@ -1,4 +1,4 @@
-// Caches the pixels of the marks until the layout or the colors change.
+// Caches the pixels of the token map's marks until the layout or the colors change.
 
 import { createPixels, drawDiscs } from "../core/discs.js";
 import { createDiscs, groupMarks, projectPanel } from "./paint.js";
@@ -10,8 +10,8 @@ import { createDiscs, groupMarks, projectPanel } from "./paint.js";
  * @typedef {import("./paint.js").DrawnPanel} DrawnPanel
  */
 
-const STEP = 1500; // number of discs that are drawn in about a millisecond
-const MIN_DISCS = 2000; // maximum number of discs that are painted at once, without a cache
+const STEP = 1500; // number of discs per step, which takes about a millisecond
+const MIN_DISCS = 2000; // number of discs above which the cache is used
 
 /** Returns whether a picture has so many marks that its pixels should be cached. @param {MapPicture} picture */
 export function isDense({ model, geometry, animatedPoints }) {
@@ -53,7 +53,7 @@ export class DiscCache {
   }
 
   /**
-   * Draws in steps the faded marks, on which the results of a search are highlighted.
+   * Draws the faded marks in steps. The results of a search are drawn on top of them.
    *
    * @returns {Generator<void, void, void>}
    */

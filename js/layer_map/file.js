@@ -1,4 +1,4 @@
-// The map as a file: the visible part, with caption and legend.
+// Creates the picture of the token map's visible area for a file, with caption and legend.
 
 import { addCaption, PNG_RATIO } from "../core/export.js";
 import { readColors } from "../core/scale.js";
@@ -6,7 +6,7 @@ import { computeMapLayout } from "./layout.js";
 import { createColoring, unpackMap } from "./model.js";
 import { createLegend, paintMap, paintTrajectory } from "./paint.js";
 
-const BOX = { width: 960, height: 600 }; // size of a file without a screen
+const BOX = { width: 960, height: 600 }; // size that replaces the size on the screen
 const MIN_WIDTH = 600;
 
 /**
@@ -36,7 +36,7 @@ export function exportMap(picture, pinned) {
 }
 
 /**
- * Renders a payload as a file, without a screen.
+ * Renders a payload as a file, without a browser.
  *
  * @type {import("../core/export.js").FileOf}
  */

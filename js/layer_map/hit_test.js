@@ -1,4 +1,4 @@
-// Hit testing: the marks at a point or within a lasso.
+// Finds the mark at a point, or the marks within a lasso.
 
 import { unprojectPoint } from "./layout.js";
 import { findEnclosed, findNearest, getPoints } from "./model.js";

@@ -1,4 +1,4 @@
-// The layout of the map: the panel of each layer, and the transformation from plane to pixels, without drawing.
+// Computes the layout of the token map: the panel of each layer, and the transformation from plane to pixels.
 
 import { getPoints } from "./model.js";
 
@@ -15,7 +15,7 @@ import { getPoints } from "./model.js";
  */
 
 /**
- * Magnification and center of the visible part of the plane; null if everything is visible. */ /**
+ * Magnification and center of the visible area of the plane; null if everything is visible.
  *
  * @typedef {{times: number, x: number, y: number} | null} Zoom
  */

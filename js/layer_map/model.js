@@ -1,4 +1,4 @@
-// The data of the token map: the points of every layer and their tokens.
+// The data of the token map: the coordinates of the tokens in each layer, their names and their colors.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { Payload } from "../core/payload.js";
@@ -178,7 +178,7 @@ export function findEnclosed(points, line) {
 
 const BANDS = 256;
 
-/** A closed line cut into horizontal bands, so that each mark is compared only with the edges in its band. */
+/** A closed line split into horizontal bands, so that each mark is compared only with the edges in its band. */
 class LineBands {
   /** @param {Spot[]} line */
   constructor(line) {

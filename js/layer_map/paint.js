@@ -1,4 +1,4 @@
-// Painting, for the screen and for files. All lengths are CSS pixels.
+// Paints the token map, for the screen and for files. All lengths are CSS pixels.
 
 import { CanvasPen } from "../core/pen.js";
 import { formatNumber } from "../core/text.js";
@@ -40,7 +40,7 @@ const ROUNDS = 16;
 const LABEL_BACKGROUND = { radius: 3, alpha: 0.8 }; // background of a name that overlaps marks
 
 /**
- * Paints everything that does not depend on the pointer.
+ * Paints the panels with their marks and names, which do not depend on the pointer.
  *
  * @param {Pen} pen
  * @param {MapPicture} picture

@@ -1,4 +1,4 @@
-// The heatmap as a file, which contains all cells if possible.
+// Creates the picture of a heatmap for a file, which contains all cells if possible.
 
 import { addLegend, PNG_PIXELS, PNG_RATIO } from "../core/export.js";
 import { readColors } from "../core/scale.js";
@@ -12,7 +12,7 @@ import { paintMatrix } from "./paint.js";
 const MAX_PNG_SIDE = 12_000;
 const MAX_SVG_CELLS = 40_000;
 const MIN_MARGINS = 140; // space reserved for the caption, the legend and the margins
-const BOX = { width: 1000, height: 860, inView: 560 }; // size of a file without a screen
+const BOX = { width: 1000, height: 860, inView: 560 }; // size that replaces the size on the screen
 
 /**
  * Returns the reason why the heatmap cannot be saved as SVG, or null if it can.
@@ -85,7 +85,7 @@ function layOutWhole(screen, pitch, ratio) {
 }
 
 /**
- * Renders a payload as a file, without a screen.
+ * Renders a payload as a file, without a browser.
  *
  * @type {import("../core/export.js").FileOf}
  */

@@ -1,4 +1,4 @@
-// The layout of a heatmap, without drawing: space for labels, cell size, and angle and thinning of the labels.
+// Computes the layout of a heatmap: cell size, space for the labels, and their angle and thinning.
 
 import { computeLabelStep, computeRulerStep, isLabelVisible, measureWidest } from "../core/text.js";
 

@@ -1,4 +1,4 @@
-// Painting, for the screen and for files. All lengths are CSS pixels.
+// Paints the heatmap, for the screen and for files. All lengths are CSS pixels.
 
 import { packColor, parseColor } from "../core/color.js";
 import { CENTER, NO_VALUE } from "../core/scale.js";
@@ -29,7 +29,7 @@ const MARKED_PITCH = 5; // minimum cell size for outlines, which would hide smal
 const GAPPED_PITCH = 12; // minimum cell size for gaps; smaller cells are painted as an image
 
 /**
- * Paints everything that does not depend on the pointer.
+ * Paints cells, labels and axis titles, which do not depend on the pointer.
  *
  * @param {Pen} pen
  * @param {MatrixPicture} picture

@@ -1,4 +1,4 @@
-// The model view as a file: all heads in the current order, with a caption.
+// Creates the picture of the model view for a file: all heads in the current order, with a caption.
 
 import { addLegend, PNG_PIXELS, PNG_RATIO } from "../core/export.js";
 import { readColors } from "../core/scale.js";
@@ -42,7 +42,7 @@ export function exportGrid(picture, width, measure) {
 }
 
 /**
- * Renders a payload as a file, without a screen.
+ * Renders a payload as a file, without a browser.
  *
  * @type {import("../core/export.js").FileOf}
  */

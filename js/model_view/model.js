@@ -1,4 +1,4 @@
-// The data of the model view (thumbnails, labels and measures), and functions for sorting and layout.
+// The data of the model view (thumbnails, labels and measures), and functions that sort and arrange the heads.
 
 import { Payload } from "../core/payload.js";
 import { formatNumber, makeVisible } from "../core/text.js";

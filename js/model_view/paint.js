@@ -1,4 +1,4 @@
-// Painting of the model view. Thumbnails are images at the resolution of the screen, for sharp edges.
+// Paints the model view. Thumbnails are images at the resolution of the screen, so that cells have sharp edges.
 
 import { formatHead, GAP, getCorner, hasOwnNumbers } from "./model.js";
 

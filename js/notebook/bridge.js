@@ -1,7 +1,7 @@
 // Passes messages between a view's frame in a notebook and the kernel. The widget itself is invisible.
 
 /**
- * The methods of anywidget's model that this module uses.
+ * The methods of an anywidget model that this module uses.
  *
  * @typedef {object} Model
  * @property {(name: string) => unknown} get

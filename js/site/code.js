@@ -1,4 +1,4 @@
-// Buttons that copy code blocks, and the navigation of the documentation on narrow screens.
+// Adds buttons that copy code blocks, and closes the navigation of the documentation on narrow screens.
 
 for (const button of /** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll(".copy"))) {
   if (!navigator.clipboard) continue;

@@ -1,4 +1,4 @@
-// The search for heads that attend from one word to another, as in `analyses/attention/find_heads.py`, in both directions.
+// Finds heads that attend from one word to another, in both directions, as `analyses/attention/find_heads.py` does.
 
 import { element } from "../core/dom.js";
 import { formatNumber, makeVisible } from "../core/text.js";
@@ -24,8 +24,8 @@ const MAX_ROWS = 10;
 const MAX_LETTERS = 40;
 
 /**
- * Returns all heads by descending attention from one word to another. Weights are summed over the tokens of a key word and averaged
- * over those of the query word.
+ * Returns all heads by descending attention from one word to another. Weights are summed over the tokens of the key word
+ * and averaged over the tokens of the query word.
  *
  * @param {Trace} trace
  * @param {number} query index of a word

@@ -1,4 +1,4 @@
-// Frames with exported views, which follow the theme of the site and are as high as their content.
+// Adapts frames with exported views: they follow the theme of the site and are as high as their content.
 
 /** Key of the messages; see `KEY` in `website/gallery.py`. */
 const KEY = "site";

@@ -1,4 +1,4 @@
-// Measures of attention heads and their labels, as in `analyses/attention/heads.py`.
+// Computes measures and labels of attention heads, as `analyses/attention/heads.py` does.
 
 /** @typedef {import("./trace.js").Trace} Trace */
 
@@ -9,7 +9,7 @@ const BROAD_ENTROPY = 0.85;
 /** Number of queries, from the beginning of the text, on which the selection of the initial head is based. */
 const MAX_QUERIES = 64;
 
-/** The shares of attention in order of precedence, each with its label for heads and the keys that it counts. */
+/** The shares of attention on a target. A head gets the label of its largest share; in a tie, of the first. */
 const SHARES = {
   self: { label: "same token", target: "the token itself" },
   previous: { label: "previous token", target: "the previous token" },
@@ -27,7 +27,7 @@ const SHARES = {
 /** Measures of all heads, each of shape [layer][head]. @typedef {Record<Measure, number[][]>} Measures */
 
 const NAMES = /** @type {Share[]} */ (Object.keys(SHARES));
-/** Names of the shares that can make a head the initial one. */
+/** Names of the shares by which the initial head can be selected. */
 const SPECIALIZED = /** @type {Share[]} */ (NAMES.filter((name) => name !== "first" && name !== "separator"));
 
 /** Names of the measures, in the order in which the model view lists them. @type {Record<Measure, string>} */

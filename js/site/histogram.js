@@ -1,4 +1,4 @@
-// A small histogram of reference scores, in which one score is marked.
+// Draws a small histogram of reference scores in which one score is marked.
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT, FOOT, BINS] = [520, 88, 20, 52];

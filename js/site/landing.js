@@ -13,7 +13,7 @@ const tokenCount = Number(frame.dataset.tokens);
 const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 let scene = 0;
-let token = 1; // [CLS] is skipped.
+let token = 1; // start after [CLS]
 let timer = 0;
 
 function step() {

@@ -1,4 +1,5 @@
-// The token strip. It has a roving tabindex: one pill is in the tab order, and arrow keys move between pills.
+// The token strip component: each token is a pill. Its roving tabindex keeps one pill in the tab order, and arrow keys
+// move between pills.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { clampIndex, lookUp } from "../core/canvas_view.js";

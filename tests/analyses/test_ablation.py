@@ -1,4 +1,4 @@
-"""Head ablation: parity with a hooked model, mean replacement, threads, progress, tables and commands."""
+"""Test head ablation: parity with a hooked model, mean replacement, threads, progress, and commands."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def raw() -> Raw:
 
 @contextmanager
 def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: bool) -> Iterator[None]:
-    """Reference implementation: replace the outputs of some heads in the input of the output projection."""
+    """Reference: replace the outputs of some heads with a hook on the input of the output projection."""
 
     def silence(_: object, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = args[0].clone()

@@ -1,4 +1,4 @@
-"""Changes in predictions between two models: parity with raw transformers for every task, and errors."""
+"""Test changes in predictions between two models: parity with raw transformers for every task, and errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Both:
 
 @pytest.fixture
 def both(double_trained_on: Trained, trained_folder: TrainedFolder) -> Callable[[str], Both]:
-    """Return a factory that maps a task to both models."""
+    """Return a factory that maps a task to the original and the changed model."""
     return lambda task: Both(task, double_trained_on("bert", task), trained_folder("bert", task))
 
 

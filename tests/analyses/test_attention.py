@@ -1,4 +1,4 @@
-"""Attention matrices: hidden tokens, renormalization, and tables."""
+"""Test attention matrices: hidden tokens, renormalization, and tables."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_hidden_special_tokens_do_not_change_other_weights(minilm: Checkpoint) -
 
 
 def measured(trace: Trace, measure: str, head: int | str) -> np.ndarray:
-    """Return an attention measure of layer 4 between tokens, computed from its components."""
+    """Return an attention measure of layer 4, computed from the trace without the question."""
     if measure == "rollout":
         return rollout([trace.attention(layer) for layer in range(4)], 0.3)
     weights = trace.attention(3)

@@ -1,4 +1,4 @@
-"""The similarity baseline: parity with a loop over the raw model's hidden states."""
+"""Test the similarity baseline: parity with a loop over the raw model's hidden states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration of similarity scores: percentiles of random pairs and of nearest neighbors."""
+"""Test calibration of similarity scores: percentiles of random pairs and of nearest neighbors."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_texts_with_different_prompts_are_compared_with_such_pairs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The default prompt of the checkpoint is query. All 30 ordered pairs of different texts are scored."""
+    """The default prompt of the checkpoint is "query". All 30 ordered pairs of different texts are scored."""
     monkeypatch.setattr(calibration, "reference_sentences", lambda: TEXTS)
     folder = sentence_models.save("prompts", family_folder("bert"), tmp_path / "model")
     checkpoint = bert_probe.load(folder)

@@ -1,4 +1,4 @@
-"""Contacts: parity with `predict_contacts`, hand-computed APC, and inputs without a prediction."""
+"""Test contacts: parity with `predict_contacts`, hand-computed APC, and inputs without a prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words in context: parity with raw transformers, and invalid comparisons."""
+"""Test words in context: parity with raw transformers, and invalid comparisons."""
 
 from __future__ import annotations
 

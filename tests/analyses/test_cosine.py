@@ -1,4 +1,4 @@
-"""Cosine similarity: hand-computed cases, and properties that hold for all vectors."""
+"""Test cosine similarity: hand-computed cases, and properties that hold for all vectors."""
 
 from __future__ import annotations
 

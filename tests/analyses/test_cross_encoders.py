@@ -1,4 +1,4 @@
-"""Cross-encoders from sentence-transformers: scores equal those of `CrossEncoder.predict`."""
+"""Test cross-encoders from sentence-transformers: scores equal those of `CrossEncoder.predict`."""
 
 from __future__ import annotations
 

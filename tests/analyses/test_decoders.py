@@ -1,4 +1,4 @@
-"""Questions about causal models and about architectures other than BERT."""
+"""Test questions about causal models and about architectures other than BERT."""
 
 import math
 from collections.abc import Callable

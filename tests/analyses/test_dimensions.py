@@ -1,4 +1,4 @@
-"""The loss of accuracy from truncated vectors: parity with sentence-transformers, NumPy and SciPy."""
+"""Test the effect of truncated vectors on scores: parity with sentence-transformers, NumPy and SciPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recomputed input embedding equals the output of the raw model's module, for every architecture."""
+"""Test that the recomputed input embedding equals that of the raw model, for every architecture."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def saved(folder: Path, name: str, model: Any) -> Checkpoint:
 
 
 def other_ways() -> dict[str, Callable[[], Any]]:
-    """Return config factories by tokenizer name; the input embedding is not a sum of three embeddings."""
+    """Return configs of models whose input embedding is not a sum of three embeddings, by tokenizer."""
     bird = {"attention_type": "original_full", "rescale_embeddings": True, "pad_token_id": 0}
     bird["vocab_size"] = families.config("bert").vocab_size
     return {
@@ -212,7 +212,7 @@ def test_sum_and_layer_norm_equal_hand_computation(tmp_path: Path) -> None:
 
 
 def nudged(trace: Trace, amount: float) -> Trace:
-    """Return a trace whose model adds an amount to the output of its embedding module."""
+    """Return a trace whose model adds a constant to the output of its embedding module."""
     model: Any = copy.deepcopy(trace.checkpoint.model)
     model.embeddings.register_forward_hook(lambda _module, _args, output: output + amount)
     return replace(trace, made_by=replace(trace.checkpoint, model=model))

@@ -1,4 +1,4 @@
-"""Evaluations: parity with raw transformers, hand-computed metrics, and errors."""
+"""Test evaluations: parity with raw transformers, hand-computed metrics, and errors."""
 
 from __future__ import annotations
 

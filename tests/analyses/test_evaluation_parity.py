@@ -1,5 +1,4 @@
-"""Evaluations of a model: parity with sentence-transformers' evaluators, which encode the texts
-themselves."""
+"""Test that evaluations of a model equal those of sentence-transformers, which encodes the texts itself."""
 
 from __future__ import annotations
 

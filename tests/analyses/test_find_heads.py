@@ -1,4 +1,4 @@
-"""Head search: weights between two words and their ranks, words by name or position, and the command."""
+"""Test head search: weights between two words and their ranks, words by name or position, and the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head that is shown first: hand-computed cases, ties, attention sinks, and long texts."""
+"""Test the initial head of the Attention page: hand-computed cases, ties, attention sinks, and long texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKENS = "[CLS] we saw [SEP]"
 
 
 def shift(by: int, share: float) -> Array:
-    """Return a head with a share of its attention at one distance and the rest spread evenly."""
+    """Return attention with a share on the key at one distance, and the remaining attention spread evenly."""
     to = np.eye(4, k=by)
     missing = 1 - to.sum(axis=1, keepdims=True)
     return share * (to + missing / 4) + (1 - share) / 4

@@ -1,4 +1,4 @@
-"""Fertility (tokens per word): hand-computed cases, and a comparison of two vocabularies."""
+"""Test fertility (tokens per word): hand-computed cases, and a comparison of two vocabularies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confidence of heads: a hand-computed case, parity with the raw model, and texts without a result."""
+"""Test confidence of heads: a hand-computed case, parity with the raw model, and texts without a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Head matches between two models: parity with raw transformers, hand-computed cases, and invariants."""
+"""Test head matches between two models: parity with raw transformers, hand-computed cases, and invariants."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_swapping_a_and_b_mirrors_the_result(double_family: Opened) -> None:
 
 
 class Told:
-    """A progress callback that records its calls."""
+    """A progress callback that records the arguments of its calls."""
 
     def __init__(self) -> None:
         self.all: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Head profiles over many sentences: means, bootstrap, and unreadable sentences."""
+"""Test head profiles over many sentences: means, bootstrap, and unreadable sentences."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def means(double_minilm: Checkpoint) -> HeadMeansResult:
 
 @pytest.fixture(scope="module")
 def singly(double_minilm: Checkpoint) -> dict[str, np.ndarray]:
-    """Return the measures of each sentence, encoded separately, with the shape [sentence, layer, head]."""
+    """Return the measures of separately encoded sentences, shape [sentence, layer, head]."""
     each = [Heads().of(double_minilm.trace(text)).values for text in TEXTS]
     return {name: np.stack([values[name] for values in each]) for name in MEASURES}
 

@@ -1,4 +1,4 @@
-"""Head measures: hand-computed cases, and parity with loops in float64 over one or several blocks."""
+"""Test head measures: hand-computed cases, and parity with loops in float64 over one or several blocks."""
 
 from __future__ import annotations
 

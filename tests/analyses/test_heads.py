@@ -1,4 +1,4 @@
-"""Head profiles: labels, merged words, provenance, and the command."""
+"""Test head profiles: labels, merged words, provenance, and the command."""
 
 from __future__ import annotations
 

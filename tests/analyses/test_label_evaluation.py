@@ -1,4 +1,4 @@
-"""Classification and clustering of frozen vectors: parity with scikit-learn."""
+"""Test classification and clustering of frozen vectors: parity with scikit-learn."""
 
 from __future__ import annotations
 

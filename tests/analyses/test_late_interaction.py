@@ -1,4 +1,4 @@
-"""Late interaction: parity of token vectors and MaxSim with sentence-transformers, and contributions."""
+"""Test late interaction: parity of token vectors and MaxSim with sentence-transformers, and contributions."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_matches_add_up_to_the_score(
 
 
 def _check_matches(explained: Any) -> None:
-    """Compare the table of matches with the maxima of the similarities of all token pairs."""
+    """Assert that the table of best matches equals the maxima over the similarities of all token pairs."""
     table = explained.table()
     for document, part in zip(explained.explained, explained.contributions, strict=True):
         rows = table[table["document"] == document.id]

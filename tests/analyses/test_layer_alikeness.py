@@ -1,4 +1,4 @@
-"""Linear CKA: hand-computed cases, the dual formula, parity with raw transformers, and invariants."""
+"""Test linear CKA: hand-computed cases, parity with Gram matrices and raw transformers, and invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token maps: hand-computed cases, parity with scikit-learn and with hidden states, and errors."""
+"""Test token maps: hand-computed cases, parity with scikit-learn and with hidden states, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts: principal components by hand and with scikit-learn; reproducible t-SNE and UMAP."""
+"""Test layouts of points: principal components by hand and by scikit-learn; reproducible t-SNE and UMAP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lens: parity with models truncated at a layer, and the model's own prediction at the last layer."""
+"""Test the lens: parity with models truncated at a layer, and the model's prediction at the last layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long documents: truncated text, the effect of position, and chunks, compared with the raw model."""
+"""Test long documents: truncated text, the effect of position, and chunks, compared with the raw model."""
 
 from __future__ import annotations
 

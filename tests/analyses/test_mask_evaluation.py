@@ -1,4 +1,4 @@
-"""Evaluation of masked words: each number compared with the raw model, line by line, and errors."""
+"""Test evaluation of masked words: each number compared with the raw model, line by line, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Minimal pairs: hand-computed cases, parity with raw transformers, and invariants."""
+"""Test minimal pairs: hand-computed cases, parity with raw transformers, and invariants."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_disjoint_rows_have_maximal_change() -> None:
 
 
 def changes(names_a: list[str], names_b: list[str], case: str) -> Callable[[Any, Any], np.ndarray]:
-    """Return a function that computes a measure from the raw model's two outputs with nested loops."""
+    """Return a function that computes a measure with loops from the raw model's outputs for both texts."""
     same = [place for place in range(len(names_a)) if names_a[place] == names_b[place]]
 
     def formula(item: Any, other: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The table of the features that work with a checkpoint."""
+"""Test the table of the features that work with a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model sizes from configs: parity with published sizes and with created models, and hostile configs."""
+"""Test model sizes from configs: parity with published sizes and with created models, and hostile configs."""
 
 from __future__ import annotations
 

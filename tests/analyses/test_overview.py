@@ -1,4 +1,4 @@
-"""Highlights: parity of values and sentences with loops over the raw model, percentiles, and ranking."""
+"""Test highlights: parity of values and sentences with loops over the raw model, percentiles, and ranking."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def ours(double_minilm: Checkpoint) -> HighlightsResult:
 
 @pytest.fixture(scope="module")
 def reads(raw: Raw, double_minilm: Checkpoint) -> dict[str, Read]:
-    """Return a dict that maps each text to the raw model's outputs for it."""
+    """Return the raw model's outputs for each text, by text."""
     return {text: Read(raw, double_minilm, text) for text in (TEXT, OTHER, *LINES)}
 
 
@@ -143,12 +143,12 @@ SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
     "two texts": (TEXT, None, OTHER),
     "two texts without a word in common": ("Boats!", None, "no 12"),
 }
-"""Kinds of texts: text, second text of a pair, separate second text."""
+"""Name of a type of input → its text, the second text of a pair, and a separate second text."""
 
 
 @pytest.fixture(scope="module")
 def reference_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
-    """Return the values of the five reference sentences, for each form of input."""
+    """Return the values of the five reference sentences, for each type of input."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "baseline_sentences", lambda: LINES)
         result = {
@@ -225,7 +225,7 @@ def test_all_sentences_equal_reference_implementation(
 
 
 def both(a: dict[str, Reference], b: dict[str, Reference]) -> dict[str, Reference]:
-    """Return, for each measure, the larger of the reference values of two texts; prefer clear values.
+    """Return the larger reference value of two texts for each measure; a value marked as clear is preferred.
 
     Measures that are defined only for a single text are omitted.
     """

@@ -1,4 +1,4 @@
-"""Padded batches: hand-computed model inputs, and detection of padding effects."""
+"""Test padded batches: hand-computed model inputs, and detection of effects of padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters: published counts, totals for every architecture, and the group of each tensor."""
+"""Test parameters: published counts, totals for every architecture, and the group of each tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activation patching: parity with hooks on raw models, and invariants."""
+"""Test activation patching: parity with hooks on raw models, and invariants."""
 
 from __future__ import annotations
 
@@ -266,13 +266,13 @@ def test_pair_tasks_need_pairs(trained_on: Callable[[str, str], Checkpoint]) -> 
 def _by_hand(
     checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int, place: Any, result: Any
 ) -> np.float64:
-    """Return the share of the target value that patching one head recovers, computed with the raw model."""
+    """Return the recovered share of the answer after patching one head, computed with the raw model."""
     answer = _with_a_head(checkpoint, task, a, b, layer, head)[place]
     return np.float64((answer - result.nothing) / (result.goal - result.nothing))
 
 
 def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int) -> np.ndarray:
-    """Return the raw model's output for B with the output of one head patched from A."""
+    """Return the raw model's output for B after the output of one head is replaced by that for A."""
     dense = checkpoint.model.encoder.layer[layer].attention.output.dense
     size = dense.in_features // a.heads
     return _put(checkpoint, task, dense, a, b, slice(None), slice(head * size, (head + 1) * size))
@@ -281,7 +281,7 @@ def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, 
 def _put(
     checkpoint: Checkpoint, task: str, module: Any, a: Any, b: Any, places: Any, part: slice
 ) -> np.ndarray:
-    """Return the raw model's output for B with some dimensions of a module's input patched from A."""
+    """Return the raw model's output for B with some dimensions of a module's input replaced by A's."""
     output = checkpoint.outputs[task]
     retained: list[torch.Tensor] = []
 

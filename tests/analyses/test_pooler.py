@@ -1,4 +1,4 @@
-"""The recomputed pooler output equals the raw model's, for every architecture."""
+"""Test that the recomputed pooler output equals the raw model's, for every architecture."""
 
 from __future__ import annotations
 

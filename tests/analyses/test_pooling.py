@@ -1,4 +1,4 @@
-"""Sentence vectors: parity with sentence-transformers and raw transformers, and unsupported configs."""
+"""Test sentence vectors: parity with sentence-transformers and raw transformers, and unsupported configs."""
 
 from __future__ import annotations
 

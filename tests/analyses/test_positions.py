@@ -1,4 +1,4 @@
-"""Position encodings compared with raw models, and measures compared with hand computations."""
+"""Test position encodings: parity with raw models, and hand-computed measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions of task heads: parity with transformers' pipelines, hand-computed cases, and errors."""
+"""Test predictions of task heads: parity with transformers' pipelines, hand-computed cases, and errors."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def complete_model(name: str, task: str, folder: Folders) -> Any:
 def all_spans(
     start: np.ndarray, end: np.ndarray, places: list[int], longest: int
 ) -> list[tuple[int, int, float]]:
-    """Return all answer spans and their probabilities, computed from the definition, most probable first."""
+    """Return all answer spans with their probabilities, computed with loops, most probable first."""
     starts, ends = (np.exp(part[places]) / np.exp(part[places]).sum() for part in (start, end))
     spans = [
         (i, j, starts[i] * ends[j])

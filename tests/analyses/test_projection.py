@@ -1,4 +1,4 @@
-"""Sentence maps, from sentences or from existing vectors."""
+"""Test maps of sentences, and of existing vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations of scores with prompts and truncated vectors, checked against sentence-transformers."""
+"""Test explanations of scores with prompts and truncated vectors, checked against sentence-transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that public notebooks print for bert-base-uncased; data/README.md lists the sources.
+"""Compare numbers with those of public notebooks for bert-base-uncased; data/README.md lists the sources.
 
 The tests without weights check the tokenizer, whose vocabulary the built-in model shares, and the shapes of
 the architecture.

@@ -1,4 +1,4 @@
-"""Words that swap two documents: known cases, parity with separate searches, and hand-computed BM25."""
+"""Test words that swap two documents in a ranking: known cases, parity with separate searches, and BM25."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def scores(checkpoint: Checkpoint, query: str, documents: list[str], scorer: str
 def assert_equal_to_independent_searches(
     checkpoint: Checkpoint, result: RankSwapResult, documents: list[str], query: str, scorer: str
 ) -> None:
-    """Compare the scores of each step with the scores of a separate search in the changed documents."""
+    """Assert that the scores of each step equal those of a separate search in the changed documents."""
     a, b = result.pair
     for name, steps in result.changes.items():
         for number, text in enumerate(steps.texts):

@@ -1,4 +1,4 @@
-"""The rollout of one token: hand-computed cases and invariants."""
+"""Test token rollout: hand-computed cases and invariants."""
 
 from __future__ import annotations
 

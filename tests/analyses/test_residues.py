@@ -1,4 +1,4 @@
-"""Residue numbers, and texts with mostly unknown tokens, in protein models and other models."""
+"""Test residue numbers, and texts with mostly unknown tokens, in protein models and other models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation of rankings: hand-computed cases, parity with sentence-transformers, and invalid files."""
+"""Test evaluation of rankings: hand-computed cases, parity with sentence-transformers, and invalid files."""
 
 from __future__ import annotations
 

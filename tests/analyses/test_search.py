@@ -1,4 +1,4 @@
-"""Search: parity of scores and ranks with sentence-transformers, and of BM25 with its formula."""
+"""Test search: parity of scores and ranks with sentence-transformers, and of BM25 with its formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentence-transformers checkpoints with every layout of modules: parity with sentence-transformers."""
+"""Test checkpoints with every layout of sentence-transformers modules: parity with sentence-transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentence-transformers checkpoints that encode queries and documents with different modules."""
+"""Test sentence-transformers checkpoints that encode queries and documents with different modules."""
 
 from __future__ import annotations
 

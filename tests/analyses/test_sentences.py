@@ -1,4 +1,4 @@
-"""Sentences: order, pairs, limits, and provenance of tables."""
+"""Test sentence scores: order, pairs, limits, and provenance of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token similarity: parity with torch's cosine similarity of the raw model's vectors."""
+"""Test token similarity: parity with torch's cosine similarity of the raw model's vectors."""
 
 from __future__ import annotations
 

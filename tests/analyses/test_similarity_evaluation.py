@@ -1,4 +1,4 @@
-"""Evaluation on scored pairs: parity with SciPy and sentence-transformers, and hand-computed cases."""
+"""Test evaluation on scored pairs: parity with SciPy and sentence-transformers, and hand-computed cases."""
 
 from __future__ import annotations
 

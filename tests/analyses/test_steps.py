@@ -1,4 +1,4 @@
-"""Attention steps: hand-computed cases, the question, the comparison with the model's output, and errors."""
+"""Test attention steps: hand-computed cases, fields, the comparison with the model's output, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention steps: parity with the raw model in every architecture."""
+"""Test attention steps: parity with the raw model in every architecture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Score thresholds: parity with scikit-learn, and hand-computed cases."""
+"""Test score thresholds: parity with scikit-learn, and hand-computed cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thumbnails of all heads: single weights for short texts, block maxima for long ones."""
+"""Test thumbnails of all heads: single weights for short texts, block maxima for long ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a text's tokens, and the numbers of tokens."""
+"""Test the table of a text's tokens, and the numbers of tokens."""
 
 from __future__ import annotations
 

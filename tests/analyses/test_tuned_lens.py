@@ -1,4 +1,4 @@
-"""The tuned lens: parity of training with plain torch, recovery of a known map, files, and errors."""
+"""Test the tuned lens: parity of training with plain torch, recovery of a known map, files, and errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LINES = (*SENTENCES, TEXT, "We left the ground at night.", "A map of the wide va
 
 
 def nothing() -> None:
-    """Do nothing; a progress callback that ignores its calls."""
+    """A progress callback that does nothing."""
 
 
 def head_of(checkpoint: Checkpoint) -> WordHead:

@@ -1,4 +1,4 @@
-"""Changes between two models: hand-computed cases, parity with raw transformers, and invariants."""
+"""Test changes between two models: hand-computed cases, parity with raw transformers, and invariants."""
 
 from __future__ import annotations
 

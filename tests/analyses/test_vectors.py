@@ -1,4 +1,4 @@
-"""Tables of hidden states of tokens, of [CLS], and of the pooler."""
+"""Test tables of hidden states of tokens, of [CLS], and of the pooler."""
 
 from __future__ import annotations
 

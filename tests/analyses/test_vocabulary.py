@@ -1,4 +1,4 @@
-"""Input vectors of a vocabulary: parity of norms, neighbors and random pairs with the raw model."""
+"""Test input vectors of a vocabulary: parity of norms, neighbors and random pairs with the raw model."""
 
 from __future__ import annotations
 

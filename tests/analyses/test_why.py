@@ -1,4 +1,4 @@
-"""Attribution: parity with captum, other formulas and raw models, and models trained on known rules."""
+"""Test attribution: parity with captum, equivalent formulas and raw models; models with known rules."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Check
             )
 
     def way(text: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return each token's contribution, shape [token, hidden], and the sentence vector of a text."""
+        """Return each token's contribution to a sentence vector, [token, hidden], and the vector."""
         ids = torch.tensor([reference.tokenizer(text)["input_ids"]])
         start = torch.full_like(ids, reference.tokenizer.pad_token_id)
         start[0, [0, -1]] = ids[0, [0, -1]]

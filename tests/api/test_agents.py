@@ -1,4 +1,4 @@
-"""Questions as agent tools, called by a client of the `mcp` package."""
+"""Test questions as tools for agents, called by a client of the `mcp` package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the HTTP API."""
+"""Test tables of the HTTP API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of the API: the enforced limits equal the documented ones."""
+"""Test the limits of the API: the enforced limits equal the documented ones."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].s
         f"A body must arrive within {limits.MAX_BODY_SECONDS:g} seconds",
         f"{limits.MAX_CLIENT_BYTES / 1e6:g} MB for one client",
         f"{limits.MAX_INCOMING_BYTES / 1e6:g} MB for all",
-        f"An answer may take {limits.MAX_ANSWER_SECONDS:g} seconds",
+        f"A request may take {limits.MAX_ANSWER_SECONDS:g} seconds",
         f"At most {limits.MAX_REQUESTS} requests are processed at once",
         f"at most {retrieval_evaluation.MAX_QUERIES:,} queries",
-        f"{retrieval_evaluation.MAX_SCORES:,} queries times documents",
-        f"{label_evaluation.MAX_PROBABILITIES:,} texts times classes",
+        f"{retrieval_evaluation.MAX_SCORES:,} pairs of a query and a document",
+        f"{label_evaluation.MAX_PROBABILITIES:,} texts × classes",
     ],
 )
 def test_documentation_states_the_limit(statement: str) -> None:

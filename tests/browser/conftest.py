@@ -129,7 +129,7 @@ def expect_in_app(minilm: Checkpoint, double_minilm: Checkpoint) -> Elsewhere:
 
 @pytest.fixture
 def watch() -> Watch:
-    """Return the record of unexpected events on the pages of a test."""
+    """Return the record of unexpected events (errors, foreign requests) on the pages of a test."""
     return Watch()
 
 

@@ -1,4 +1,4 @@
-"""BertViz frames in a real browser: drawing, counting from 1, and isolation."""
+"""Test BertViz frames in a real browser: drawing, counting from 1, and isolation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clicks are not lost: component and page show the last selection, even if it is made during a run."""
+"""Test that clicks are not lost: component and page show the last selection, even one during a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 CLICKS_PER_BURST = 20
 COMPONENTS = ("strip", "matrix", "map", "mark", "view", "grid", "native")
 CONTROLS = ("place", "default", "numbers")
-"""Toggles that mount components elsewhere, and change their initial state and their numbers."""
+"""Toggles of the demo page that remount components, or change their initial state or their numbers."""
 
 
 @pytest.mark.parametrize("show", prove_unless({"heads"}, ["all", "heads"]))

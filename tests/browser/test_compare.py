@@ -1,4 +1,4 @@
-"""A minimal pair in a real browser: selecting words and heads, and downloading files."""
+"""Test a minimal pair in a real browser: selecting words and heads, and downloading files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.helpers.exactness import assert_rounded
 from tests.helpers.gate import prove_unless
 
 LIKE = 64
-"""Roundings between two runs of a model in two processes with separate threads."""
+"""Tolerance in float32 rounding errors between two processes, which may use other numbers of threads."""
 
 pytestmark = pytest.mark.browser
 

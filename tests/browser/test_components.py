@@ -1,4 +1,4 @@
-"""The components in a real browser: exact values, keyboard, messages to Python, files, hostile text."""
+"""Test the components in a real browser: exact values, keyboard, messages to Python, files, hostile text."""
 
 import re
 import struct

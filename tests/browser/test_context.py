@@ -1,4 +1,4 @@
-"""Words in context in a real browser: adding sentences, clicking words, and downloading files."""
+"""Test words in context in a real browser: adding sentences, clicking words, and downloading files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.browser import App, download, matrix_of, open_page, visit, wa
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
-"""Roundings between two runs of a model in two processes with separate threads."""
+"""Tolerance in float32 rounding errors between two processes, which may use other numbers of threads."""
 
 pytestmark = pytest.mark.browser
 

@@ -1,4 +1,4 @@
-"""Pictures drawn by Python equal those saved by a browser."""
+"""Test that pictures drawn by Python equal those saved by a browser."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.browser
 
 TEXT = "Almost before we knew it, we had left the ground."
 MARGINS = 40
-"""Horizontal padding of the page around the view, both sides."""
+"""Total horizontal padding of the page around the view, in CSS pixels."""
 NEAR = 2.0
-"""CSS pixels by which two programs may measure a label of the same font differently."""
+"""Tolerance in CSS pixels, because programs measure text in the same font slightly differently."""
 
 Shape = tuple[str, str, tuple[str, ...], tuple[float, ...]]
 

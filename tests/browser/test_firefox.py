@@ -1,4 +1,4 @@
-"""The views in Firefox, if it is installed: another engine draws the same numbers."""
+"""Test the views in Firefox, if it is installed: another engine draws the same numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head view in a real browser: exact numbers, pins, filters, keyboard, and saved files."""
+"""Test the head view in a real browser: exact numbers, pins, filters, keyboard, and saved files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.browser
 TEXT = "Almost before we knew it, we had left the ground."
 QUESTION, CONTEXT = "Where do emperor penguins keep their egg?", "They balance it on their feet."
 DECIMALS = 4
-"""Decimals in the table; the share has one less, because it is a percentage with one decimal."""
+"""Number of decimals in the table."""
 LONGER = " ".join([LONG, LONG, LONG])  # so long that queries and keys are sent instead of weights
 
 

@@ -1,5 +1,4 @@
-"""The Heads page in a real browser: clicking words, ablating heads, profiling and canceling many
-sentences."""
+"""Test the Heads page in a real browser: clicked words, ablated heads, and profiles of many sentences."""
 
 from __future__ import annotations
 

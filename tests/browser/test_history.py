@@ -1,4 +1,4 @@
-"""Back and forward in the browser history, and unknown URLs."""
+"""Test navigation back and forward in the browser history, and unknown URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model view in a real browser: the correct head in every sort order, clicks, keyboard, and files."""
+"""Test the model view in a real browser: heads in every sort order, clicks, keyboard, and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A notebook in a real JupyterLab, offline: views are interactive in a cell and in the saved file."""
+"""Test a notebook in a real JupyterLab, offline: views are interactive in a cell and in the saved file."""
 
 from __future__ import annotations
 

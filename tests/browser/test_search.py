@@ -1,4 +1,4 @@
-"""The Search page in a real browser: a query, the comparison of two documents, and a view file."""
+"""Test the Search page in a real browser: a query, the comparison of two documents, and a view file."""
 
 from __future__ import annotations
 

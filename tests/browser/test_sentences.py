@@ -1,4 +1,4 @@
-"""Many sentences in a real browser: pasting, uploads, heatmap, selection on the map, and downloads."""
+"""Test many sentences in a real browser: pasting, uploads, heatmap, selection on the map, and downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions in a real browser: links that expire with a session, and hostile file names."""
+"""Test sessions in a real browser: links that expire with a session, and hostile file names."""
 
 from __future__ import annotations
 

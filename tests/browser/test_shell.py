@@ -1,4 +1,4 @@
-"""The app's shell in a real browser: everything works offline, in both themes, with its security policy."""
+"""Test the app's shell in a real browser: offline, in both themes, with its security policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The static site in a real browser, served by a plain file server, with all other hosts blocked."""
+"""Test the static site in a real browser, served by a plain file server, with all other hosts blocked."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def wait_for_text(page: Page, text: str) -> None:
 
 
 def find_best(trace: Trace, first: str, second: str) -> tuple[HeadScore, str]:
-    """Return the largest score of a head between two words in either direction, and this direction."""
+    """Return the largest attention weight of a head between two words in any direction, and the direction."""
     scores = [
         (FindHeads([pair]).of(trace).ranked[0], " → ".join(pair))
         for pair in ((first, second), (second, first))

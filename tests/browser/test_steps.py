@@ -1,4 +1,4 @@
-"""The Steps page in a real browser: selecting tokens by clicking, numbers, and a long text."""
+"""Test the Steps page in a real browser: selecting tokens by clicking, numbers, and a long text."""
 
 from __future__ import annotations
 

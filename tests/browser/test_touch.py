@@ -1,4 +1,4 @@
-"""Touch input on a phone: a tap pins, a drag scrolls, and the layout fits the screen."""
+"""Test touch input on a phone: a tap pins, a drag scrolls, and the layout fits the screen."""
 
 from __future__ import annotations
 

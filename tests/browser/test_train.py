@@ -1,4 +1,4 @@
-"""Training in a real browser: the example, its progress, errors, and a prediction on the Answer page."""
+"""Test training in a real browser: the example, its progress, errors, and a prediction on the Answer page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All pages in a real browser: text, URL, downloads, keyboard, hostile and invalid input."""
+"""Test all pages in a real browser: text, URL, downloads, keyboard, hostile and invalid input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.browser
 SAME_VIEW = re.compile(
     r"/attention\?(?=.*\ba=we\+left\+the\+ground\b)(?=.*\blayer=1\b)(?=.*\bhead=7\b)[^&]*(&[^&]*){2}$"
 )
-"""Its three parts, in any order."""
+"""The URL of a view; its three parameters may be in any order."""
 
 PAGES = (
     "Overview",
@@ -65,17 +65,17 @@ BEGINS = {
     "Probes": "Try an example",
     "Report": "Try an example",
 }
-"""Elements that show that a page is open if it computes only on request."""
+"""Page that computes only on request → an element that shows that the page is open."""
 PAGES_OF_TEXT = [
     page for page in PAGES if page not in {"Corpus", "Train", "Parameters", "Sizes", "Positions", "Probes"}
 ]
-"""Pages that show something about the sentences."""
+"""Pages that show results for the sentences of the form."""
 IN_LIGHT = (
     {*PAGES}
     if PROVE
     else {"Overview", "Attention", "Heads", "Compare", "Sentences", "Answer", "Train", "Vocabulary", "Report"}
 )
-"""Pages that are checked with axe in the light theme."""
+"""Pages that are checked with the accessibility rules of axe in the light theme."""
 IN_DARK = {*PAGES} if PROVE else {"Overview", "Attention", "Train"}
 """Pages whose contrast is also measured in the dark theme."""
 TEXT = "Almost before we knew it, we had left the ground."

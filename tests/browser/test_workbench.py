@@ -1,4 +1,4 @@
-"""The form in a real browser: text that was typed but not run is marked and persists across pages."""
+"""Test the form in a real browser: text that was typed but not run is marked and persists across pages."""
 
 from __future__ import annotations
 

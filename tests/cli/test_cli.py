@@ -1,4 +1,4 @@
-"""The command line prints a table to standard output or one line to standard error."""
+"""Test that the command line prints either a table to standard output or one line to standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands derived from questions print the tables of the library."""
+"""Test that commands derived from questions print the tables of the library."""
 
 from __future__ import annotations
 

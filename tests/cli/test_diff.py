@@ -1,4 +1,4 @@
-"""The commands that compare two models print the tables of the library."""
+"""Test that the commands that compare two models print the tables of the library."""
 
 from __future__ import annotations
 

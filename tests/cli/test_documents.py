@@ -1,4 +1,4 @@
-"""Documents as inputs of commands and HTTP requests: files with broken rows, folders and corpus stores."""
+"""Test documents as inputs of commands and HTTP requests: broken rows, folders and corpus stores."""
 
 from __future__ import annotations
 

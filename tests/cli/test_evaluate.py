@@ -1,4 +1,4 @@
-"""The command evaluate prints the tables of `Evaluate`."""
+"""Test that the command evaluate prints the tables of `Evaluate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands steps, anatomy, pooler and parameters."""
+"""Test the commands steps, anatomy, pooler and parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.exactness import Expected
 from tests.helpers.families import TEXT
 
 SAME = 64 * float(np.finfo(np.float32).eps)
-"""Relative tolerance: a command opens the model itself, and float32 results depend on the batch."""
+"""Relative tolerance for float32 results of another batch or of another model object."""
 
 
 def rows(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:

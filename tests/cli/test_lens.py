@@ -1,4 +1,4 @@
-"""The commands lens and tune-lens."""
+"""Test the commands lens and tune-lens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands reserve their output files before they load a model."""
+"""Test that commands reserve their output files before they load a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands on two or more texts print the tables of the library."""
+"""Test that the commands on two or more texts print the tables of the library."""
 
 from __future__ import annotations
 

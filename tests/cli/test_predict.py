@@ -1,4 +1,4 @@
-"""The command predict: its columns for each task, its notes, and its errors."""
+"""Test the command predict: its columns for each task, its notes, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""View files and reports on the command line."""
+"""Test view files and reports on the command line."""
 
 from __future__ import annotations
 

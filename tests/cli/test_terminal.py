@@ -1,4 +1,4 @@
-"""Messages escape control characters; interruptions and output errors print one line."""
+"""Test that messages escape control characters, and that interruptions and output errors print one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command train: its output, its errors, and interruption."""
+"""Test the command train: its output, its errors, and interruption."""
 
 from __future__ import annotations
 

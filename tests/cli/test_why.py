@@ -1,4 +1,4 @@
-"""The attribution commands: columns and errors."""
+"""Test the attribution commands: columns and errors."""
 
 from __future__ import annotations
 

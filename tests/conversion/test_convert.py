@@ -1,4 +1,4 @@
-"""Conversion of checkpoints with pickled weights."""
+"""Test conversion of checkpoints with pickled weights."""
 
 from __future__ import annotations
 

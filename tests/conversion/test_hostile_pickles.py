@@ -1,4 +1,4 @@
-"""Pickled weights that attack the reader: none of their code runs, and the error states the cause."""
+"""Test pickled weights that attack the reader: none of their code runs, and the error states the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The restrictions of the process that reads pickled weights."""
+"""Test the restrictions of the process that reads pickled weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Earlier names of questions and of URL parameters."""
+"""Test that earlier names of questions and of URL parameters are still read."""
 
 from __future__ import annotations
 

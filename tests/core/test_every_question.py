@@ -1,4 +1,4 @@
-"""Properties of every question and its result.
+"""Test properties that every question and its result must have.
 
 `make test` runs the Python, shell and HTTP snippets for each type of input with each type of field;
 `make prove` runs those of all examples.

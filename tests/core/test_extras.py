@@ -1,4 +1,4 @@
-"""A missing optional package is reported with the command that installs it."""
+"""Test that a missing optional package is reported with the command that installs it."""
 
 from __future__ import annotations
 

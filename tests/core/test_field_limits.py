@@ -1,4 +1,4 @@
-"""Limits of fields: a short request must not take minutes or gigabytes of memory."""
+"""Test limits of fields: a short request must not take minutes or gigabytes of memory."""
 
 from __future__ import annotations
 

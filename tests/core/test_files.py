@@ -1,4 +1,4 @@
-"""Tables in files, read by other libraries: any float32 value, any token, and the provenance."""
+"""Test tables in files, read by other libraries: any float32 value, any token, and the provenance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of questions: the file name determines the format, which the question must accept."""
+"""Test the input files of questions: the file name determines the format, which the question must accept."""
 
 from __future__ import annotations
 

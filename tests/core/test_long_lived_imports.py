@@ -1,4 +1,4 @@
-"""Imported objects are exempt from garbage collection."""
+"""Test that imported objects are exempt from garbage collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snippets that reproduce a result, for texts that are too long for a single line."""
+"""Test snippets that reproduce a result, for texts that are too long for a single line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables: labels, counting from 1, and provenance that describes the content."""
+"""Test tables: labels, counting from 1, and provenance that describes the content."""
 
 from __future__ import annotations
 

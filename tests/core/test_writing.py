@@ -1,4 +1,4 @@
-"""Files are written completely or not at all, and existing files are replaced only when that is allowed."""
+"""Test that files are written completely or not at all, and are replaced only if that is allowed."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_nearest_contexts_match_raw_model(
     units = [unit_positions(corpus, text) for text in TEXTS]
 
     def best(query: Any, *other_rows: Any) -> np.ndarray:
-        """Return the largest cosine in each row of the store."""
+        """Return the largest cosine of each row of the store with a vector."""
         vector = query.hidden_states[layer][0][list(questions)].mean(dim=0)
         cosines = []
         for other, of_row in zip(other_rows, units, strict=True):

@@ -1,4 +1,4 @@
-"""Corpus health: planted problems are found, and each measure equals its definition."""
+"""Test corpus health: artificially added problems are found, and each measure equals its definition."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_threshold_of_a_model(minilm: Checkpoint, tmp_path: Path, monkeypatch: p
 
 
 def test_uploads_are_bounded() -> None:
-    """Decompression bombs, arrays that declare more elements than they have, and pickles are refused."""
+    """Decompression bombs, arrays that declare more elements than they contain, and pickles are refused."""
     contents = []
     for values, compress in ((np.zeros((300_000, 8), np.float32), True), (np.array([{}], object), False)):
         buffer = io.BytesIO()
@@ -397,7 +397,7 @@ def test_values_that_are_not_text_or_counts_are_refused(name: str, content: byte
 
 
 def test_digest_is_of_all_columns() -> None:
-    """Sets that differ in any value, in the boundaries of their texts, or in their type are not equal."""
+    """Vector sets have different digests if any value, the boundaries of texts, or a dtype differs."""
     ones = np.ones((2, 2), np.float32)
     columns = [
         (ones, ["a", "b"], ["c", "d"], [0, 1]),

@@ -1,4 +1,4 @@
-"""Sentence vectors of a store: parity with sentence-transformers, and search and health of a store."""
+"""Test sentence vectors of a store: parity with sentence-transformers, and search and health of a store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LAYOUTS = (
     "router",
     "truncated",
 )
-"""Layouts with a prompt, other text, a maximum length, other sizes, and other modules for documents."""
+"""Layouts with prompts, changed texts, a maximum length, other sizes, or separate modules for documents."""
 HELP = (
     "How to reset your password",
     "The ferry leaves at dawn",

@@ -1,4 +1,4 @@
-"""Search in vectors that were computed elsewhere: parity with brute force in float64."""
+"""Test search in vectors that were computed elsewhere: parity with brute force in float64."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_invalid_files_are_explained(name: str, content: bytes, message: str, tm
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f8", "<i1", "<i4"])
 def test_rows_of_an_array_file_are_those_of_numpy(dtype: str, tmp_path: Path) -> None:
-    """Each number is represented exactly, in every selection of rows and across blocks."""
+    """Rows that are read from an .npy file are exact, for any selection of rows and across blocks."""
     vectors = np.random.default_rng(0).integers(-100, 100, (70, 5)).astype(dtype)
     vectors[3, 0] = 2**31 - 1 if dtype == "<i4" else 99
     np.save(tmp_path / "v.npy", vectors)

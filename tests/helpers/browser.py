@@ -1,4 +1,4 @@
-"""Navigation and checks of the app in a real browser."""
+"""Functions that navigate and check the app in a real browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ IN_FIREFOX = os.environ.get("BERT_PROBE_BROWSER") == "firefox"
 """True if `make prove` repeats the tests of the components in Firefox."""
 
 Elsewhere = Callable[[Callable[[Checkpoint], Any]], Expected]
-"""Computation on the built-in model → its expected numbers, within the tolerance for another process."""
+"""Function from a computation on the built-in model to its expected numbers, with a tolerance for the process
+of the app."""
 
 
 @dataclass
@@ -117,11 +118,11 @@ def find_violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any
 
 
 OF_COLOUR = ("color-contrast",)
-"""The rules that a theme can affect; a page in a second theme is checked by these only."""
+"""Accessibility rules that depend on the theme. Only these are checked in a second theme."""
 
 
 def select_page(page: Page, title: str) -> None:
-    """Select a page in the navigation, with two clicks if it is in a section and with one otherwise."""
+    """Select a page in the navigation: two clicks if the page is in a menu, otherwise one."""
     section = next(title_of_section for title_of_section, names in SECTIONS.items() if title.lower() in names)
     bar = page.get_by_test_id("stTopNav")
     if not section:

@@ -1,4 +1,4 @@
-"""Runs commands in this process or in a shell, and reads their output."""
+"""Functions that run commands in this process or in a shell, and read their output."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def fast(tokenizer: Tokenizer, special: Special, **options: Any) -> PreTrainedTo
 
 @dataclass(frozen=True)
 class Family:
-    """The recipe for a tiny model of a family.
+    """The configuration of a tiny model of a family.
 
     Attributes:
         config: name of transformers' config class.
@@ -273,7 +273,7 @@ FAMILIES: dict[str, Family] = {
     "jina_embeddings_v3": Family("JinaEmbeddingsV3Config", metaspace, ROBERTA, {"type_vocab_size": 1}),
     "layoutlm": Family("LayoutLMConfig", wordpiece, BERT, {}),
 }
-"""Encoders that are trained with masked words."""
+"""Encoders of the types that are trained with masked-language modeling."""
 
 MORE_FAMILIES: dict[str, Family] = {
     "qwen3": Family("Qwen3Config", byte_level, DECODER, _GROUPED | {"head_dim": 16}, is_causal=True),
@@ -369,7 +369,7 @@ def representative(names: Iterable[str]) -> list[Any]:
 
 
 def family_of(name: str) -> Family:
-    """Return the recipe of a family, or of a model type in `model_types`."""
+    """Return the configuration of a family, or of a model type in `model_types`."""
     from tests.helpers.model_types import MODEL_TYPES
 
     return ALL_FAMILIES.get(name) or MODEL_TYPES[name]

@@ -33,7 +33,7 @@ OWN_STATEMENTS = (
 
 @dataclass
 class RememberedModels(NamedModels):
-    """Models that compute each view only once for all forgeries of a report."""
+    """Models that cache each computed view, so that all forgeries of a report share the results."""
 
     numbers_by_view: dict[bytes, tuple[ViewNumbers, ViewTolerances]] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ def unzip(content: bytes) -> dict[str, bytes]:
 
 
 def mutate_bytes(content: bytes, lots: random.Random) -> bytes:
-    """Return a file with a few bytes flipped, inserted or deleted at one place."""
+    """Return the content of a file with a few bytes flipped, inserted or deleted at a random offset."""
     position, size = lots.randrange(len(content)), lots.choice((1, 1, 1, 2, 8, 200))
     new = lots.choice(
         (lots.randbytes(size), content[position : position + size][::-1], b"<!--", b" ", b"9" * size)

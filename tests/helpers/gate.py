@@ -1,4 +1,4 @@
-"""Selects the parametrized cases that run in ``make test``; all others run only in ``make prove``."""
+"""Functions that select the parametrized cases of ``make test``; other cases run only in ``make prove``."""
 
 from __future__ import annotations
 

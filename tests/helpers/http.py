@@ -15,7 +15,7 @@ from bert_probe.server import asgi
 
 TEXT = "The small boat crosses the wide river."
 TOKENS = {"text": TEXT}
-"""Request body of the question for tokens, and of others that need no more."""
+"""Request body for the question `tokens`, and for other questions that need only a text."""
 
 
 @contextmanager

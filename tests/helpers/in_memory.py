@@ -1,4 +1,4 @@
-"""Models in memory, and assertions that a call does not change them."""
+"""Models in memory, and assertions that a function call does not change a model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_forward_ho
 
 
 def take_snapshot(model: Any) -> dict[str, Any]:
-    """Return the observable state of a model: modules, parameters, configs, and the random state."""
+    """Return the observable state of a model (modules, parameters, configs) and the random state."""
     state: dict[str, Any] = {"dice": torch.get_rng_state().tolist(), "grad": torch.is_grad_enabled()}
     for name, module in model.named_modules():
         hooks = [dict(getattr(module, kind)) for kind in HOOKS]
@@ -65,7 +65,7 @@ def assert_refused(error: type[Exception], act: Callable[[], Any]) -> str:
 
 
 def assert_unchanged(model: Any, act: Callable[[], Any]) -> None:
-    """Assert that a call changes nothing about the model."""
+    """Assert that a call leaves the observable state of the model unchanged."""
     before = take_snapshot(model)
     act()
     after = take_snapshot(model)

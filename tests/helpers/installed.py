@@ -1,4 +1,4 @@
-"""Installs BERT Probe as users do: from a wheel, in an environment without access to the repository."""
+"""Functions that install BERT Probe like a user: from a wheel, without access to the repository."""
 
 from __future__ import annotations
 

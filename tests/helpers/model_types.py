@@ -155,7 +155,7 @@ MODEL_TYPES: dict[str, Family] = {
     "plbart": _pieces("PLBartConfig", settings=_BART),
     "switch_transformers": _pieces("SwitchTransformersConfig", settings=_T5 | {"num_experts": 2}),
 }
-"""Model type → recipe. `families` has the types that all other tests use."""
+"""Model type → configuration of a tiny model. `families` has the types that all other tests use."""
 
 
 @dataclass(frozen=True)
@@ -276,5 +276,5 @@ def _short(message: str, folder: Path) -> str:
 
 
 def all_types() -> list[str]:
-    """Return the names of all recipes."""
+    """Return the names of all configurations."""
     return sorted(families.ALL_FAMILIES | MODEL_TYPES)

@@ -1,4 +1,4 @@
-"""Opens pages in Streamlit's app test runner, and reads their content."""
+"""Functions that open pages in Streamlit's app test runner, and read their content."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def page_text(app: AppTest) -> str:
 
 
 def page_inputs(app: AppTest) -> str:
-    """Return which fields of the form the page shows: "texts model", "model" or ""."""
+    """Return the visible fields of the form: "texts model", "model" or "" for none."""
     (inputs,) = re.findall('data-inputs="(.*?)"', "".join(element.proto.body for element in app.get("html")))
     return inputs
 

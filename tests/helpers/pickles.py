@@ -1,4 +1,4 @@
-"""Files of pickled weights that attack the program that loads them."""
+"""Pickled weight files that attack the program that loads them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ SEED = (
     ),
     *("functools.partial", "torch._utils._rebuild_wrapper_subclass", "torch.FloatStorageX"),
 )
-"""The gadgets that the gate tries."""
+"""The gadgets that `make test` tries."""
 
 
 _START: tuple[Any, ...] = (torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {})
@@ -263,7 +263,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "",
     ),
 }
-"""Case → the file, and a part of the error message. "" where torch may also read it safely."""
+"""Description → function that creates the file, and a part of the error message; "" if torch may also
+read the file safely."""
 
 ENDLESS = _exponential_key()
 """A pickle whose dict key takes forever to hash."""

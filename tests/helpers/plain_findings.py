@@ -1,4 +1,4 @@
-"""Reference implementation of `Highlights`: values from loops over the raw model, and their sentences."""
+"""Reference implementation of `Highlights`: computes values with loops over the raw model, and sentences."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def percent(share: float) -> str:
 
 
 class Reference(NamedTuple):
-    """A value, the sentence that states it, and whether it is clear enough to be reported."""
+    """A value, the sentence that states it, and whether the value is large enough to be reported."""
 
     value: float
     sentence: str
@@ -76,7 +76,7 @@ class Read:
         self.own = [t for t in self.tokens if not t.special and not is_sign(t)]
 
     def shares(self, counts: Callable[[int, int], bool]) -> np.ndarray:
-        """Return the share of each head's attention between positions i and j for which `counts` is true."""
+        """Return each head's attention summed over the positions (i, j) for which `counts(i, j)` is true."""
         result = np.zeros(self.attention.shape[:2])
         for i, j in product(range(self.count), repeat=2):
             if counts(i, j):
@@ -85,7 +85,7 @@ class Read:
 
     @property
     def conditions(self) -> dict[str, Callable[[int, int], bool]]:
-        """Return, for each target, a function that states whether attention from i to j counts."""
+        """Return for each target a function that states whether token j is this target for token i."""
         tokens = self.tokens
         return {
             "previous": lambda i, j: j == i - 1,
@@ -103,7 +103,7 @@ class Read:
 
     @cached_property
     def mean_shares(self) -> dict[str, tuple[np.ndarray, int]]:
-        """Return each head's mean share of each target over the tokens with this target, and their number."""
+        """Return each head's mean share on each target over the tokens that have it, and their number."""
         result = {}
         for name, fits in self.conditions.items():
             having = sum(any(fits(i, j) for j in range(self.count)) for i in range(self.count))

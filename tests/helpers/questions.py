@@ -1,4 +1,4 @@
-"""An example of every question with its inputs, for the tests that cover all questions."""
+"""One example of every question with its inputs, for tests that run over all questions."""
 
 from __future__ import annotations
 
@@ -226,11 +226,11 @@ class QuestionExample:
 
     Attributes:
         question: the question.
-        inputs: function that returns the positional arguments of `question.of` for a checkpoint.
+        inputs: function from a checkpoint to the positional arguments of `question.of`.
         other_values: for every field, a value that differs from the question's.
         idle: fields that do not affect the table of this example, and are therefore omitted from its
             provenance.
-        trained: the task of the tiny BERT with a task head to use; "" for the built-in model.
+        trained: task of the tiny BERT that the example uses as its model; "" for the built-in model.
         file: lines of the file that the Python and shell snippets read; empty if they read no file.
         files: additional files that the snippets read, by name.
     """

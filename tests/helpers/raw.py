@@ -140,7 +140,7 @@ class Raw:
         return Expected(values, max(*shares, tolerance([own_error(values, theirs)])))
 
     def _known(self, encoding: Encoding) -> Any:
-        """Return the output for one text. The output for the last text is cached."""
+        """Return the raw output for one text; the output for the latest text is cached."""
         if self._last is None or self._last[0] is not encoding:
             self._last = (encoding, self.run(encoding))
         return self._last[1]

@@ -1,4 +1,4 @@
-"""Tiny models that are trained, on first use, on rules with a known correct explanation."""
+"""Tiny models that are trained on first use, on tasks with a known rule that attributions should find."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Rule:
     """A training task with a known rule.
 
     Attributes:
-        task: task of the task head.
+        task: name of the task, such as "text-classification".
         sample: function from a random generator to a text, its pair or None, and the answer: a class, a label
             per word, the position of the answer among the words of the pair, or the word at the mask.
         labels: labels of the head.
-        spread: standard deviation of the initial weights. With the small default, the model does not learn to
-            relate a question to its answer.
+        spread: standard deviation of the initial weights. With the small default of 0.02, the model does not
+            learn to find the answer to a question.
     """
 
     task: str

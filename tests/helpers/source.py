@@ -7,10 +7,10 @@ import symtable
 from collections.abc import Callable, Iterator
 
 PLAIN = {"__future__", "collections", "contextlib", "dataclasses", "functools", "pathlib", "typing"}
-"""Modules of the standard library that a page may import: none of them computes or runs code."""
+"""Modules of the standard library that a page may import, because they neither compute nor run code."""
 
 TABLES = {"DataFrame", "Index", "Series"}
-"""Names of pandas that a page may use: tables that it assembles, and their types."""
+"""Classes of pandas that a page may use, because they only assemble tables."""
 
 REDUCING = frozenset(
     """
@@ -22,10 +22,10 @@ REDUCING = frozenset(
     transpose unique value_counts var vecdot where
     """.split()  # noqa: SIM905
 )
-"""Methods of arrays and tables that compute new numbers."""
+"""Methods of arrays and tables that a page must not use, because they compute numbers."""
 
 COMPUTING = {"abs", "divmod", "eval", "exec", "__import__", "max", "min", "pow", "round", "sum"}
-"""Builtins that compute, or that run code invisible in the source."""
+"""Builtins that a page must not use, because they compute or run code that is not in the source."""
 
 LIBRARIES = {"np", "numpy", "scipy", "torch", "math"}
 

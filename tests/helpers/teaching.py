@@ -17,7 +17,7 @@ from tests.helpers import families
 WORDS = ["the", "river", "boat", "small", "bridge", "night", "map", "old", "engineers", "rain"]
 KEY = "river"
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-"""Settings of a model without dropout, so that two training loops give the same weights."""
+"""Config values without dropout, so that two training loops give the same weights."""
 
 
 def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False) -> LabeledTexts:

@@ -1,4 +1,4 @@
-"""Checkpoints in the layouts of custom code on the Hub: parity with native models with the same weights."""
+"""Test checkpoints that were saved for model code on the Hub: parity with transformers' own models."""
 
 from __future__ import annotations
 

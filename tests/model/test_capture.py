@@ -1,4 +1,4 @@
-"""Recording of attention calls: recorded inputs reproduce the output, and other calls are ignored."""
+"""Test recording of attention calls: recorded inputs reproduce the output, and other calls are ignored."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Architecture checks: models whose attention cannot be recorded are refused by name."""
+"""Test architecture checks: models whose attention cannot be recorded are refused by name."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Queries, keys and values of models with their own attention code: parity with raw transformers."""
+"""Test queries, keys and values of models with their own attention code: parity with raw transformers."""
 
 from __future__ import annotations
 

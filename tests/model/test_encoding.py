@@ -1,4 +1,4 @@
-"""Tokenization: ids equal the raw tokenizer's, and spans refer to the original text."""
+"""Test tokenization: ids equal the raw tokenizer's, and spans refer to the original text."""
 
 import pickle
 from collections.abc import Callable

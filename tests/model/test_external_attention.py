@@ -1,4 +1,4 @@
-"""External attention: accepted forms, errors, and the analyses that support it."""
+"""Test external attention: accepted forms, errors, and the analyses that support it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORDS = ["[CLS]", "we", "left", "the", "ground", "[SEP]", "we", "left", "[SEP]"]
 
 
 def softmax(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
-    """Return attention whose rows sum to 1 and have one dominant weight each."""
+    """Return random attention whose rows sum to 1 and have one dominant weight each."""
     scores = np.random.default_rng(seed).normal(size=shape) * 3
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return (weights / weights.sum(axis=-1, keepdims=True)).astype(dtype)

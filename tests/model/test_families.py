@@ -1,6 +1,7 @@
-"""For each family, the results equal those of the raw transformers model with eager attention.
-`make test` compares all inputs and dtypes for the representative families, and a padded batch with a pair
-in float64 for every other one; `make prove` compares everything for all families.
+"""Test that the results of each family equal those of the raw transformers model with eager attention.
+
+`make test` compares all inputs and dtypes for the representative families, and a padded batch with a pair in
+float64 for every other one; `make prove` compares everything for all families.
 """
 
 from collections.abc import Callable

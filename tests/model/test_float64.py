@@ -1,4 +1,4 @@
-"""Float64 mode: float64 values are not rounded to float32, and other dtypes are not affected."""
+"""Test float64 mode: float64 values are not rounded to float32, and other dtypes are not affected."""
 
 from __future__ import annotations
 

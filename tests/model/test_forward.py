@@ -1,4 +1,4 @@
-"""Batches: order, padding and batch size do not change the results."""
+"""Test batches: order, padding and batch size do not change the results."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Models in memory: equality with the raw model, and errors."""
+"""Test models in memory: parity with the raw model, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention with explicit weights equals the fused kernel."""
+"""Test that attention with explicit weights equals the fused kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads from a local server that imitates the hub."""
+"""Test downloads from a local server that imitates the hub."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

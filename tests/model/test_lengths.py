@@ -1,4 +1,4 @@
-"""Text length: limits, truncation, and tokenization in several threads."""
+"""Test text length: limits, truncation, and tokenization in several threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = frozenset({"input_ids", "attention_mask"})
 
 
 class Watched:
-    """A tokenizer that reports each text before tokenizing it."""
+    """A tokenizer that records each text before it tokenizes the text."""
 
     def __init__(self, tokenizer: Any, on_text: Callable[[str], object]) -> None:
         self._tokenizer, self._told = tokenizer, on_text

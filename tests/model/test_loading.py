@@ -1,4 +1,4 @@
-"""Loading: every failure is an error with a remedy, and missing weights are never initialized."""
+"""Test loading: every failure is an error with a remedy, and missing weights are never initialized."""
 
 import importlib.metadata
 import os

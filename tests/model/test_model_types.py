@@ -1,4 +1,4 @@
-"""The features that work with each model type, as listed in docs/models.md."""
+"""Test the features that work with each model type, as listed in docs/models.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of a model's modules."""
+"""Test the tree of a model's modules."""
 
 from __future__ import annotations
 

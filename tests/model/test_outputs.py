@@ -1,4 +1,4 @@
-"""Task heads: parity with the complete model in one forward pass, and missing heads."""
+"""Test task heads: parity with the complete model in one forward pass, and missing heads."""
 
 from __future__ import annotations
 
@@ -272,10 +272,10 @@ def test_in_memory_pre_training_model_has_both_heads(tmp_path: Path) -> None:
 
 
 class WantsMore(transformers.BertForSequenceClassification):  # type: ignore[misc]
-    """A model whose task head requires an input other than text."""
+    """A model whose task head requires an input in addition to the text."""
 
     def forward(self, more: torch.Tensor, **inputs: Any) -> Any:
-        """Require an additional input."""
+        """Fail unless the additional input is passed."""
         return super().forward(**inputs, inputs_embeds=more)
 
 

@@ -1,4 +1,4 @@
-"""Preflight: a checkpoint cannot make the program allocate much memory before its weights are checked."""
+"""Test preflight: a checkpoint cannot cause large memory allocations before its weights are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results equal the raw model's with any instruction set and number of threads, each in a new process.
+"""Test that results equal the raw model's with any instruction set and number of threads.
 
 float32 sums the same terms in another order with wider registers or more threads, so a tolerance that holds
 here may not hold on another machine. torch reads both settings once, when it is imported. Only `make prove`

@@ -1,4 +1,4 @@
-"""Checkpoint files: errors name the missing or broken file and a remedy."""
+"""Test checkpoint files: errors name the missing or broken file and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concurrency: threads that share a model, and several models at once."""
+"""Test concurrency: threads that share a model, and several models at once."""
 
 import threading
 from collections.abc import Callable

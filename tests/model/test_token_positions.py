@@ -1,4 +1,4 @@
-"""Character positions of tokens from tokenizers that do not report them."""
+"""Test character positions of tokens from tokenizers that do not report them."""
 
 from __future__ import annotations
 

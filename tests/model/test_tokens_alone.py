@@ -1,4 +1,4 @@
-"""Tokenization without loading the model: the same tokens as with the model, or None."""
+"""Test tokenization without loading the model: the tokens are those of the model, or the result is None."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: attention computed by hand, invariants, and errors."""
+"""Test traces: attention computed by hand, invariants, and errors."""
 
 import math
 from collections.abc import Callable
@@ -165,7 +165,7 @@ def test_changing_an_attention_map_does_not_change_the_trace(minilm: Checkpoint)
 
 
 def owners(trace: Trace) -> list[np.ndarray]:
-    """Return every array reachable from a trace, through attributes and views."""
+    """Return every array that a trace refers to, including the arrays that views are based on."""
     arrays: dict[int, np.ndarray] = {}
     stack: list[Any] = list(vars(trace).values())
     while stack:

@@ -1,4 +1,4 @@
-"""Wrapped models whose weights change: results contain the current digest, and stale traces are refused."""
+"""Test wrapped models whose weights change: results have the current digest; stale traces are refused."""
 
 from __future__ import annotations
 

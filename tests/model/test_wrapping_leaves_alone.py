@@ -1,4 +1,4 @@
-"""Wrapped models are unchanged after every call, including failed ones."""
+"""Test that wrapped models are unchanged after every call, including failed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples in BertViz's README, run with BERT Probe: encoder, decoder, and encoder-decoder models."""
+"""Test the examples in BertViz's README with BERT Probe: encoder, decoder, and encoder-decoder models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks in notebooks/: they run, are committed without outputs, and state their running time."""
+"""Test the notebooks in notebooks/: they run, are committed without outputs, and state their running time."""
 
 from __future__ import annotations
 

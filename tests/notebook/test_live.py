@@ -1,4 +1,4 @@
-"""The head view whose state can be read and set, with and without a bridge."""
+"""Test the head view whose state can be read and set, with and without a bridge."""
 
 from __future__ import annotations
 

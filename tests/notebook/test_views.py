@@ -1,4 +1,4 @@
-"""Views in a notebook: their numbers, escaping, the sandbox, and saved files."""
+"""Test views in a notebook: their numbers, escaping, the sandbox, and saved files."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_result_is_displayed_with_its_numbers(
 
 
 def steps_of(steps: Any) -> list[Any]:
-    """Return the expected heatmaps of attention steps with a key, if no key is masked."""
+    """Return the expected heatmaps of attention steps for a text without masked keys."""
     key = steps.question.key
     return [
         [steps.q, steps.keys[key]],

@@ -98,7 +98,7 @@ def read(tmp_path: Path) -> Callable[[str | bytes], ReportFile]:
 
 
 class Remembering(NamedModels):
-    """Models that compute each view only once, because these tests change other parts of a report."""
+    """Models that cache each computed view, because these tests never change the inputs of a view."""
 
     def computed(
         self, view: ViewFile, progress: Progress = no_progress
@@ -135,7 +135,7 @@ def test_unchanged_report_passes(report: Report, archive: bytes, read: Any, mode
 
 
 class BesideOthers(Checkpoint):
-    """A model that encodes each text in a batch with a longer text, which changes the order of summation."""
+    """A model that pads each text in a batch with a longer text, so float32 sums are rounded differently."""
 
     def trace(self, text: str, pair: str | None = None, truncate: bool = False) -> Trace:
         return self.traces([(text, pair), (f"{TEXT} {TEXT} {TEXT}", None)], truncate)[0]
@@ -204,7 +204,7 @@ def restated(report: Report) -> dict[str, Any]:
 
 
 def resigned(stated: dict[str, Any], number: int) -> str:
-    """Return the page of changed data with updated digests and checksums, as a skilled forger would."""
+    """Return the page of changed data with recomputed digests and checksums, as a skilled forger would."""
     view = stated["views"][number - 1]
     view["sha256"] = {name: digest(view[name]) for name in view["sha256"] if name != "payloads"} | {
         "payloads": view["sha256"]["payloads"]

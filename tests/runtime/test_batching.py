@@ -1,4 +1,4 @@
-"""Dynamic batching: waiting requests share a batch, and errors stay separate."""
+"""Test dynamic batching: waiting requests share a batch, and errors stay separate."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bert_probe.runtime.shared_cache import DynamicBatcher
 
 
 def is_wanted() -> None:
-    """Do nothing; this cancellation check never cancels."""
+    """A cancellation check that never cancels."""
 
 
 class Work:
-    """Work that doubles numbers when it is released and raises an error for odd numbers."""
+    """A function that waits for the test, then doubles numbers; it raises an error for odd numbers."""
 
     def __init__(self) -> None:
         self.goes: list[list[int]] = []
@@ -35,7 +35,7 @@ class Work:
 
 
 class ConcurrentCallers:
-    """Concurrent callers: one is being served, and the others arrive in the meantime."""
+    """Concurrent callers: the first one is being served while the others arrive."""
 
     def __init__(self, pool: ThreadPoolExecutor, slots: int = 2) -> None:
         self.slots, self.work = Semaphore(slots), Work()

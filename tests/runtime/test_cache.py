@@ -1,4 +1,4 @@
-"""Caches: values are computed once per key, sizes are bounded, and different inputs have different keys."""
+"""Test caches: values are computed once per key, sizes are bounded, and other inputs have other keys."""
 
 from __future__ import annotations
 

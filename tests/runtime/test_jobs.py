@@ -1,4 +1,4 @@
-"""Jobs: progress, results, cancellation, and limited concurrency."""
+"""Test jobs: progress, results, cancellation, and limited concurrency."""
 
 from __future__ import annotations
 

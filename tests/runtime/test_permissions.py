@@ -1,4 +1,4 @@
-"""Permissions of the users of a public server."""
+"""Test the permissions of the users of a public server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress bars appear only on a terminal and only for long work."""
+"""Test that progress bars appear only on a terminal and only for long work."""
 
 from __future__ import annotations
 

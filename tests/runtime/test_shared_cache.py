@@ -1,4 +1,4 @@
-"""Shared traces: concurrent requests share a forward pass; the results equal those of separate passes."""
+"""Test shared traces: concurrent requests share a forward pass, with the results of separate passes."""
 
 from __future__ import annotations
 

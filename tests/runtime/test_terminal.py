@@ -1,4 +1,4 @@
-"""Terminal output: control characters are escaped, and write errors are handled."""
+"""Test terminal output: control characters are escaped, and write errors are handled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thread pool: threads are reused, and each task runs in its own context."""
+"""Test thread pool: threads are reused, and each task runs in its own context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ASGI app: routes, headers, content security policy, settings, and all ways to start it."""
+"""Test the ASGI app: routes, headers, content security policy, settings, and all ways to start it."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_error_after_the_start_sends_no_second_response() -> None:
 
 
 def connection(*messages: Message) -> list[Message]:
-    """Return the messages that the browser receives if the inner app sends `messages` on a WebSocket."""
+    """Return the WebSocket messages that reach the browser if the wrapped app sends `messages`."""
 
     async def inner(_scope: Scope, _receive: Receive, send: Send) -> None:
         for message in messages:

@@ -1,4 +1,4 @@
-"""Authorization of API requests: local programs, tokens, and pages of other sites."""
+"""Test authorization of API requests: local programs, tokens, and pages of other sites."""
 
 from __future__ import annotations
 

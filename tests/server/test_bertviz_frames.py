@@ -1,4 +1,4 @@
-"""BertViz frames: their data, escaping of hostile tokens, limits, the store and the routes."""
+"""Test BertViz frames: their data, escaping of hostile tokens, limits, the store and the routes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def params(page: str) -> dict[str, Any]:
 
 
 class Outline(HTMLParser):
-    """All tags with their attributes, except random ids and nonces."""
+    """Collects all tags of a page with their attributes, except random ids and nonces."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ def test_text_above_the_limit_is_refused() -> None:
 
 
 def test_largest_frame_fits_the_store() -> None:
-    """A text pair is the largest case, because its weights are written both completely and in four slices."""
+    """A text pair has the largest frame, because it contains all weights, and again in four slices."""
     store = FrameStore()
     frame = head_view(random_trace(["a" * 20] * 80, layers=12, heads=12, second=40), 0, None, False, store)
     assert 10e6 < len(html_of(frame, store)) < bertviz_frames._STORE_BYTES / 2

@@ -1,4 +1,4 @@
-"""Requests of the previous page do not undo a page change."""
+"""Test that requests of the previous page do not undo a page change."""
 
 from __future__ import annotations
 

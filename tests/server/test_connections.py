@@ -1,4 +1,4 @@
-"""Limits on the number, duration and memory of connections, and TCP_NODELAY."""
+"""Test limits on the number, duration and memory of connections, and the socket option TCP_NODELAY."""
 
 from __future__ import annotations
 

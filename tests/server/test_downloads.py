@@ -1,4 +1,4 @@
-"""Download of a trained model: content of the zip, limits, and expiry of the link."""
+"""Test download of a trained model: content of the zip, limits, and expiry of the link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Allowed host names, and origins that can open a WebSocket."""
+"""Test allowed host names, and origins that can open a WebSocket."""
 
 from __future__ import annotations
 

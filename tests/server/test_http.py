@@ -1,4 +1,4 @@
-"""The HTTP API: invalid requests, response formats, limits, documentation and metrics."""
+"""Test the HTTP API: invalid requests, response formats, limits, documentation and metrics."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_too_many_requests_are_refused(here: TestClient, monkeypatch: pytest.Mon
 
 
 class EndlessWork:
-    """Work that runs until it is cancelled and records that it has ended."""
+    """A computation that runs until it is cancelled, and records that it has ended."""
 
     def __init__(self) -> None:
         self.started, self.ended = threading.Event(), threading.Event()
@@ -278,7 +278,7 @@ class EndlessWork:
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> EndlessWork:
-    """Replace the answer to every question by endless work."""
+    """Replace the computation of every question by an endless one."""
     work = EndlessWork()
     monkeypatch.setattr(Body, "answer", lambda *arguments: work.answer(*arguments))
     return work

@@ -1,4 +1,4 @@
-"""The API fuzzed from its own OpenAPI document: no status 5xx, and no response that violates its schema."""
+"""Test the API with requests from its OpenAPI document: no status 5xx, and no response violates a schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP API with hostile or disconnecting clients: responses stay short, and no work accumulates."""
+"""Test the HTTP API with hostile or disconnecting clients: errors are short, and abandoned work ends."""
 
 from __future__ import annotations
 

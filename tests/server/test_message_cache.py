@@ -1,4 +1,4 @@
-"""The server sends a reference to a cached message only if the browser still has the message."""
+"""Test that the server sends a reference to a cached message only if the browser still has the message."""
 
 from __future__ import annotations
 

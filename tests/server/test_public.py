@@ -1,4 +1,4 @@
-"""Routes, headers and limits of a public server."""
+"""Test routes, headers and limits of a public server."""
 
 from __future__ import annotations
 

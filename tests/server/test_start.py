@@ -1,4 +1,4 @@
-"""Starting the app: addresses, allowed hosts, browser, invalid options, and settings."""
+"""Test starting the app: addresses, allowed hosts, browser, invalid options, and settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OWN_NAMES = ["127.0.0.1", "localhost", "::1"]
 
 
 class AppStub:
-    """A stub for `st.App` that records its arguments, runs its lifespan and returns."""
+    """A stub for `st.App` that records its arguments, runs the app's lifespan and returns immediately."""
 
     config: ClassVar[dict[str, Any]]
     started: ClassVar[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Limits on uploaded files."""
+"""Test limits on uploaded files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FakeRuntime:
         self.name = "a.txt"  # name of the files that `slow` uploads
 
     async def handle(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Store a file like Streamlit, after running the concurrent uploads."""
+        """Store an uploaded file like Streamlit, after the concurrent uploads have run."""
         for session, size in self.concurrent:
             self.concurrent = []
             self.answers.append(self.put(session, size)[0])
@@ -143,7 +143,7 @@ class SlowUpload:
         self.sent.append(message)
 
     async def give(self, size: int, *, more: bool = True) -> None:
-        """Send `size` bytes, and wait until the app has read them or the upload ends."""
+        """Send `size` bytes of the body, and wait until the app has read them or has ended the upload."""
         self.arrived.clear()
         self.pieces.put_nowait({"type": "http.request", "body": b"x" * size, "more_body": more})
         waiting = asyncio.ensure_future(self.arrived.wait())
@@ -161,7 +161,7 @@ class SlowUpload:
 
 @pytest.fixture
 def slow(server: FakeRuntime) -> FakeRuntime:
-    """Return a server that reads the complete file, like Streamlit."""
+    """Return a server that reads the complete file before it stores the file, like Streamlit."""
 
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
         size = len(await Request(scope, receive).body())

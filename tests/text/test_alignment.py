@@ -1,4 +1,4 @@
-"""Alignment of two texts: cases computed by hand, and properties of all alignments."""
+"""Test alignment of two texts: cases computed by hand, and properties of all alignments."""
 
 from __future__ import annotations
 

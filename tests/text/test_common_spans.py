@@ -1,5 +1,4 @@
-"""Common spans of two tokenizations: hand-computed cases, parity with a loop over characters, and
-properties."""
+"""Test common spans of two tokenizations: hand-computed cases, and parity with a loop over characters."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ def test_merged_attention_equals_hand_computation() -> None:
 
 
 def by_characters(a: Encoding, b: Encoding, text: str, segment: int = 0) -> list[tuple[set[int], set[int]]]:
-    """Return the tokens of each common span, computed character by character."""
+    """Return the tokens of each common span, computed with a loop over characters."""
     tokens = [
         [token for token in side.tokens if not token.special and token.segment == segment] for side in (a, b)
     ]

@@ -1,4 +1,4 @@
-"""Documents: files with one document per line or row."""
+"""Test the reading of documents from files with one document per line or row."""
 
 from __future__ import annotations
 

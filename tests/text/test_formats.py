@@ -1,4 +1,4 @@
-"""File formats: contents that do not match the extension are refused unless forced."""
+"""Test file formats: contents that do not match the extension are refused unless forced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labeled texts from tables: parsing, detection of the label type, and errors by line."""
+"""Test labeled texts from tables: parsing, detection of the label type, and errors by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vocabulary search, including hostile regular expressions."""
+"""Test vocabulary search, including hostile regular expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classification of vocabulary tokens for every kind of tokenizer."""
+"""Test the classification of vocabulary tokens for each type of tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The treebank that is part of the package."""
+"""Test the treebank that is part of the package."""
 
 from __future__ import annotations
 

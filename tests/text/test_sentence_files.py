@@ -1,4 +1,4 @@
-"""Sentence files: parsing and errors."""
+"""Test sentence files: parsing and errors."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_file_over_size_limit_is_not_read(tmp_path: Path) -> None:
 
 
 class EndlessStream(io.RawIOBase):
-    """An endless stream that counts what was read."""
+    """An endless stream that counts the bytes that were read."""
 
     def __init__(self, line: bytes) -> None:
         self.line, self.read_of_it = line, 0

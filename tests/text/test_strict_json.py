@@ -1,4 +1,4 @@
-"""JSON parsing that rejects duplicate keys."""
+"""Test JSON parsing that rejects duplicate keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alignment of the words of a tagged sentence with tokens."""
+"""Test alignment of the words of a tagged sentence with tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tagged sentences and treebanks: parsing, and errors listed together."""
+"""Test tagged sentences and treebanks: parsing, and errors listed together."""
 
 from __future__ import annotations
 

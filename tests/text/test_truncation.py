@@ -1,4 +1,4 @@
-"""Truncation of text in messages."""
+"""Test truncation of text in messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All errors of a file are reported together, the first ones by line."""
+"""Test that all errors of a file are reported together, the first ones by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words: merging tokens, and finding a word by name."""
+"""Test words: tokens are merged into words, and a word is found by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of earlier training runs, and warnings if these may have used held-out examples."""
+"""Test records of earlier training runs, and warnings if these runs may have trained on held-out examples."""
 
 from __future__ import annotations
 

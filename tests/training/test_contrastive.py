@@ -1,4 +1,4 @@
-"""Similarity training: parity of losses with sentence-transformers, and of vectors after saving."""
+"""Test similarity training: parity of losses with sentence-transformers, and of vectors after saving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saving: a folder is written completely or not at all, and the old one stays until then."""
+"""Test saving: a folder is written completely or not at all, and an existing folder is kept until then."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_model_card_describes_training_and_escapes_names(tmp_path: Path) -> None
 
 
 def saved(folder: Path) -> Path:
-    """Return a model folder that this program has written."""
+    """Return a model folder that BERT Probe has saved."""
     write_folder(folder, lambda part: (model(part), (part / "vocab.txt").write_text("a")))  # type: ignore[arg-type, func-returns-value]
     return folder
 

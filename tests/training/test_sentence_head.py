@@ -1,4 +1,4 @@
-"""A head on sentence vectors: parity with scikit-learn on the vectors of sentence-transformers."""
+"""Test a linear head on sentence vectors: parity with scikit-learn on sentence-transformers' vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits into training and held-out examples."""
+"""Test splits into training and held-out examples."""
 
 from __future__ import annotations
 

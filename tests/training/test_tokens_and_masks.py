@@ -1,4 +1,4 @@
-"""Token labels and masked words: targets, loss, and predictions."""
+"""Test token labels and masked words: targets, loss, and predictions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Training: steps equal a plain loop, the best weights are kept, and the saved model predicts as
-evaluated."""
+"""Test training: steps equal a plain loop, the best weights are kept, and saved models predict the same."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """Return a tiny BERT in float64 without dropout."""
+    """Return a tiny float64 BERT without dropout, whose training is deterministic."""
     return without_dropout(tmp_path_factory.mktemp("still") / "bert")
 
 
@@ -300,7 +299,7 @@ def raw_loss(trained: Any) -> float:
 
 
 def test_early_stopping_restores_the_best_weights(family: Callable[[str], Checkpoint]) -> None:
-    """Random labels can only be memorized."""
+    """With random labels, the held-out loss rises soon, because the model can only memorize them."""
     draw = random.Random(1)
     rows = [LabeledText(row.text, None, draw.choice("ab"), row.line) for row in texts(40).rows]
     trained = Train("head", epochs=300, rate=3e-2).of(family("bert"), LabeledTexts.of("classes", rows))

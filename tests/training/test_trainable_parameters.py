@@ -1,4 +1,4 @@
-"""Trainable parameters of each update type: their number, and their names in the model."""
+"""Test trainable parameters of each update type: their number, and their names in the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Answer page: each task, its explanations, and invalid requests."""
+"""Test the Answer page: each task, its explanations, and invalid requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Trained = Callable[[str, str], Checkpoint]
 
 @pytest.fixture(autouse=True)
 def skipped_attributions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip attributions unless a test asks for them, because they take hundreds of passes."""
+    """Skip attributions unless a test needs them, because they take hundreds of forward passes."""
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 0)
 
 
@@ -184,7 +184,7 @@ def test_tuned_lens_is_trained_and_selected_with_its_losses(
 
 
 def _numbers(spec: Any) -> list[float]:
-    """Decode an array, which Plotly sends as base64 of its bytes."""
+    """Return the numbers of an array in a Plotly figure, which are base64-encoded bytes."""
     if isinstance(spec, list):
         return spec
     return list(np.frombuffer(base64.b64decode(spec["bdata"]), np.dtype(spec["dtype"])))

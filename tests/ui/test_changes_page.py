@@ -1,4 +1,4 @@
-"""The Changes page, which compares two models."""
+"""Test the Changes page, which compares two models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def page_of(folders: tuple[str, str], **address: str) -> AppTest:
 
 
 def models_of(folders: tuple[str, str]) -> list[Checkpoint]:
-    """Return the checkpoints that the page uses."""
+    """Return the checkpoints that the app has opened, so that results are identical."""
     return [shared_cache.open_checkpoint(folder, "") for folder in folders]
 
 

@@ -1,4 +1,4 @@
-"""The Compare page."""
+"""Test the Compare page."""
 
 from __future__ import annotations
 

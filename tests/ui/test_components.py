@@ -1,4 +1,4 @@
-"""Payloads of the components, refused arguments, and validation of browser reports."""
+"""Test payloads of the components, refused arguments, and validation of browser reports."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Consent: a model named by a link, a view or a store is opened only after the user has agreed."""
+"""Test consent: a model named by a link, a view or a store is opened only after the user has agreed."""
 
 from __future__ import annotations
 

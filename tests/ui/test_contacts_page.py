@@ -1,4 +1,4 @@
-"""The view "Contacts" of the Attention page, FASTA in a text field, and texts of unknown tokens."""
+"""Test the view "Contacts" of the Attention page, FASTA in a text field, and texts of unknown tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offer to convert a model whose weights are pickled."""
+"""Test the offer to convert a model whose weights are pickled."""
 
 from __future__ import annotations
 

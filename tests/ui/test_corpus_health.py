@@ -1,4 +1,4 @@
-"""The Health sections of the Corpus page: parity with the library, uploads, and the link to Search."""
+"""Test the Health sections of the Corpus page: parity with the library, uploads, and the link to Search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The corpus page: which stores it opens, that it shows the library's results, and what it refuses."""
+"""Test the Corpus page: the stores that it opens, its results, and the input that it refuses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LINES, TAGGED, OTHERS = "lin*es [a](b)", "tagged", "small"
 def built_stores(
     tmp_path_factory: pytest.TempPathFactory, minilm: Checkpoint, family_folder: Callable[[str], Path]
 ) -> Path:
-    """Return a folder with three stores: lines, one of them refused; a treebank; another model."""
+    """Return a folder with stores of text lines (one is refused), of a treebank, and of another model."""
     from bert_probe import load
 
     files, shelf = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("corpora")

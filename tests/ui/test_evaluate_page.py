@@ -1,4 +1,4 @@
-"""The Evaluate page: its numbers equal the library's, links to other pages, and unreadable files."""
+"""Test the Evaluate page: its numbers equal the library's, links to other pages, and unreadable files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of Plotly figures, which render some HTML."""
+"""Test labels of Plotly figures, which render some HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import figures
 
 HOSTILE = "<" * 30
-"""Longer than a label may be, and four times as long after escaping."""
+"""A label that is longer than allowed, and four times as long after escaping."""
 
 
 @pytest.mark.parametrize(("axis", "letters"), [("xaxis", 16), ("yaxis", 24)])

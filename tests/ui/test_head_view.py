@@ -1,4 +1,4 @@
-"""The head view: its payload gives exact weights, and saved pages and layer links work."""
+"""Test the head view: its payload gives exact weights, and saved pages and layer links work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Heads page: all of its views show the library's results."""
+"""Test the Heads page: all of its views show the same results as the library."""
 
 from __future__ import annotations
 

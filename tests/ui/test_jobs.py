@@ -1,4 +1,4 @@
-"""Jobs of a page: they start once, show progress, can be canceled, and are visible only to their session."""
+"""Test jobs of a page: they start once, show progress, can be canceled, and belong to their session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages with a slow measure: it runs as a job, can be canceled, and its result is cached."""
+"""Test pages with a slow measure: it runs as a job, can be canceled, and its result is cached."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DRAWN = "value-zeroing"
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    """Replace value zeroing by work that reports 0 to 3 of 3 steps and advances only when the test does."""
+    """Replace value zeroing by a function that reports 0 to 3 of 3 steps; the test controls each step."""
     work = Steps(3)
 
     def slowly(trace: Trace, layer: int, progress: Progress) -> Array:

@@ -1,4 +1,4 @@
-"""The token map page: payload, selection, and refused input."""
+"""Test the token map page: payload, selection, and refused input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads of the model view, refused arguments, and validation of browser reports."""
+"""Test payloads of the model view, refused arguments, and validation of browser reports."""
 
 from __future__ import annotations
 

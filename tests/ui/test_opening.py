@@ -1,4 +1,4 @@
-"""Opening a model from a page: progress, cancellation, sharing, and independence of other models."""
+"""Test opening a model from a page: progress, cancellation, sharing, and independence of other models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers.work import all_jobs_ended
 
 
 class Opening:
-    """A replacement for `load` that advances when the test does, and fails or returns a checkpoint."""
+    """A replacement for `load` whose steps the test controls; it fails or returns a checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint

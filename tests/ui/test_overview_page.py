@@ -1,4 +1,4 @@
-"""The Overview page: its cards are the library's findings, before and after ranking, and its links work."""
+"""Test the Overview page: its cards show the library's highlights, and its links work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All pages in Streamlit's test runner, with valid and invalid input."""
+"""Test all pages in Streamlit's test runner, with valid and invalid input."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ COMPUTED = (
     "positions",
 )
 PAGES = (*COMPUTED, "changes")
-"""The last one needs a second model to show anything."""
+"""All pages; the last one needs a second model to show anything."""
 OWN_TEXTS = ("context", "sentences", "search", "parameters", "sizes", "vocabulary", "positions")
 TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 

@@ -1,4 +1,4 @@
-"""Pages with a causal model."""
+"""Test pages with a causal model."""
 
 from collections.abc import Callable
 from pathlib import Path

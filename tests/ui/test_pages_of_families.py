@@ -1,4 +1,4 @@
-"""Pages with tiny checkpoints of many families and sentence-transformers layouts."""
+"""Test pages with tiny checkpoints of many families and sentence-transformers layouts."""
 
 from __future__ import annotations
 

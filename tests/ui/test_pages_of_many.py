@@ -1,4 +1,4 @@
-"""The pages Context and Sentences, which have their own input of many sentences."""
+"""Test the pages Context and Sentences, which have their own input of many sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preloading: slow imports happen once, and their errors are raised by the wait."""
+"""Test preloading: slow imports happen once, and their errors are raised by the wait."""
 
 from __future__ import annotations
 

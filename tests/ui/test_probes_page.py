@@ -1,4 +1,4 @@
-"""The Probes page."""
+"""Test the Probes page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of a public server: disabled features are not drawn, and are refused if they are requested."""
+"""Test pages of a public server: disabled features are not drawn, and are refused if they are requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""View files on the pages, and the Report page: views are added, ordered, annotated, and survive a reload."""
+"""Test view files, and the Report page: views are added, sorted and annotated, and survive a reload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Search page: the ranking and its explanation equal the library's, and invalid input is refused."""
+"""Test the Search page: the ranking and its explanation equal the library's, and invalid input is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploaded files are kept after the server has deleted them, and the size of inputs is limited."""
+"""Test that uploaded files are kept after the server has deleted them, and the size of inputs is limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages Sentences and Answer with checkpoints of sentence-transformers that have prompts or modules."""
+"""Test the pages Sentences and Answer with sentence-transformers checkpoints that have prompts or modules."""
 
 from __future__ import annotations
 

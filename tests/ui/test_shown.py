@@ -1,4 +1,4 @@
-"""The state of the attention views has one owner: the last change wins, and the URL contains it."""
+"""Test the selection in the attention views: the latest change is kept, and the URL contains it."""
 
 from __future__ import annotations
 

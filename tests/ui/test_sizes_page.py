@@ -1,4 +1,4 @@
-"""The sizes page, and the trainable parameters on the Parameters page."""
+"""Test the Sizes page, and the trainable parameters on the Parameters page."""
 
 from __future__ import annotations
 

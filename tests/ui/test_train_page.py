@@ -1,4 +1,4 @@
-"""The Train page: settings, refused files, and results."""
+"""Test the Train page: settings, refused files, and results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def open_with_file(folder: Path, content: bytes, name: str = "mine.csv", **addre
 
 
 def rendered_markup(markdown: str) -> list[str]:
-    """Return the markup in a text that would be rendered."""
+    """Return the Markdown in a text that Streamlit would render."""
     left = re.sub(r"\\.", "", markdown)
     return [piece for piece in ("<img", "**bold", "x^2$", ":red[", "](http") if piece in left]
 

@@ -1,4 +1,4 @@
-"""Texts too long for a URL: stored by name, restored after a reload, and never replaced by another text."""
+"""Test texts too long for a URL: they are stored, restored after a reload, and never mixed up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vocabulary, positions, and the batch on the Tokens page."""
+"""Test the pages Vocabulary and Positions, and the batch on the Tokens page."""
 
 from __future__ import annotations
 

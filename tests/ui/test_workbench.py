@@ -1,4 +1,4 @@
-"""The text form follows texts that the server sets."""
+"""Test that the form shows the texts that the server sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SVG and PNG files without a browser: content, escaping of user text, and errors."""
+"""Test SVG and PNG files without a browser: content, escaping of user text, and errors."""
 
 from __future__ import annotations
 

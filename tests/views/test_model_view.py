@@ -1,4 +1,4 @@
-"""Histograms of all heads: bar heights, clipping and common bins."""
+"""Test histograms of all heads: bar heights, clipping and common bins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The color scales are uniform and monotone, and start at the background of the page."""
+"""Test that the color scales are uniform and monotone, and start at the background of the page."""
 
 import itertools
 

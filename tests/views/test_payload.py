@@ -1,4 +1,4 @@
-"""Payloads: round trips, alignment, and embedding in a page."""
+"""Test payloads: round trips, alignment, and embedding in a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of figures: all interfaces use it, and every figure in it exists."""
+"""Test the table of figures: all interfaces use it, and every figure in it exists."""
 
 from __future__ import annotations
 

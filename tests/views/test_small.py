@@ -1,4 +1,4 @@
-"""Thumbnails: well-formed SVG in both themes, small, with the right numbers."""
+"""Test thumbnails: well-formed and small SVG files in both themes, with the correct numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of attention views: round trips through the URL and the browser, and validation."""
+"""Test the state of attention views: round trips through the URL and through the browser, and validation."""
 
 from __future__ import annotations
 

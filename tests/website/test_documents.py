@@ -1,4 +1,4 @@
-"""The pages of the site that need no model: every link leads to a page or an anchor that exists."""
+"""Test the pages of the site that need no model: every link leads to a page or an anchor that exists."""
 
 from __future__ import annotations
 

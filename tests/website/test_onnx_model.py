@@ -1,4 +1,4 @@
-"""The exported model: float16 weights, computed in float32, with queries, keys and values of every layer."""
+"""Test the exported model: float16 weights, computed in float32; queries, keys and values of each layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokenizer of the playground gives the same tokens as the library, also for hostile texts."""
+"""Test that the tokenizer of the playground gives the same tokens as the library, also for hostile texts."""
 
 from __future__ import annotations
 

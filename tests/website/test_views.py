@@ -1,4 +1,4 @@
-"""The playground computes the same measures, similarities and views as the library."""
+"""Test that the playground computes the same measures, similarities and views as the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention rollout: hand-computed cases and invariants."""
+"""Test attention rollout: hand-computed cases and invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Value zeroing: parity with separate forward passes of the raw model, and invariants."""
+"""Test value zeroing: parity with separate forward passes of the raw model, and invariants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.helpers.traces import hand_trace
 TEXT = "We had left the wide ground."
 SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
 NORMALISED_AT_THE_END = ("modernbert", "eurobert", "xlm-roberta-xl", "roberta-prelayernorm")
-"""Architectures with a final norm outside the layers."""
+"""Families with a final norm after the last layer."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def exact() -> Checkpoint:
 
 @contextmanager
 def value_zero(layer: torch.nn.Module, token: int) -> Iterator[None]:
-    """Reference implementation: make the value projection of a BERT layer return zeros for one token."""
+    """Reference: let the value projection of a BERT layer return zeros for one token."""
 
     def zeroed(_module: torch.nn.Module, _args: object, output: torch.Tensor) -> torch.Tensor:
         changed = output.clone()

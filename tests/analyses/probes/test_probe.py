@@ -1,4 +1,4 @@
-"""Linear probes of layers: parity of the fit with scikit-learn, and hand-computed cases."""
+"""Test linear probes of layers: parity of the fit with scikit-learn, and hand-computed cases."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NOUNS = ("cat", "dog", "boat", "horse", "sailor", "child", "king")
 
 
 def correlated_classes(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return vectors with correlated dimensions of very different scales, and classes that depend on them."""
+    """Return vectors with correlated dimensions of different scales, and classes that depend on them."""
     generator = np.random.default_rng(1)
     mixed = generator.normal(size=(rows, 6)) @ generator.normal(size=(6, 6)) * 10.0 ** np.arange(-3, 3)
     scores = mixed / mixed.std(axis=0) @ generator.normal(size=(6, classes)) + generator.normal(

@@ -1,5 +1,4 @@
-"""Heads as predictors of treebank relations: parity with loops over raw attention, and hand-computed
-cases."""
+"""Test relations of a treebank in attention heads: parity with loops over raw attention, and known cases."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ PIECES = read(
 
 
 def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence, asking: int) -> int:
-    """Return the index of the word that receives the most attention from a word.
+    """Return the index of the word that receives the largest attention weight from a word.
 
     Attention is summed over the key word's tokens, and averaged over the query word's tokens.
     """

@@ -1,4 +1,4 @@
-"""The structural probe: hand-computed distances, trees and scores, and recovery of a known linear map."""
+"""Test the structural probe: hand-computed distances, trees and scores, and recovery of a known map."""
 
 from __future__ import annotations
 
