@@ -92,8 +92,8 @@ def memory_message(inputs: Mapping[str, torch.Tensor]) -> str:
 def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
     """Trace a batch of tokenized texts in one forward pass.
 
-    A model that does not use `capture.IMPLEMENTATION` runs eager attention and hides q, k and v, so its
-    attention weights are stored instead.
+    For a model whose q, k and v cannot be recorded (see `Description.no_qkv`), the traces contain its
+    attention weights instead.
     """
     return run_and_keep_calls(checkpoint, encodings)[0]
 
@@ -122,7 +122,7 @@ def run_with_capture(
 
     Returns:
         The model's output with all hidden states, and one call per layer. If the model hides q, k and v,
-        ``output.attentions`` is set instead.
+        there are no calls, and ``output.attentions`` contains the attention weights.
 
     Raises:
         ArchitectureError: the number of calls differs from the number of layers.

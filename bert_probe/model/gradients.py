@@ -113,11 +113,11 @@ class LinearizedModel(TorchFunctionMode):
     """Turns every nonlinear operation into a multiplication by a factor that is constant for autograd.
 
     The factors are attention weights, the inverse standard deviation in a norm, and the ratio of an
-    activation's output to its input: DecompX, Modarressi et al. 2023, section 3. The values of the forward
-    pass do not change.
+    activation's output to its input (DecompX, Modarressi et al. 2023, section 3). The output of the forward
+    pass does not change.
 
     Attributes:
-        added: the biases that were added during the forward pass, as leaf tensors that require a gradient.
+        added: copies of the biases added during the forward pass, as leaf tensors that require gradients.
     """
 
     def __init__(self) -> None:
@@ -183,11 +183,11 @@ def as_factor(inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def linearized(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
-    """Linearize every nonlinear operation of this thread within the context.
+    """Within the context, linearize every nonlinear operation of this thread; see `LinearizedModel`.
 
     Args:
-        models: models whose activation modules are linearized. Each module is linearized as a whole, even if
-            it calls several functions.
+        models: models whose activation modules are linearized. A module that calls several functions is
+            linearized as a single function.
     """
     thread_id = threading.get_ident()
 
@@ -202,7 +202,7 @@ def linearized(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
 
 
 class InputEmbeddings(torch.nn.Module):
-    """The model's word embedding as a separate module that can be hooked; its weights are shared."""
+    """Wraps the model's word embedding in a separate module that accepts hooks; the weights are shared."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

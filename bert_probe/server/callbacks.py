@@ -47,7 +47,7 @@ def _finish_callbacks() -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Run the block to completion even if the user clicks again meanwhile."""
+    """Within the context, prevent Streamlit from stopping the script when the user clicks again."""
     context = get_script_run_ctx(suppress_warning=True)
     if context is None:
         yield
@@ -59,11 +59,12 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
+    """Within the context, disable Streamlit's check for newer requests."""
     runner = getattr(state._yield_callback, "__self__", None)
     if not isinstance(runner, ScriptRunner) or not runner._execing:  # true in tests without a browser
         yield
         return
-    runner._execing = False  # disable Streamlit's check for newer requests
+    runner._execing = False
     try:
         yield
     finally:
