@@ -1,4 +1,4 @@
-"""Record and change a model's attention while the model runs the fused SDPA kernel at full speed.
+"""Record and change a model's attention while the model runs the fused SDPA kernel.
 
 transformers looks up every model's attention function by name. The function registered here calls the
 fused kernel and, inside a `recording` context of the same thread, stores its inputs.
@@ -146,7 +146,7 @@ def attention(
     scaling: float,
     softcap: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute attention without the fused kernel; the arguments are those of `AttentionCall`.
+    """Compute attention without the fused kernel; the arguments are attributes of `AttentionCall`.
 
     Returns:
         Weights of shape [batch, head, query, key] and outputs of shape [batch, head, query, dim]. Both are 0
@@ -158,7 +158,7 @@ def attention(
     scores = attention_scores(query, key, mask, scaling, softcap)
     # Like the kernel and transformers' eager attention, compute the softmax in float32 or better.
     weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    if mask is not None:  # set the softmax of padded queries without keys, which is NaN, to 0
+    if mask is not None:  # the softmax of a padded query without keys is NaN; set it to 0
         weights = weights.masked_fill(scores.isneginf().all(dim=-1, keepdim=True), 0)
     return weights, weights @ value
 

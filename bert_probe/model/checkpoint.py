@@ -95,12 +95,12 @@ class Description:
 
     @property
     def qkv_notes(self) -> tuple[str, ...]:
-        """Return a note that queries, keys and values are unavailable; () if they are available."""
+        """Return a tuple with a note if queries, keys and values are unavailable; otherwise ()."""
         return (f"Queries, keys and values cannot be shown. {self.no_qkv}",) if self.no_qkv else ()
 
     @property
     def implementation(self) -> str:
-        """Return the attention implementation that the model uses, by its name in transformers."""
+        """Return the name of the model's attention implementation in transformers."""
         from bert_probe.model.capture import IMPLEMENTATION
 
         return "eager" if self.is_eager else IMPLEMENTATION
@@ -165,7 +165,7 @@ class Checkpoint:
     def snapshot(self) -> Checkpoint:
         """Return a checkpoint pinned to the current weights; running it fails if the weights have changed.
 
-        Call this before computing a result that needs several runs of the model.
+        Call this before computing a result from several forward passes.
         """
         return self
 
@@ -328,7 +328,7 @@ def encode_texts(
 
 
 HISTORY_FILE = "bert_probe.json"
-"""Name of the file in the folder of a trained model; it lists training runs, oldest first."""
+"""Name of the file in a trained model's folder that lists its training runs, oldest first."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ DTYPES = ("float64", "float32", "float16", "bfloat16")
 NO_SCORES = "Its attention contains a step that is not part of softmax(q · k × scaling + terms) · v."
 
 _SAME_OUTPUT = 0.02
-"""Largest difference of the outputs with fused and with eager attention, relative to the largest value. It is
-far above rounding errors and far below the effect of a missing step.
+"""Tolerance for the difference between a model's outputs with fused and with eager attention, relative to the
+largest value. It is far above rounding errors and far below the effect of a missing step.
 """
 _PASSES = 64
 """Tolerance per layer for the difference between two forward passes, in units in the last place of the
@@ -113,7 +113,7 @@ def uses_interface(network: Any) -> bool:
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except Exception:  # For unexpected masks, models raise many types of exceptions.
+        except Exception:  # Models raise many types of exceptions if the mask has an unexpected format.
             return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
@@ -125,7 +125,7 @@ def uses_interface(network: Any) -> bool:
 
 
 def capture_problem(network: Any) -> str:
-    """Return why a model's queries, keys and values cannot be recorded in its own attention code, or "".
+    """Return why queries, keys and values cannot be recorded in a model's own attention code; else "".
 
     In every layer, the attention weights that the model returns must be the softmax of the recorded scores.
     `architectures.WITHOUT_SCORES` contains specific reasons for some model types.

@@ -41,7 +41,7 @@ MAX_LAYERS = 1_000
 some config classes build a list with one item per layer.
 """
 MAX_LABELS, MAX_LABEL_LENGTH = 10_000, 1_000
-"""Maximum number of labels of a task head, and of characters of a label, as in `text.formats`."""
+"""Maximum number of labels of a task head, and maximum number of characters of a label."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """Problem types of a text classification head: it predicts a value, exactly one class, or any set of
 classes.

@@ -79,7 +79,7 @@ class _Scores:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the scores, [batch, head, query, key] or [batch × head, query, key]."""
+        """Return the shape of the scores, [batch, head, query, key] or [batch × head, query, key]."""
         return (*self.query.shape[:-1], self.query.shape[-2])
 
 

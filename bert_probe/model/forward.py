@@ -1,4 +1,4 @@
-"""Run a fused forward pass on a padded batch, and split the result into one trace per text."""
+"""Run a forward pass on a padded batch, and split the result into one trace per text."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Run forward passes with gradients for attribution methods.
 
-Other threads may use the model at the same time: every replacement applies to the current thread only.
+Functions of torch are replaced for the current thread only, so other threads may use the model concurrently.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def forward_from_embeddings(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
     """Yield the forward pass of a traced text with gradients enabled.
 
     Raises:
-        UnavailableError: the architecture does not expose its layers, or the trace was made without a model.
+        UnavailableError: the architecture does not expose its layers, or the trace has external attention.
     """
     checkpoint = trace.checkpoint
     with checkpoint.running():
@@ -91,7 +91,7 @@ class AttentionWithWeights:
 
 
 class UnfusedAttention(TorchFunctionMode):
-    """Replaces the fused kernel, which lacks a forward-mode derivative, with the attention formula."""
+    """Torch function mode that replaces the fused kernel, which lacks forward-mode AD, by `attention`."""
 
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -110,11 +110,11 @@ class UnfusedAttention(TorchFunctionMode):
 
 
 class LinearizedModel(TorchFunctionMode):
-    """Turns every nonlinear operation into a multiplication by a factor that is constant for autograd.
+    """Torch function mode that replaces nonlinear operations by multiplications with constant factors.
 
     The factors are attention weights, the inverse standard deviation in a norm, and the ratio of an
-    activation's output to its input (DecompX, Modarressi et al. 2023, section 3). The output of the forward
-    pass does not change.
+    activation's output to its input (DecompX, Modarressi et al. 2023, section 3). They are constant for
+    autograd. The output of the forward pass does not change.
 
     Attributes:
         added: copies of the biases added during the forward pass, as leaf tensors that require gradients.
@@ -146,7 +146,7 @@ class LinearizedModel(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _track_bias(self, bias: torch.Tensor | None) -> torch.Tensor | None:
-        """Return a copy of a bias that requires a gradient, whether or not the model's own bias does."""
+        """Return a copy of a bias that requires gradients, and add the copy to `added`."""
         if bias is None:
             return None
         self.added.append(bias.detach().clone().requires_grad_())

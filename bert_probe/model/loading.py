@@ -293,7 +293,7 @@ def _dtype(dtype: str) -> torch.dtype:
 @lru_cache(maxsize=1)
 def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that compute the results, and of Python."""
-    # Package metadata does not list packages that run from a clone, such as this project.
+    # Read the modules instead of package metadata, which lacks packages that run from a Git clone.
     modules = (torch, transformers, tokenizers, np)
     return {
         "bert-probe": bert_probe.__version__,
@@ -336,7 +336,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], str, bool]:
-    """Open the text encoder.
+    """Load the text encoder with fused attention or, if the model does not support it, eager attention.
 
     Returns:
         The encoder; the result of `_check_report`; the reason why q, k and v are unavailable, or ""; and
@@ -362,7 +362,7 @@ def _network(
         network.eval().requires_grad_(False)
         for settings in configs_of(network.modules()):
             if any(getattr(module, "is_causal", False) for module in network.modules()):
-                # A decoder would keep copies of keys and values in a cache.
+                # Disable the key-value cache of decoders, which would store copies of keys and values.
                 settings.use_cache = False
         is_eager = implementation == "eager"
         with running_errors(source.name, network):

@@ -1,7 +1,7 @@
 """Load trained task heads, and compute their logits from a trace.
 
-The transformers class for the task computes the logits. A stub that returns the recorded encoder output
-replaces the encoder. This needs neither a second forward pass nor a reimplementation of the head.
+The transformers class for the task computes the logits. Its encoder is replaced by a stub that returns the
+recorded encoder output, so the encoder does not run again, and no head is reimplemented.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ CLASSES: Mapping[str, Mapping[str, str]] = {
 }
 """For each task, maps model types to the names of the transformers classes for the task."""
 
-TELLING = frozenset({FILL_MASK, NEXT_SENTENCE_PREDICTION})
-"""Tasks whose heads have distinctive weight names. Other heads share names, so only the config identifies
-them.
+_DISTINCTIVE = frozenset({FILL_MASK, NEXT_SENTENCE_PREDICTION})
+"""Tasks whose heads can be identified by their weight names. Other heads share weight names, so they are only
+loaded if the config names their class.
 """
 
 _PRETRAINING_OUTPUTS = {
@@ -300,7 +300,7 @@ def outputs_of(model: Any) -> list[OutputHead]:
     for task, classes in CLASSES.items():
         name = classes.get(config.model_type)
         if name in class_names or (
-            is_pretraining and task in TELLING and config.model_type in CLASSES[NEXT_SENTENCE_PREDICTION]
+            is_pretraining and task in _DISTINCTIVE and config.model_type in CLASSES[NEXT_SENTENCE_PREDICTION]
         ):
             labels = (
                 tuple(map(str, config.id2label.values()))
@@ -341,7 +341,7 @@ def open_heads(
     for task, classes in CLASSES.items():
         name = classes.get(config.model_type, "")
         is_configured = name in configured.architectures
-        if not name or not (is_configured or task in TELLING):
+        if not name or not (is_configured or task in _DISTINCTIVE):
             continue
         model_class, settings = getattr(transformers, name), _head_config(config, configured, task)
         try:
@@ -415,7 +415,7 @@ def _load_head(
     model.eval().requires_grad_(False)
     pooler: Any = getattr(model.base_model, "pooler", None)
     if getattr(network, "pooler", network) is None and pooler is not None:
-        # Some families have a pooler only together with a head.
+        # Some model families have a pooler only in the classes with a task head.
         network.pooler = pooler
         _move_weights(pooler.modules(), weight, set())
     model = with_encoder(model, network)

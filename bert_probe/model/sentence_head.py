@@ -1,7 +1,7 @@
 """A linear classification head on the sentence vector of a sentence-transformers checkpoint.
 
-The head is not one of the checkpoint's modules, so the saved folder still returns the original sentence
-vectors. The head has its own subfolder, in the format of sentence-transformers' Dense module.
+The head is not listed among the checkpoint's modules, so sentence-transformers still computes the original
+sentence vectors from a saved folder. The head's subfolder has the format of a Dense module.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SentenceClassifier(torch.nn.Module):
 
     Attributes:
         config: the config of the encoder with the labels of the head.
-        pooling: the sentence model that pools the hidden states into a sentence vector.
+        pooling: settings with which the hidden states are pooled into a sentence vector.
     """
 
     base_model_prefix = "encoder"

@@ -1,9 +1,9 @@
 """Read a checkpoint's sentence-transformers modules, which map a text to one vector, from its files.
 
-sentence-transformers itself does not read the files, because analyses must trace a vector to its tokens: they
-need each module separately, in float64, with gradients and without a second forward pass of the encoder.
-Therefore the package is optional, and no class that the files name is imported. The tests compare the vectors
-with those of sentence-transformers.
+The files are read without sentence-transformers, because analyses that trace a vector to its tokens need each
+module separately, in float64, with gradients and without a second forward pass of the encoder. Therefore the
+package is optional, and classes named in the files are never imported. The tests compare the vectors with
+those of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -540,7 +540,7 @@ def _truncate_dim(dimensions: Any, size: int) -> int | None:
 
 
 def _trained_dimensions(encoder: Path, size: int) -> tuple[int, ...]:
-    """Return the valid numbers in `matryoshka_dimensions` of config.json."""
+    """Return the valid numbers of dimensions in `matryoshka_dimensions` of config.json, sorted."""
     sizes = read_config(encoder).get("matryoshka_dimensions")
     numbers = [n for n in sizes if isinstance(n, int) and 1 <= n <= size] if isinstance(sizes, list) else []
     return tuple(sorted(set(numbers)))

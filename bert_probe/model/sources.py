@@ -129,7 +129,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def existing(name: str) -> Path | None:
-    """Return the existing file or folder with this name, or None."""
+    """Return the path of the file or folder with this name if it exists; otherwise None."""
     try:
         path = Path(name).expanduser()
         return path if path.exists() else None

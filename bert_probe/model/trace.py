@@ -160,7 +160,7 @@ class Trace:
 
     @cached_property
     def v(self) -> Array | None:
-        """Return values of the same shape as `q`; in grouped-query attention, values are repeated."""
+        """Return values, of the same shape as `q`; in grouped-query attention, they are repeated per head."""
         return None if self.values is None else self._stack(self.values)
 
     @property
@@ -351,7 +351,10 @@ class Trace:
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
-        """Return a slice of one or all heads; with slices, both use the same kernel and round equally."""
+        """Return a slice of one or all heads.
+
+        With an index instead of a slice, a single head would use another kernel and be rounded differently.
+        """
         if head is None:
             return slice(None)
         index = resolve_index(head, self.heads, "head")

@@ -63,7 +63,7 @@ class Tolerance:
     Attributes:
         of: name of the column or array, or path of the leaf; "" for all numbers of a matrix.
         largest: largest absolute value in the group.
-        error: largest difference between the float32 and float64 values of a number.
+        error: largest absolute difference between float32 and float64 results in the group.
     """
 
     of: str
@@ -330,7 +330,7 @@ class PicturePayload:
 
     @classmethod
     def of(cls, payload: bytes) -> Self:
-        """Parse a payload of a picture.
+        """Parse the payload of a picture.
 
         Raises:
             ValueError: the payload cannot be read.

@@ -182,7 +182,7 @@ _TYPES: Final = {"number": float, "integer": int, "truth": bool, "text": str}
 
 
 def finite(value: Any) -> Any:
-    """Replace infinite numbers by strings and NaN by None, because JSON cannot represent these numbers."""
+    """Replace infinite numbers in a JSON value by strings, and NaN by None, which JSON cannot represent."""
     if isinstance(value, Mapping):
         return {str(key): finite(child) for key, child in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Compare the data of a view in a report with recomputed data."""
+"""Compare the data stated for a view in a report with the recomputed view."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class ViewFile:
         files: tagged sentences or labeled texts, by argument name.
         truncate: whether sentences, or texts of files, are truncated.
         drawn: parameters of an attention picture that the view shows instead of the question's own picture:
-            "as" is "lines" or "model"; the other keys are URL parameters, see `views.view.to_address`.
+            "as" is "lines" or "model"; the other keys are URL parameters, see `views.selection.to_address`.
         page: page of the app that shows the view; "" for none.
         address: URL parameters of the page, with complete texts.
     """

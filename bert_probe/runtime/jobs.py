@@ -101,7 +101,7 @@ def await_done(future: Future[Any], check: Callable[[], None]) -> None:
 
 
 class Semaphore:
-    """A limit on the number of concurrent computations.
+    """A semaphore that limits concurrent computations, and records waiting times.
 
     Attributes:
         most: maximum number of concurrent computations.
@@ -125,7 +125,7 @@ class Semaphore:
 
     @contextmanager
     def turn(self, check: Callable[[], None]) -> Iterator[None]:
-        """Acquire a slot of the semaphore for the duration of the block.
+        """Hold a slot of the semaphore within the context.
 
         ``check`` is called periodically while waiting; an exception from this callback ends the wait.
         """
@@ -148,7 +148,7 @@ class Semaphore:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the duration of the block as time spent waiting for a slot or for another thread."""
+        """Count the time within the context as time spent waiting for a slot or for another thread."""
         start = time.monotonic()
         with self._lock:
             self.waiting += 1

@@ -147,7 +147,7 @@ def set_current(permissions: Permissions) -> None:
 
 @contextmanager
 def using(permissions: Permissions) -> Iterator[None]:
-    """Replace the permissions within the block, in all threads."""
+    """Within the context, replace the permissions in all threads."""
     before = _current
     set_current(permissions)
     try:

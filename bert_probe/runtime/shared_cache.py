@@ -211,7 +211,7 @@ _stamps: dict[_Key, Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 # Several threads may use a model concurrently; this limit bounds their total memory.
 passes = Semaphore(MAX_CONCURRENT_PASSES)
-"""Semaphore that limits concurrent forward passes, and concurrent computations of short results."""
+"""Semaphore that limits concurrent forward passes, and concurrent computations without progress reports."""
 
 _texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
 # Limit tokenization too: for a text of a million characters, it takes as much memory as a forward pass.
@@ -260,7 +260,7 @@ def is_in_memory(model: str) -> bool:
 
 
 def find_by_weights(weights_sha256: str) -> Checkpoint | None:
-    """Return a loaded checkpoint with these weights, preferably in float32; None if there is none."""
+    """Return a cached checkpoint with this weights digest, preferably in float32; None if there is none."""
     matching = [
         checkpoint
         for checkpoint in _checkpoints.values()
@@ -284,7 +284,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
 
 
 def evict(model: str) -> None:
-    """Remove a model with changed files, its traces, and all results. The next use reloads the model."""
+    """Remove a model whose files have changed, its traces, and all results from the caches."""
     _checkpoints.drop(lambda key: key[0] == model)
     # Find traces by model name, because a changed tokenizer may leave the description unchanged.
     _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
@@ -321,7 +321,7 @@ def open_checkpoint(
                 "This model was trained in this app but not saved, and has been removed from memory. "
                 "Train the model again, and save it."
             )
-        from bert_probe.model.loading import load  # fast, because `preload` has already imported this module
+        from bert_probe.model.loading import load  # `preload` has already imported this slow module
 
         state = _openings[key] = OpeningProgress()
         file_stamp = stamp(model)

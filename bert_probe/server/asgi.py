@@ -48,7 +48,7 @@ FRONT_PAGE = "overview"
 """Name of the default page."""
 
 ATTENTION_PARAMETERS = frozenset(("show", *PARAMETERS))
-"""URL parameters of the attention page that the front page does not read."""
+"""URL parameters that only the attention page reads, but not the front page."""
 
 SECTIONS = {
     "": ("overview", "report"),

@@ -35,10 +35,10 @@ from bert_probe.runtime import permissions
 from bert_probe.views import palette
 
 HEAD_VIEW_TOKENS: Final = 80
-"""Maximum number of tokens in the head view of a model with up to 12 heads; see `head_view_limit`."""
+"""Maximum number of tokens in the head view of a model with up to 12 × 12 heads; see `head_view_limit`."""
 
 MODEL_VIEW_TOKENS: Final = 48
-"""Maximum number of tokens in the model view with up to 72 heads in total; see `model_view_limit`."""
+"""Maximum number of tokens in the model view of a model with up to 72 heads; see `model_view_limit`."""
 
 # Maximum number of SVG lines, one per visible head, query and key: a browser draws these in 2 to 3 seconds.
 _HEAD_VIEW_LINES: Final = 12 * HEAD_VIEW_TOKENS**2
@@ -311,7 +311,7 @@ def _script_string(text: str) -> str:
 
 
 def _variables(dark: bool, longest: int) -> str:
-    """Return the CSS variables of a frame: the theme's colors, and the extra width for the longest token."""
+    """Return a CSS rule with a frame's variables: theme colors, and extra width for the longest token."""
     variables = {
         "paper": palette.PAPER_DARK if dark else palette.PAPER_LIGHT,
         "ink": palette.INK_DARK if dark else palette.INK_LIGHT,

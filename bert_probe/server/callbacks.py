@@ -1,9 +1,9 @@
-"""Patch Streamlit so that no clicks are lost: callbacks run to completion, and clicks reach the script.
+"""Patch Streamlit so that clicks are not lost: callbacks run to completion, and clicks reach the script.
 
-Streamlit stops a running script as soon as the user clicks again. Streamlit checks for new clicks at every
-access to ``st.session_state``, also within callbacks and before the first callback, and never repeats a
-callback. A click on a button is reported to a single run, even if that run is stopped before it reaches the
-button. A late request from the previous page can undo a page change.
+Streamlit stops a running script as soon as the user clicks again. It checks for new clicks at every access to
+``st.session_state``, also within callbacks and before the first callback, and never repeats a callback. A
+click on a button is reported to a single run, even if this run is stopped before it reaches the button. A
+late request from the previous page can undo a page change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARK: Final = "keeps clicks"
 
 
 def keep_clicks() -> None:
-    """Patch Streamlit's script runner, once per process, so that no clicks are lost."""
+    """Patch Streamlit's script runner, once per process, so that clicks are not lost."""
     if not hasattr(ScriptRunner, _MARK):
         setattr(ScriptRunner, _MARK, True)
         _finish_callbacks()

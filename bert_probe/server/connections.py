@@ -31,7 +31,7 @@ MAX_PER_CLIENT: Final = 250
 IDLE_SECONDS: Final = 20.0
 """Number of seconds after which a connection without a complete request head is closed."""
 MAX_HEAD_BYTES: Final = 65_536
-"""Maximum number of consecutive bytes outside of a body: request line, headers, trailers."""
+"""Maximum size of a request's line and headers, or of its trailers, in bytes."""
 MAX_MESSAGE_BYTES: Final = 16_000_000
 """Maximum size of a WebSocket message in bytes."""
 MAX_INCOMPLETE_BYTES: Final = 160_000_000
@@ -118,9 +118,9 @@ def _limit_connections(protocol: Any) -> None:
 
 
 def _watch(connection: Any) -> None:
-    """Close a connection after `IDLE_SECONDS` unless a request is in progress by then.
+    """Close a connection after `IDLE_SECONDS` if it does not have a request in progress then.
 
-    Further bytes from the client, such as an unread body, do not count as a request.
+    Other bytes from the client, such as an unread body, do not count as a request.
     """
     timer: asyncio.TimerHandle | None = getattr(connection, "idle_timer", None)
     if timer is not None:

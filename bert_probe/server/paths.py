@@ -1,4 +1,4 @@
-"""Paths of pages and settings, the corpus stores that the pages can open, and the URL of the playground."""
+"""Locations of pages, settings, corpus stores that the pages can open, and the playground."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
 
 
 def vector_files() -> dict[str, Path]:
-    """Return a dict that maps names to all stores, and to files in the same folders that may have vectors."""
+    """Return the paths of all stores, and of files next to them that may contain vectors, by name."""
     by_name = stores()
     for parent in _configured_folders():
         if not (parent / MANIFEST).is_file():
