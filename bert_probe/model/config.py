@@ -247,7 +247,7 @@ def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
         label_count = 2 if count is None else count  # transformers omits the default value 2 from the file
         if isinstance(label_count, bool) or not isinstance(label_count, int) or label_count < 0:
             raise CheckpointError(
-                f"num_labels in config.json is {str(count)[:100]}, but must be a whole number from 0. "
+                f"num_labels in config.json is {str(count)[:100]}, but must be a whole number of at least 0. "
                 f"{REMEDY}"
             )
         id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}

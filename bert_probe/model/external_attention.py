@@ -25,7 +25,7 @@ SPECIALS = frozenset(
 )
 """Tokens that are treated as special by default."""
 
-ARCHITECTURE = "Attention from elsewhere"
+ARCHITECTURE = "External attention"
 """Used instead of a model's class name in messages about external attention."""
 
 
@@ -35,7 +35,7 @@ def from_attention(
     *,
     sentence_b_start: int | None = None,
     specials: Collection[str | int] | None = None,
-    name: str = "attention from elsewhere",
+    name: str = "external attention",
 ) -> Trace:
     """Return a trace of external attention, for analyses that need only attention weights.
 

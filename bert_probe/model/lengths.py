@@ -48,7 +48,7 @@ def check_text(text: object) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise TextError(
-            f"Character {error.start} is half of a surrogate pair, which no encoding can represent. Remove "
+            f"Character {error.start} is half of a surrogate pair, which cannot be encoded. Remove "
             "this character."
         ) from None
 

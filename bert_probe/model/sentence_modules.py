@@ -558,5 +558,5 @@ def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: i
 def positive_integer(value: Any, name: str) -> int:
     """Return `value`; raise a CheckpointError that names the setting if it is not a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise CheckpointError(f"{name} is {str(value)[:100]}, but must be an integer from 1. {AGAIN}")
+        raise CheckpointError(f"{name} is {str(value)[:100]}, but must be a positive integer. {AGAIN}")
     return value

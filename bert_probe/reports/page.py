@@ -178,7 +178,7 @@ def _picture(number: int, picture: Mapping[str, Any]) -> str:
     name = _text(built.COMPONENTS[component])
     return (
         f'<figure><div class=picture data-view="{number - 1}" data-class="{name}">'
-        "<noscript>The figure needs JavaScript; the table has its values.</noscript>"
+        "<noscript>The figure needs JavaScript; the table contains its values.</noscript>"
         f"</div>{caption}</figure>"
     )
 

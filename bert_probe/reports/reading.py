@@ -214,7 +214,7 @@ def _parse_view(raw: Any) -> StatedView:
             else {}
         )
         picture["start"] = parsed.integer("start")
-    with parse_object(raw_marks, "The marks of a table") as parsed:
+    with parse_object(raw_marks, "The checksums of a table") as parsed:
         marks = {"rows": parsed.strings("rows"), "columns": parsed.strings("columns")}
     if table.cells > MAX_CELLS:
         raise ReportError(

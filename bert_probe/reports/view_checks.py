@@ -143,7 +143,9 @@ class ViewCheck:
         if names == [*actual_columns] and stated.rows == actual.rows:
             yield from self._order(actual, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
-            yield self.difference("table", "", "marks", "a different number of marks", "", finding=CHANGED)
+            yield self.difference(
+                "table", "", "marks", "a different number of checksums", "", finding=CHANGED
+            )
         # A changed cell changes the checksums of its row and column.
         # If only one checksum differs, the checksum itself was changed.
         elif bool(changed_rows) != bool(changed_columns):
