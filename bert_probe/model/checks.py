@@ -179,15 +179,15 @@ def _own_code(network: torch.nn.Module) -> Iterator[None]:
 def self_check(checkpoint: Checkpoint) -> Description:
     """Check on a short text that attention recomputed from q, k and v equals the model's own attention.
 
-    This check rejects architectures that change their scores outside the captured function. If the model
-    hides q, k and v, `forward.run` checks the model's own attention weights in every trace instead.
+    This check rejects architectures that change their scores outside the captured function. If q, k and
+    v cannot be recorded, `forward.run` checks the model's own attention weights in every trace instead.
 
     Returns:
         The description with two values that the config lacks: the number of heads with attention weights
         (half of the heads in ConvBERT), and whether no token attends to a later token.
 
     Raises:
-        ArchitectureError: the model hides its attention, or the recomputed attention differs.
+        ArchitectureError: the model does not return its attention, or the recomputed attention differs.
     """
     description = checkpoint.description
     traces, calls = run_and_keep_calls(checkpoint, [checkpoint.encode(CHECK_TEXT, truncate=True)])
@@ -206,7 +206,7 @@ def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
     """Return an iterator over the layers with the error of the recomputed attention and its tolerance.
 
     The error is the largest absolute difference between the recorded head outputs and attention weights ×
-    values. The iterator is empty if the model hides q, k and v.
+    values. The iterator is empty if q, k and v cannot be recorded.
     """
     traces, calls = run_and_keep_calls(checkpoint, [checkpoint.encode(CHECK_TEXT, truncate=True)])
     return _replays(traces[0], calls)

@@ -101,7 +101,7 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
 def run_and_keep_calls(
     checkpoint: Checkpoint, encodings: Sequence[Encoding]
 ) -> tuple[list[Trace], list[AttentionCall]]:
-    """Return the traces of `run` and the attention calls, which are [] if the model hides q, k and v."""
+    """Return the traces of `run` and the attention calls, which are [] if q, k and v cannot be recorded."""
     inputs = batch(checkpoint, encodings)
     with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
         checkpoint = checkpoint.snapshot()
@@ -121,8 +121,8 @@ def run_with_capture(
         model: the checkpoint's model, inside `Checkpoint.running`.
 
     Returns:
-        The model's output with all hidden states, and one call per layer. If the model hides q, k and v,
-        there are no calls, and ``output.attentions`` contains the attention weights.
+        The model's output with all hidden states, and one call per layer. If q, k and v cannot be
+        recorded, there are no calls, and ``output.attentions`` contains the attention weights.
 
     Raises:
         ArchitectureError: the number of calls differs from the number of layers.

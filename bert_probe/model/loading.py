@@ -124,7 +124,7 @@ def load(
 
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
-        ArchitectureError: the model is not an encoder, or hides its attention.
+        ArchitectureError: the model is not an encoder, or its attention cannot be recorded.
         WeightsError: the weights are available only as a pickle file, are broken, or do not fit the config.
         TokenizerError: the model has no tokenizer, or the character positions of its tokens are unknown.
         OutOfMemoryError: the model is too large for this machine.

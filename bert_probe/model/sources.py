@@ -220,8 +220,8 @@ class SilencedLogging:
 
     Args:
         silence: silences the library for the whole process, and returns a function that restores the logging.
-            `silence` is called when the first context is entered, the returned function when the last context
-            is left.
+            `silence` is called when the first context is entered, and the returned function is called when
+            the last context is left.
     """
 
     def __init__(self, silence: Callable[[], Callable[[], None]]) -> None:
@@ -272,7 +272,7 @@ def _progress_bar_class(progress: Progress) -> type:
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             # The hub client passes `name`, which tqdm does not know, to its three progress bars.
-            # The bars count files, received bytes, and bytes written to disk.
+            # The bars count files, received bytes and bytes on disk.
             # Only the last bar covers the whole download.
             name = str(kwargs.pop("name", ""))
             self.is_reported = kwargs.get("unit") == "B" and not name.endswith(".transfer")

@@ -54,16 +54,16 @@ class Trace:
             for external attention without vectors.
         pooler: the pooler's output, of shape [hidden], or None if the model has no pooler.
         provenance: model, weights digest, libraries and text that produced the arrays.
-        queries, keys, values: arrays of shape [head, token, head dim], one per layer; None if the
-            architecture hides these arrays.
-        scaling: the factor that multiplies q·k in each layer; None if q and k are hidden.
+        queries, keys, values: arrays of shape [head, token, head dim], one per layer; None if
+            they cannot be recorded.
+        scaling: the factor that multiplies q·k in each layer; None without q and k.
         masks: for each layer, an array of shape [query or 1, key] or [head, query or 1, key], either bool
             (True: may attend) or added to the scores; None in a layer where every token may attend to all
             tokens.
         softcaps: for each layer the limit c for the scaled products x = q·k × scaling, which become
             c × tanh(x ÷ c) before the mask is added; None for a layer without a limit. Empty if no layer has
             a limit.
-        weights: attention of shape [head, query, key] for each layer; stored only if q and k are hidden.
+        weights: attention of shape [head, query, key] for each layer; stored only without q and k.
         made_by: the checkpoint that computed the trace; None for external attention.
         caveat: a warning to show with the attention if its rows do not sum to 1; otherwise "".
     """
@@ -147,7 +147,7 @@ class Trace:
 
     @cached_property
     def q(self) -> Array | None:
-        """Return queries of shape [layer, head, token, head dim]; None if the architecture hides them.
+        """Return queries of shape [layer, head, token, head dim]; None if they cannot be recorded.
 
         Queries are recorded as passed to the attention function, after any rotary position embeddings.
         """
@@ -212,12 +212,12 @@ class Trace:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Return the data type of the queries, or of the attention weights if queries are hidden."""
+        """Return the data type of the queries, or of the attention weights in a trace without queries."""
         return self._attention_source[0].dtype
 
     @property
     def _attention_source(self) -> tuple[Array, ...]:
-        """Return one array per layer: the queries, or the attention weights if queries are hidden."""
+        """Return one array per layer: the queries, or the attention weights in a trace without queries."""
         arrays = self.weights if self.queries is None else self.queries
         assert arrays is not None  # not None, as checked in `__post_init__`
         return arrays
@@ -292,7 +292,7 @@ class Trace:
 
         Raises:
             SelectionError: the layer or head does not exist.
-            UnavailableError: the architecture hides its queries and keys.
+            UnavailableError: queries and keys of the architecture cannot be recorded.
         """
         layer = resolve_index(layer, self.layers, "layer")
         heads = self._heads(head)

@@ -135,7 +135,9 @@ class ResultCache:
         self.cache.drop(lambda _: True)
 
     def of(self, function: Callable[P, R], *inputs: P.args, **options: P.kwargs) -> R:
-        """Return the result of a question's ``of``, as in ``answers.of(Heads(words=True).of, trace)``.
+        """Call a question's method ``of``, or return its cached result for the same question and inputs.
+
+        Usage: ``answers.of(Heads(words=True).of, trace)``.
 
         Other functions of the same inputs, such as `head_outputs`, are accepted if their result has
         ``nbytes``. A progress callback among the arguments is not part of the cache key.
