@@ -1,4 +1,4 @@
-"""Record and change a model's attention while the model runs the fused SDPA kernel at full speed.
+"""Record and change a model's attention while the model runs the fused SDPA kernel.
 
 transformers looks up every model's attention function by name. The function registered here calls the
 fused kernel and, inside a `recording` context of the same thread, stores its inputs.
@@ -19,6 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 IMPLEMENTATION = "bert_probe"
+"""Name under which `recorded_attention` is registered as an attention implementation of transformers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ class AttentionCall:
 
 
 class _Calls(list[AttentionCall]):
-    """The recorded calls, and the causal mask that all layers share."""
+    """List of recorded attention calls that also caches the causal mask shared by all layers."""
 
     causal_mask: torch.Tensor | None = None
 
@@ -57,7 +58,7 @@ _open_recording: ContextVar[_Calls | None] = ContextVar("recording", default=Non
 
 @contextmanager
 def recording() -> Iterator[list[AttentionCall]]:
-    """Collect the attention calls of this thread, in layer order."""
+    """Yield a list that collects this thread's attention calls, in layer order, inside the context."""
     calls = _Calls()
     token = _open_recording.set(calls)
     try:
@@ -76,7 +77,10 @@ _open_change: ContextVar[tuple[OutputChange, Iterator[int]] | None] = ContextVar
 
 @contextmanager
 def changed_outputs(change: OutputChange) -> Iterator[None]:
-    """Replace the outputs of attention heads in one forward pass of this thread, but not of other threads."""
+    """Replace the outputs of attention heads in one forward pass inside the context.
+
+    The context applies to the current thread only. `change` is called once per layer, in layer order.
+    """
     token = _open_change.set((change, count()))
     try:
         yield
@@ -86,7 +90,7 @@ def changed_outputs(change: OutputChange) -> Iterator[None]:
 
 @contextmanager
 def heads_switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
-    """Ablate attention heads in one forward pass of this thread.
+    """Ablate attention heads in one forward pass of this thread inside the context.
 
     Args:
         off: bool tensor of shape [layer, batch, head]; True ablates a head in one row of the batch.
@@ -142,7 +146,7 @@ def attention(
     scaling: float,
     softcap: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute attention without the fused kernel; the arguments are those of `AttentionCall`.
+    """Compute attention without the fused kernel; the arguments are attributes of `AttentionCall`.
 
     Returns:
         Weights of shape [batch, head, query, key] and outputs of shape [batch, head, query, dim]. Both are 0
@@ -154,7 +158,7 @@ def attention(
     scores = attention_scores(query, key, mask, scaling, softcap)
     # Like the kernel and transformers' eager attention, compute the softmax in float32 or better.
     weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
-    if mask is not None:  # set the softmax of padded queries without keys, which is NaN, to 0
+    if mask is not None:  # the softmax of a padded query without keys is NaN; set it to 0
         weights = weights.masked_fill(scores.isneginf().all(dim=-1, keepdim=True), 0)
     return weights, weights @ value
 
@@ -195,7 +199,8 @@ def is_captured() -> bool:
 def finish_call(call: AttentionCall) -> AttentionCall:
     """Apply this thread's `changed_outputs` and `recording` contexts to an attention call of a layer.
 
-    Return the call with the output that the model continues with.
+    Return the call with its output replaced if a `changed_outputs` context is open; the model must continue
+    with this output.
     """
     change, calls = _open_change.get(), _open_recording.get()
     if change is not None:
@@ -207,16 +212,16 @@ def finish_call(call: AttentionCall) -> AttentionCall:
 
 
 def _is_causal(module: torch.nn.Module, query: torch.Tensor, argument: bool | None) -> bool:
-    """Return whether the fused kernel itself masks later tokens.
+    """Return whether the fused kernel applies a causal mask in a call without a mask argument.
 
-    The rule is that of `sdpa_attention_forward` in transformers for a call without a mask.
+    This is the same rule as in transformers' `sdpa_attention_forward`.
     """
     is_causal = getattr(module, "is_causal", True) if argument is None else argument
     return bool(is_causal) and query.shape[2] > 1
 
 
 def _causal_mask(query: torch.Tensor, key: torch.Tensor, calls: _Calls | None) -> torch.Tensor:
-    """Return a bool mask of shape [1, 1, query, key]; all layers of a recording share this mask."""
+    """Return a causal bool mask of shape [1, 1, query, key]; all layers of a recording share one tensor."""
     shape = (1, 1, query.shape[2], key.shape[2])
     shared = None if calls is None else calls.causal_mask
     if shared is not None and shared.shape == shape and shared.device == query.device:
@@ -228,6 +233,7 @@ def _causal_mask(query: torch.Tensor, key: torch.Tensor, calls: _Calls | None) -
 
 
 def _with_bias(mask: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor | None:
+    """Merge an attention mask and a position bias into one mask that is added to the scores."""
     if bias is None or mask is None:
         return mask if bias is None else bias
     if mask.dtype == torch.bool:

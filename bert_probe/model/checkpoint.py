@@ -95,12 +95,12 @@ class Description:
 
     @property
     def qkv_notes(self) -> tuple[str, ...]:
-        """Return a note that queries, keys and values are unavailable; () if they are available."""
+        """Return a tuple with a note if queries, keys and values are unavailable; otherwise ()."""
         return (f"Queries, keys and values cannot be shown. {self.no_qkv}",) if self.no_qkv else ()
 
     @property
     def implementation(self) -> str:
-        """Return the attention implementation that the model uses, by its name in transformers."""
+        """Return the name of the model's attention implementation in transformers."""
         from bert_probe.model.capture import IMPLEMENTATION
 
         return "eager" if self.is_eager else IMPLEMENTATION
@@ -131,10 +131,10 @@ class Checkpoint:
         outputs: the trained task heads, by task.
         training_history: earlier training runs of this app on the model, oldest first.
         sentence_model: the modules with which sentence-transformers encodes a text as one vector; None if the
-            files do not specify a method, or if the method is not supported.
+            files do not describe such modules, or if a module is not supported.
         sentence_model_error: why `sentence_model` is not supported, if it is not.
         multi_vector_model: the modules of a late-interaction checkpoint, which encodes a text as one vector
-            per token; None for other checkpoints, or if the method is not supported.
+            per token; None for other checkpoints, or if a module is not supported.
         multi_vector_error: why `multi_vector_model` is not supported, if it is not.
     """
 
@@ -159,13 +159,13 @@ class Checkpoint:
 
     @property
     def cache_key(self) -> Hashable:
-        """Return the model's cache key, which differs for models with different output."""
+        """Return the key under which results are cached; models with different output have different keys."""
         return self.description
 
     def snapshot(self) -> Checkpoint:
         """Return a checkpoint pinned to the current weights; running it fails if the weights have changed.
 
-        Call this before computing a result that needs several runs of the model.
+        Call this before computing a result from several forward passes.
         """
         return self
 
@@ -177,7 +177,7 @@ class Checkpoint:
 
     @property
     def has_pooling(self) -> bool:
-        """Return whether the checkpoint's sentence-transformers files declare its pooling."""
+        """Return whether sentence-transformers files in the checkpoint define how to pool token vectors."""
         has_files = self.sentence_model is not None or self.sentence_model_error is not None
         return has_files and not self.is_late_interaction
 
@@ -260,7 +260,7 @@ class Checkpoint:
         return eager_attention() if description.is_eager and description.shows_qkv else nullcontext()
 
     def provenance(self, encoding: Encoding | None = None) -> dict[str, Any]:
-        """Return the provenance of results: model, digest, dtype, libraries and, if given, the text."""
+        """Return the provenance of results: model, digest, dtype, libraries, and the texts of `encoding`."""
         description = self.description
         record: dict[str, Any] = {
             "model": description.name,
@@ -293,7 +293,7 @@ class Checkpoint:
 
 
 Line = tuple[int, str, str | None]
-"""Line number in the file (from 1), text, and the second text of a pair or None."""
+"""A text from a file: line number (from 1), text, and the second text of a pair or None."""
 
 
 def encode_texts(
@@ -328,7 +328,7 @@ def encode_texts(
 
 
 HISTORY_FILE = "bert_probe.json"
-"""Name of the file in the folder of a trained model; it lists training runs, oldest first."""
+"""Name of the file in a trained model's folder that lists its training runs, oldest first."""
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ def _is_valid(training: TrainingHistory) -> bool:
 
 
 def write_training_history(folder: Path, trainings: Sequence[TrainingHistory]) -> None:
-    """Write the training runs into a model's folder."""
+    """Write a model's training runs to `HISTORY_FILE` in its folder."""
     record = {"trainings": [asdict(training) for training in trainings]}
     (folder / HISTORY_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
@@ -373,7 +373,7 @@ def write_training_history(folder: Path, trainings: Sequence[TrainingHistory]) -
 def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistory) -> str:
     """Return a warning if earlier training may have used the held-out data of a training run; otherwise "".
 
-    The same data, share and seed need no warning, because the same rows were held out before.
+    An earlier run with the same data, share and seed causes no warning, because it held out the same rows.
     """
     for previous in reversed(earlier):
         if training.held_out and previous.data == training.held_out:

@@ -29,8 +29,8 @@ DTYPES = ("float64", "float32", "float16", "bfloat16")
 NO_SCORES = "Its attention contains a step that is not part of softmax(q · k × scaling + terms) · v."
 
 _SAME_OUTPUT = 0.02
-"""Largest difference of the outputs with fused and with eager attention, relative to the largest value. It is
-far above rounding errors and far below the effect of a missing step.
+"""Tolerance for the difference between a model's outputs with fused and with eager attention, relative to the
+largest value. It is far above rounding errors and far below the effect of a missing step.
 """
 _PASSES = 64
 """Tolerance per layer for the difference between two forward passes, in units in the last place of the
@@ -38,8 +38,8 @@ largest value. The largest difference measured in the three-layer models of the 
 on other processors.
 """
 _WEIGHTS = 32
-"""Tolerance of an attention weight for scores of size 1, in units in the last place; fast exponentials alone
-have errors of up to 20.
+"""Tolerance of an attention weight for scores of size 1, in units in the last place. Fast exponentials alone
+have errors of up to 20 units.
 """
 _OUTPUT = 4
 """Tolerance for rounding weights and outputs to the model's dtype, in units in the last place."""
@@ -69,9 +69,10 @@ def missing_package(name: str, error: ImportError) -> CheckpointError:
 
 @contextmanager
 def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
-    """Convert errors of a model's test run to an ArchitectureError.
+    """Within the context, convert errors of a model's test run to an ArchitectureError.
 
-    A model that fails on plain text needs other input, such as a table, a page layout or a language.
+    A model that fails on plain text usually needs other input, such as a table, a page layout or a language
+    ID.
     """
     try:
         yield
@@ -88,7 +89,7 @@ def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def attention_errors(name: str, config: Any) -> Iterator[None]:
-    """Within the context, explain the errors of architectures in `WITHOUT_FULL_ATTENTION`."""
+    """Within the context, add the explanation in `WITHOUT_FULL_ATTENTION` to ArchitectureErrors."""
     try:
         yield
     except ArchitectureError as error:
@@ -112,7 +113,7 @@ def uses_interface(network: Any) -> bool:
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except Exception:  # For unexpected masks, models raise many types of exceptions.
+        except Exception:  # Models raise many types of exceptions if the mask has an unexpected format.
             return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
@@ -124,7 +125,7 @@ def uses_interface(network: Any) -> bool:
 
 
 def capture_problem(network: Any) -> str:
-    """Return why a model's queries, keys and values cannot be recorded in its own attention code, or "".
+    """Return why queries, keys and values cannot be recorded in a model's own attention code; else "".
 
     In every layer, the attention weights that the model returns must be the softmax of the recorded scores.
     `architectures.WITHOUT_SCORES` contains specific reasons for some model types.
@@ -178,15 +179,15 @@ def _own_code(network: torch.nn.Module) -> Iterator[None]:
 def self_check(checkpoint: Checkpoint) -> Description:
     """Check on a short text that attention recomputed from q, k and v equals the model's own attention.
 
-    This check rejects architectures that change their scores outside the captured function. If q, k and v are
-    hidden, `forward.run` checks the model's own attention weights in every trace instead.
+    This check rejects architectures that change their scores outside the captured function. If q, k and
+    v cannot be recorded, `forward.run` checks the model's own attention weights in every trace instead.
 
     Returns:
         The description with two values that the config lacks: the number of heads with attention weights
         (half of the heads in ConvBERT), and whether no token attends to a later token.
 
     Raises:
-        ArchitectureError: the model hides its attention, or the recomputed attention differs.
+        ArchitectureError: the model does not return its attention, or the recomputed attention differs.
     """
     description = checkpoint.description
     traces, calls = run_and_keep_calls(checkpoint, [checkpoint.encode(CHECK_TEXT, truncate=True)])
@@ -202,10 +203,10 @@ def self_check(checkpoint: Checkpoint) -> Description:
 
 
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
-    """Return the error of recomputed attention and its tolerance, for each layer.
+    """Return an iterator over the layers with the error of the recomputed attention and its tolerance.
 
-    The error is the largest difference between the head outputs and attention weights × values. The list is
-    empty if q, k and v are hidden.
+    The error is the largest absolute difference between the recorded head outputs and attention weights ×
+    values. The iterator is empty if q, k and v cannot be recorded.
     """
     traces, calls = run_and_keep_calls(checkpoint, [checkpoint.encode(CHECK_TEXT, truncate=True)])
     return _replays(traces[0], calls)
@@ -243,8 +244,8 @@ def _rounding_tolerance(trace: Trace, layer: int) -> float:
 def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     """Return each layer's output projection, the linear module whose input is exactly the heads' output.
 
-    Hooks find this module while the model runs on a short text. The item is None for a layer without an
-    output projection.
+    Hooks compare each linear module's input with the heads' output while the model runs on a short text. The
+    item is None for a layer without an output projection.
     """
     if not checkpoint.description.shows_qkv:
         return ()
@@ -296,7 +297,7 @@ def pads(checkpoint: Checkpoint) -> bool:
 def _first_states(
     checkpoint: Checkpoint, inputs: Mapping[str, torch.Tensor], length: int
 ) -> list[torch.Tensor]:
-    """Return the hidden states of the first text in a batch as a list of [token, hidden] tensors."""
+    """Return the first text's hidden states, of shape [token, hidden], and pooler output, if there is one."""
     with torch.inference_mode(), checkpoint.running() as model:
         output = model(**inputs, output_hidden_states=True)
         states = [state[0, :length] for state in layer_states(output)]

@@ -41,18 +41,18 @@ MAX_LAYERS = 1_000
 some config classes build a list with one item per layer.
 """
 MAX_LABELS, MAX_LABEL_LENGTH = 10_000, 1_000
-"""Maximum number of labels of a task head, and of characters of a label, as in `text.formats`."""
+"""Maximum number of labels of a task head, and maximum number of characters of a label."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 """Problem types of a text classification head: it predicts a value, exactly one class, or any set of
 classes.
 """
 REMEDY = "Use the config.json that belongs to these weights."
-"""Advice in error messages about a config that does not fit its weights."""
+"""Advice at the end of error messages about a config.json that is invalid or does not match its weights."""
 _NATIVE_CODE_TYPES = frozenset({"mra", "rwkv", "sam3_video", "yoso"})
 """Model types that run native code, which transformers would download when the model is built."""
 _SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
 _LAYER_COUNTS = ("layers", "n_layer")
-"""Endings of the names of settings with a number of layers, such as num_hidden_layers."""
+"""Suffixes of setting names that contain a number of layers, such as num_hidden_layers."""
 _ROTARY = frozenset({"rope_scaling"})
 """Settings of transformers' base class that change what a layer computes."""
 _CODE_SETTINGS = frozenset(
@@ -81,7 +81,7 @@ _CODE_SETTINGS = frozenset(
 def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
     """Raise an error if transformers lacks the model type, or if the weights are quantized.
 
-    Whether the model can be run on text is checked when it is loaded; see `checks`.
+    This function reads only the config; `checks` tests later whether the loaded model can be run on text.
 
     Raises:
         ArchitectureError: the model type is unknown, or needs native code.
@@ -150,6 +150,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
 
 
 def _translated(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return `architectures.native_settings`, with unexpected errors converted to CheckpointErrors."""
     try:
         return native_settings(settings, name)
     except ArchitectureError:
@@ -241,12 +242,12 @@ def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: in
 
 
 def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
-    """Return the labels in index order; without `id2label`, return the default names of transformers."""
+    """Return the label names in index order; without `id2label`, return transformers' default names."""
     if id2label is None:
         label_count = 2 if count is None else count  # transformers omits the default value 2 from the file
         if isinstance(label_count, bool) or not isinstance(label_count, int) or label_count < 0:
             raise CheckpointError(
-                f"num_labels in config.json is {str(count)[:100]}, but must be a whole number from 0. "
+                f"num_labels in config.json is {str(count)[:100]}, but must be a whole number of at least 0. "
                 f"{REMEDY}"
             )
         id2label = {str(index): f"LABEL_{index}" for index in range(min(label_count, MAX_LABELS + 1))}
@@ -309,7 +310,6 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__} {text}".strip() if isinstance(error, KeyError) or not text else text
 
 
-"""Files to download from the hub."""
 _TURC, _DEVLIN = "Turc et al. 2019", "Devlin et al. 2019"
 
 
@@ -335,7 +335,7 @@ PUBLISHED: Mapping[str, tuple[dict[str, Any], str]] = {
     "bert-base": (_bert(12, 768), _DEVLIN),
     "bert-large": (_bert(24, 1024), _DEVLIN),
 }
-"""Published model sizes: name → config and paper."""
+"""Published model sizes: maps each name to its config settings and its paper."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ _is_open: ContextVar[bool] = ContextVar("eager_attention", default=False)
 
 @dataclass(frozen=True, eq=False)
 class _Scaled:
-    """A tensor multiplied by a number.
+    """A tensor multiplied by a number, such as scaled queries.
 
     Attributes:
         heads: number of heads if batch and heads share the first axis and the number is known; else None.
@@ -79,13 +79,13 @@ class _Scores:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the scores, [batch, head, query, key] or [batch × head, query, key]."""
+        """Return the shape of the scores, [batch, head, query, key] or [batch × head, query, key]."""
         return (*self.query.shape[:-1], self.query.shape[-2])
 
 
 @dataclass(frozen=True, eq=False)
 class _Weights:
-    """Attention weights of shape [batch, head, query, key], or reshaped: the softmax of scores."""
+    """Attention weights: the softmax of `scores`, of shape [batch, head, query, key] or reshaped."""
 
     scores: _Scores
 
@@ -109,7 +109,7 @@ class _EagerAttention(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operation, and store the role of its result in the attention."""
+        """Run a torch function, and store the role that its result has in the attention."""
         kwargs = kwargs or {}
         if not is_captured():
             return func(*args, **kwargs)
@@ -136,7 +136,7 @@ class _EagerAttention(TorchFunctionMode):
         return step
 
     def _finish(self, weights: _Weights, value: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-        """Record the weight-value product, and return the output with which the model continues."""
+        """Record the product of weights and values; return the (possibly changed) head outputs."""
         scores = weights.scores
         shape = (*scores.shape[:3], -1)
         call = AttentionCall(
@@ -160,7 +160,7 @@ class _EagerAttention(TorchFunctionMode):
 
 
 def _mask(scores: _Scores) -> torch.Tensor | None:
-    """Return the sum of the terms, with -inf for blocked keys, as `AttentionCall.mask` describes it."""
+    """Combine the terms and the blocked keys of scores into a mask as described in `AttentionCall.mask`."""
     terms = [_split_heads(term, scores) for term in scores.terms if term.any()]
     blocked = [_split_heads(mask, scores) for mask in scores.blocked if mask.any()]
     if not terms:
@@ -185,7 +185,7 @@ _Operation = Callable[..., _Step | None]
 def _product(
     before: Sequence[_Step | None], result: torch.Tensor, left: torch.Tensor, right: torch.Tensor, **_: Any
 ) -> _Step | None:
-    """Return scores if a product, whose shape is [..., token, token], may be queries times keys."""
+    """Return `_Scores` for a product of shape [..., token, token], which may be queries times keys."""
     is_square = result.ndim in (3, 4) and result.shape[-1] == result.shape[-2]
     if not is_square or left.ndim != result.ndim or right.ndim != result.ndim:
         return None
@@ -265,7 +265,7 @@ def _number(value: Any) -> float | None:
 def _add(
     before: Sequence[_Step | None], result: torch.Tensor, left: Any, right: Any, **options: Any
 ) -> _Step | None:
-    """Add a term to scores. The sum of two products of queries and keys is not followed."""
+    """Follow the addition of a term to scores; a sum of two query-key products is not followed."""
     scores = [step for step in before if isinstance(step, _Scores)]
     if len(scores) != 1 or options:
         return None
@@ -288,13 +288,13 @@ def _block_zeroed(scores: _Scores, zeroed: torch.Tensor, term: torch.Tensor) -> 
 
 
 _LARGE = -1e4
-"""A number so small that the softmax of a score that contains it is 0; `_softmax` checks this."""
+"""Largest number whose addition blocks a key: the key's weight becomes 0, which `_softmax` checks."""
 
 
 def _maximum(
     before: Sequence[_Step | None], result: torch.Tensor, _scores: Any, limit: Any = None, **_: Any
 ) -> _Step | None:
-    """Return the scores unchanged for max(scores, smallest number of the dtype), which has weight 0."""
+    """Follow max(scores, smallest number of the dtype), which does not change the attention weights."""
     number = _number(limit) if isinstance(limit, torch.Tensor) else None
     is_smallest = number is not None and number <= torch.finfo(result.dtype).min
     return before[0] if isinstance(before[0], _Scores) and is_smallest else None
@@ -303,7 +303,7 @@ def _maximum(
 def _block(
     before: Sequence[_Step | None], _result: torch.Tensor, _scores: Any, mask: Any = None, value: Any = None
 ) -> _Step | None:
-    """Replace scores by the smallest number of a dtype, or by -inf."""
+    """Follow the replacement of scores by -inf or by the smallest number of a dtype."""
     scores, number = before[0], _number(value)
     if not isinstance(scores, _Scores) or mask is None or number is None:
         return None
@@ -323,7 +323,7 @@ def _where(
 def _reshape(
     before: Sequence[_Step | None], result: torch.Tensor, source: torch.Tensor, *_args: Any, **_: Any
 ) -> _Step | None:
-    """Reshape weights or scores, or join the axes [batch, head] of queries or keys."""
+    """Follow a reshape of weights or scores, or one that joins the axes [batch, head] of queries or keys."""
     step = before[0]
     if isinstance(step, _Weights):
         return step
@@ -394,8 +394,8 @@ _OPERATIONS: Mapping[str, _Operation] = {
     **dict.fromkeys(("float", "to", "type_as", "contiguous", "detach", "clone"), _same),
     "dropout": _drop,
 }
-"""Name of a torch function, without underscores → what its result is, or None if it is not followed.
+"""Maps the names of torch functions, without leading and trailing underscores, to their handlers.
 
-The arguments are what is known about the first three arguments, the result, and the arguments of the
-function.
+A handler returns the role of the function's result in the attention, or None if the result is not followed.
+Its arguments are the roles of the function's first three arguments, the result, and the function's arguments.
 """

@@ -19,7 +19,7 @@ from bert_probe.model.lengths import check_text, kept_positions, max_input_token
 from bert_probe.model.token_positions import find_positions, without_marks
 
 SPACE = "␣"
-"""Display form of a token that consists of spaces only."""
+"""Character displayed for each space of a token that consists of spaces only."""
 
 
 @contextmanager
@@ -213,7 +213,7 @@ class _TokenizerOutput:
         return len(self.texts)
 
     def select(self, positions: list[int]) -> Self:
-        """Return the output for the tokens at these positions only."""
+        """Return the output for only the tokens at `positions`."""
 
         def at_positions(values: list[Any]) -> list[Any]:
             return [values[position] for position in positions]
@@ -275,7 +275,7 @@ class Encoder:
         """Tokenize a text with its pair; split a pair that is too long into overlapping windows.
 
         Args:
-            overlap: number of tokens that consecutive windows share; at most half a window.
+            overlap: number of tokens that consecutive windows share, limited to half a window.
 
         Raises:
             TooLongError: the text alone uses up the token limit.
@@ -426,7 +426,7 @@ class Encoder:
         """Return the residue number of each token, from 1, for texts with one token per residue.
 
         In such a text, each token is one letter, and the letters cover the text except for spaces. A mask
-        token stands for one residue. Tokens of other texts have no entry.
+        token counts as one residue. Tokens of other texts have no entry.
         """
         numbers: dict[int, int] = {}
         mask_id = self.tokenizer.mask_token_id
@@ -478,7 +478,7 @@ def _trim(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def is_byte_level(tokenizer: Any) -> bool:
-    """Return whether a tokenizer is byte-level: each byte is written as one character."""
+    """Return whether a tokenizer is byte-level: its vocabulary writes each byte as one character."""
     return tokenizer.is_fast and "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
 
 

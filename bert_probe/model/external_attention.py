@@ -25,8 +25,8 @@ SPECIALS = frozenset(
 )
 """Tokens that are treated as special by default."""
 
-ARCHITECTURE = "Attention from elsewhere"
-"""Stands in for the class name of a model in messages about external attention."""
+ARCHITECTURE = "External attention"
+"""Used instead of a model's class name in messages about external attention."""
 
 
 def from_attention(
@@ -35,7 +35,7 @@ def from_attention(
     *,
     sentence_b_start: int | None = None,
     specials: Collection[str | int] | None = None,
-    name: str = "attention from elsewhere",
+    name: str = "external attention",
 ) -> Trace:
     """Return a trace of external attention, for analyses that need only attention weights.
 
@@ -70,8 +70,7 @@ def from_attention(
         if specials is not None or sentence_b_start is not None:
             raise SelectionError(
                 "An Encoding already defines its texts and special tokens. Omit sentence_b_start and "
-                "specials, or pass a list of "
-                "tokens."
+                "specials, or pass a list of tokens."
             )
         encoding = tokens
     else:
@@ -229,7 +228,7 @@ def _encoding(names: list[str], second_start: int | None, specials: Collection[s
 
 
 def _special_positions(names: list[str], specials: Collection[str | int] | None) -> set[int]:
-    """Return the positions of the special tokens."""
+    """Return the positions of the tokens in `specials`, which contains names and positions."""
     if specials is None:
         return {position for position, name in enumerate(names) if name in SPECIALS}
     if isinstance(specials, str):

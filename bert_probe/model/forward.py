@@ -1,4 +1,4 @@
-"""Run a fused forward pass on a padded batch, and split the result into one trace per text."""
+"""Run a forward pass on a padded batch, and split the result into one trace per text."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def memory_message(inputs: Mapping[str, torch.Tensor]) -> str:
 def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
     """Trace a batch of tokenized texts in one forward pass.
 
-    A model that does not use `capture.IMPLEMENTATION` runs eager attention and hides q, k and v, so its
-    attention weights are stored instead.
+    For a model whose q, k and v cannot be recorded (see `Description.no_qkv`), the traces contain its
+    attention weights instead.
     """
     return run_and_keep_calls(checkpoint, encodings)[0]
 
@@ -101,7 +101,7 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
 def run_and_keep_calls(
     checkpoint: Checkpoint, encodings: Sequence[Encoding]
 ) -> tuple[list[Trace], list[AttentionCall]]:
-    """Return the traces of `run` and the attention calls, which are [] if the model hides q, k and v."""
+    """Return the traces of `run` and the attention calls, which are [] if q, k and v cannot be recorded."""
     inputs = batch(checkpoint, encodings)
     with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
         checkpoint = checkpoint.snapshot()
@@ -121,8 +121,8 @@ def run_with_capture(
         model: the checkpoint's model, inside `Checkpoint.running`.
 
     Returns:
-        The model's output with all hidden states, and one call per layer. If the model hides q, k and v,
-        ``output.attentions`` is set instead.
+        The model's output with all hidden states, and one call per layer. If q, k and v cannot be
+        recorded, there are no calls, and ``output.attentions`` contains the attention weights.
 
     Raises:
         ArchitectureError: the number of calls differs from the number of layers.

@@ -1,6 +1,6 @@
 """Run forward passes with gradients for attribution methods.
 
-Other threads may use the model at the same time: every replacement applies to the current thread only.
+Functions of torch are replaced for the current thread only, so other threads may use the model concurrently.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def forward_from_embeddings(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
     """Yield the forward pass of a traced text with gradients enabled.
 
     Raises:
-        UnavailableError: the architecture does not expose its layers, or the trace was made without a model.
+        UnavailableError: the architecture does not expose its layers, or the trace has external attention.
     """
     checkpoint = trace.checkpoint
     with checkpoint.running():
@@ -91,7 +91,7 @@ class AttentionWithWeights:
 
 
 class UnfusedAttention(TorchFunctionMode):
-    """Replaces the fused kernel, which lacks a forward-mode derivative, with the attention formula."""
+    """Torch function mode that replaces the fused kernel, which lacks forward-mode AD, by `attention`."""
 
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -110,14 +110,14 @@ class UnfusedAttention(TorchFunctionMode):
 
 
 class LinearizedModel(TorchFunctionMode):
-    """Turns every nonlinear operation into a multiplication by a factor that is constant for autograd.
+    """Torch function mode that replaces nonlinear operations by multiplications with constant factors.
 
     The factors are attention weights, the inverse standard deviation in a norm, and the ratio of an
-    activation's output to its input: DecompX, Modarressi et al. 2023, section 3. The values of the forward
-    pass do not change.
+    activation's output to its input (DecompX, Modarressi et al. 2023, section 3). They are constant for
+    autograd. The output of the forward pass does not change.
 
     Attributes:
-        added: the biases that were added during the forward pass, as leaf tensors that require a gradient.
+        added: copies of the biases added during the forward pass, as leaf tensors that require gradients.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class LinearizedModel(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _track_bias(self, bias: torch.Tensor | None) -> torch.Tensor | None:
-        """Return a copy of a bias that requires a gradient, whether or not the model's own bias does."""
+        """Return a copy of a bias that requires gradients, and add the copy to `added`."""
         if bias is None:
             return None
         self.added.append(bias.detach().clone().requires_grad_())
@@ -183,11 +183,11 @@ def as_factor(inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def linearized(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
-    """Linearize every nonlinear operation of this thread within the context.
+    """Within the context, linearize every nonlinear operation of this thread; see `LinearizedModel`.
 
     Args:
-        models: models whose activation modules are linearized. Each module is linearized as a whole, even if
-            it calls several functions.
+        models: models whose activation modules are linearized. A module that calls several functions is
+            linearized as a single function.
     """
     thread_id = threading.get_ident()
 
@@ -202,7 +202,7 @@ def linearized(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
 
 
 class InputEmbeddings(torch.nn.Module):
-    """The model's word embedding as a separate module that can be hooked; its weights are shared."""
+    """Wraps the model's word embedding in a separate module that accepts hooks; the weights are shared."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -40,14 +40,14 @@ from bert_probe.model.sources import digest, read_config
 
 MAXSIM, MEAN_MAXSIM = "maxsim", "meanmaxsim"
 COLBERT_ARCHITECTURE = "HF_ColBERT"
-"""The architecture in the config.json of the original ColBERT."""
+"""Architecture name in the config.json of original ColBERT checkpoints."""
 COLBERT_FILE = "artifact.metadata"
-"""The settings of the original ColBERT."""
+"""Name of the settings file of original ColBERT checkpoints."""
 
 _TOKENS = "token_embeddings"
 _DENSE_OF_PYLATE = "pylate.models.Dense.Dense"
 _DEFAULT_LENGTH = 32
-"""Length of an expanded query, if the settings of PyLate or ColBERT do not state it."""
+"""Number of tokens of an expanded query, if the settings of PyLate or ColBERT do not contain it."""
 _PYLATE_SETTINGS = frozenset(
     (
         *("query_length", "document_length", "query_expansion", "do_query_expansion", "skiplist_words"),
@@ -59,7 +59,7 @@ _REMEDY = "Use the scorer bi-encoder with another checkpoint."
 
 @dataclass(frozen=True)
 class QueryExpansion:
-    """Query expansion: tokens that are appended to a short query, and whose vectors are compared, too.
+    """Query expansion: appends tokens to a short query; the vectors of these tokens are compared, too.
 
     Attributes:
         length: number of tokens of an expanded query.
@@ -72,7 +72,7 @@ class QueryExpansion:
     is_attended: bool
 
     def expand(self, encoding: Encoding, tokenizer: Any) -> Encoding:
-        """Append the expansion tokens to a tokenized query."""
+        """Return a tokenized query with expansion tokens appended up to `length` tokens."""
         start, count = len(encoding), self.length - len(encoding)
         if count <= 0:
             return encoding
@@ -104,13 +104,13 @@ class QueryExpansion:
 
 @dataclass(frozen=True)
 class TokenSelection:
-    """The token limit and expansion of queries or documents, and the selection of tokens with a vector.
+    """How queries or documents are truncated and expanded, and which of their tokens have a vector.
 
     Attributes:
         max_tokens: maximum number of tokens, including special tokens; longer texts are truncated. None for
             no limit.
         skipped: IDs of tokens without a vector, such as punctuation.
-        only: IDs of the tokens that may have a vector; None for all tokens.
+        only: if not None, only tokens with these IDs have a vector.
         expansion: the query expansion; None without expansion.
     """
 
@@ -120,14 +120,14 @@ class TokenSelection:
     expansion: QueryExpansion | None = None
 
     def mask(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return a bool array of shape [token]: whether each token has a vector."""
+        """Return a bool array of shape [token] that is True for the token IDs in `ids` that have a vector."""
         values = np.asarray(ids)
         has_vector: np.ndarray = ~np.isin(values, self.skipped)
         return has_vector if self.only is None else has_vector & np.isin(values, self.only)
 
     @property
     def about(self) -> dict[str, Any]:
-        """The selection as JSON-compatible values."""
+        """Return the settings as JSON-compatible values, for the provenance."""
         expansion = self.expansion
         return {
             "max_tokens": self.max_tokens,
@@ -140,7 +140,7 @@ class TokenSelection:
 
 @dataclass(frozen=True)
 class MultiVectorModel:
-    """The part of a late-interaction checkpoint that maps a text to one vector per token.
+    """The modules and settings with which a late-interaction checkpoint maps a text to one vector per token.
 
     Attributes:
         token_modules: modules applied to the last hidden state of each token.
@@ -162,14 +162,14 @@ class MultiVectorModel:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the settings and the weights of all modules."""
+        """Return the SHA-256 of the settings and the weights of all modules."""
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def open_multi_vector_model(
     folder: Path, description: Description, tokenizer: Any
 ) -> tuple[MultiVectorModel | None, ProbeError | None]:
-    """Return (model, None) with the result of `read_multi_vector_model`, or (None, error) for an error."""
+    """Return (model, None) with the result of `read_multi_vector_model`, or (None, error) if it fails."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is available."):
             return read_multi_vector_model(folder, description, tokenizer), None
@@ -228,8 +228,8 @@ def read_multi_vector_model(
 def add_markers(folder: Path, tokenizer: Any) -> None:
     """Register the query and document markers, such as "[Q] ", as tokens.
 
-    PyLate and ColBERT insert the markers as tokens. If a tokenizer file does not list the markers, the
-    tokenizer would split them.
+    PyLate and ColBERT insert each marker as a single token. A tokenizer whose files do not list the markers
+    would split them.
     """
     options = _read_options(folder)
     if options is None:
@@ -349,7 +349,7 @@ def _kind(name: str) -> str:
 
 
 def _default_mask(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the mask in PyLate and ColBERT, which skips punctuation in documents."""
+    """Return the mask settings of PyLate and ColBERT; by default, punctuation in documents is skipped."""
     words = options.get("skiplist_words")
     return {"skiplist_words": list(string.punctuation) if words is None else words}
 
@@ -404,7 +404,7 @@ def _query_selection(
     mask: Mapping[str, Any] | None,
     tokenizer: Any,
 ) -> TokenSelection:
-    """Return the token selection for queries, with their expansion."""
+    """Return the token limit, skipped tokens and expansion of queries."""
     own = settings.get("query_length")
     expansion = settings.get("query_expansion")
     if expansion is None:
@@ -456,7 +456,7 @@ def _expansion_token(name: Any, tokenizer: Any) -> int:
 
 
 def _within(own: Any, limit: int | None, model_limit: int | None) -> int | None:
-    """Return the maximum number of tokens of queries or documents, bounded by the model's limit."""
+    """Return the token limit: `own`, bounded by the model's limit, or `limit` if `own` is None."""
     if own is None:
         return limit
     positive_integer(own, "The maximum length of queries or documents")

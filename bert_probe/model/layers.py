@@ -1,4 +1,4 @@
-"""Find the layers of a model with hooks during one forward pass, to run each layer separately."""
+"""Find a model's layers with hooks during one forward pass, so that each layer can be run separately."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class ModuleCall:
     """A call of a module during a forward pass.
 
     Attributes:
+        module: the called module.
         attention_calls_before, attention_calls_after: number of attention calls recorded up to the start and
             up to the end of the call.
         args, kwargs: arguments of the call.
@@ -38,7 +39,7 @@ class ModuleCall:
 
     @property
     def vectors(self) -> Any:
-        """Return the vectors in the output of the call."""
+        """Return the output of the call, or the first item if the output is a tuple."""
         return _vectors(self.output)
 
     @property
@@ -47,7 +48,7 @@ class ModuleCall:
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
     def on(self, states: torch.Tensor) -> Any:
-        """Run the module on new vectors of shape [row, token, hidden], with the recorded other arguments."""
+        """Run the module on new vectors of shape [row, token, hidden]; other arguments are as recorded."""
         kwargs = _rows(dict(self.kwargs), len(states))
         if not self.args:
             return _vectors(self.module(**{**kwargs, "hidden_states": states}))
@@ -98,7 +99,7 @@ class ForwardPass:
         return call
 
     def steps(self) -> tuple[ModuleCall, ...]:
-        """Return the calls of the layers and, if present, of the final norm; each output is the next input.
+        """Return the calls of the layers and, if present, the final norm, each of which feeds the next call.
 
         Raises:
             UnavailableError: the model changes the vectors between its layers.
@@ -152,12 +153,11 @@ class ForwardPass:
         if not difference <= max(1e-5, 16 * torch.finfo(self.states[-1].dtype).eps):
             raise UnavailableError(
                 f"The pooler of {self.trace.architecture} is not supported, so its output cannot be "
-                "recomputed "
-                "from the layers."
+                "recomputed from the layers."
             )
 
     def pooled(self, states: torch.Tensor) -> torch.Tensor | None:
-        """Apply the pooler to last hidden states of shape [row, token, hidden]; return None without a pooler.
+        """Apply the pooler to last hidden states of shape [row, token, hidden]; None if there is no pooler.
 
         If the pooler is only a linear layer, tanh is applied to its output.
         """
@@ -178,7 +178,7 @@ class ForwardPass:
 
 
 def record_forward_pass(trace: Trace) -> ForwardPass:
-    """Record the forward pass of a traced text through its model.
+    """Run the model of a trace on its text again, and record the calls of all modules.
 
     Call this function inside `Checkpoint.running` and `torch.inference_mode`, or `torch.no_grad` if gradients
     must pass through the layers later.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from bert_probe.errors import TextError, TokenizerError, TooLongError
 
 MAX_CHARACTERS = 250_000
-"""Maximum number of characters of a text, truncated or not.
+"""Maximum number of characters of a text, even if its tokens are truncated.
 
 The longest input of common encoders has 8,192 tokens. The limit allows 30 characters per token, while few
 languages average more than 6.
@@ -48,7 +48,7 @@ def check_text(text: object) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise TextError(
-            f"Character {error.start} is half of a surrogate pair, which no encoding can represent. Remove "
+            f"Character {error.start} is half of a surrogate pair, which cannot be encoded. Remove "
             "this character."
         ) from None
 
@@ -90,9 +90,8 @@ def _normalizer_expansion(state: dict[str, Any]) -> float:
             expansion *= _normalizer_expansion(part)
         return expansion
     if kind == "Replace":
-        pattern = state["pattern"].get(
-            "String", ""
-        )  # assume the worst case: a regular expression may match every character, or none
+        # A regular expression has no "String". In the worst case, it matches between all characters.
+        pattern = state["pattern"].get("String", "")
         return 1 + len(state["content"]) if not pattern else max(1, len(state["content"]) / len(pattern))
     if kind == "Prepend":
         return 1 + len(state["prepend"])
@@ -111,7 +110,7 @@ def _longest_replacement(characters: bytes) -> int:
 
 
 def _template_expansion(state: dict[str, Any]) -> int:
-    """Return the largest factor by which a template can multiply an input or expand a special token."""
+    """Return the largest factor by which a template can repeat an input or expand a special token."""
     if state.get("type") == "Sequence":
         return max([1, *map(_template_expansion, state["processors"])])
     templates = [state.get(name, []) for name in ("single", "pair")]
@@ -152,7 +151,7 @@ def too_many_tokens(tokens: int, accepted: int | None) -> TooLongError:
 def kept_positions(
     texts: Sequence[int | None], limit: int, side: Literal["left", "right"] = "right"
 ) -> list[int]:
-    """Return the positions that remain after transformers' default truncation (longest text first).
+    """Return the token positions that remain after transformers' default truncation, `longest_first`.
 
     Args:
         texts: index of each token's text, 0 or 1; None for a token that the tokenizer added.
@@ -176,9 +175,9 @@ def kept_positions(
 
 
 def _shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens of each text remain.
+    """Return the number of tokens of each text that remain, at most `room` in total.
 
-    First the longer text is shortened until both texts are equally long, then both are shortened.
+    The longer text is shortened until both texts are equally long; then both are shortened.
     """
     if first + second <= room:
         return first, second

@@ -124,7 +124,7 @@ def load(
 
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
-        ArchitectureError: the model is not an encoder, or hides its attention.
+        ArchitectureError: the model is not an encoder, or its attention cannot be recorded.
         WeightsError: the weights are available only as a pickle file, are broken, or do not fit the config.
         TokenizerError: the model has no tokenizer, or the character positions of its tokens are unknown.
         OutOfMemoryError: the model is too large for this machine.
@@ -223,7 +223,7 @@ def _open_files(
     progress: Progress,
     notice: Callable[[str], None],
 ) -> _OpenedFiles:
-    """Open the encoder, its tokenizer and its heads; the arguments and errors are those of `load`."""
+    """Open the encoder, its tokenizer and its heads; arguments and errors are the same as for `load`."""
     files = weight_files(source.folder, source)
     with write_lease(files):
         headers = read_headers(files)
@@ -293,7 +293,7 @@ def _dtype(dtype: str) -> torch.dtype:
 @lru_cache(maxsize=1)
 def library_versions() -> dict[str, str]:
     """Return the versions of the libraries that compute the results, and of Python."""
-    # Package metadata does not list packages that run from a clone, such as this project.
+    # Read the modules instead of package metadata, which lacks packages that run from a Git clone.
     modules = (torch, transformers, tokenizers, np)
     return {
         "bert-probe": bert_probe.__version__,
@@ -336,7 +336,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], str, bool]:
-    """Open the text encoder.
+    """Load the text encoder with fused attention or, if the model does not support it, eager attention.
 
     Returns:
         The encoder; the result of `_check_report`; the reason why q, k and v are unavailable, or ""; and
@@ -362,7 +362,7 @@ def _network(
         network.eval().requires_grad_(False)
         for settings in configs_of(network.modules()):
             if any(getattr(module, "is_causal", False) for module in network.modules()):
-                # do not cache keys and values, of which a decoder would store copies
+                # Disable the key-value cache of decoders, which would store copies of keys and values.
                 settings.use_cache = False
         is_eager = implementation == "eager"
         with running_errors(source.name, network):
@@ -395,7 +395,7 @@ _REMOVABLE = {
     "pooler": "The weights contain no pooler, so pooler output is unavailable.",
     "contact_head": "The weights contain no contact head, so contacts are not predicted.",
 }
-"""Part of an encoder that works without it → the note if the weights lack this part."""
+"""Optional modules of an encoder: maps each name to the note shown if the weights lack this module."""
 
 
 def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
@@ -409,7 +409,7 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
         network: the model's text encoder. Only its weights are required.
 
     Returns:
-        Notes, and the names of weights that the encoder does not use.
+        Notes for the user, and the names of weights that the encoder does not use.
     """
     differing = describe_mismatches(report)
     if differing:
@@ -433,7 +433,7 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
 
 
 def unused_note(names: list[str]) -> str:
-    """Return a note about weights that are not part of the encoder."""
+    """Return a note for the user that the encoder does not use the weights with these names."""
     return (
         "The encoder does not use some of the weights, for example those of a task head: "
         f"{list_names(names)}."
@@ -441,7 +441,7 @@ def unused_note(names: list[str]) -> str:
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
-    """Raise an error for unused layer weights: the config then describes fewer or different layers."""
+    """Raise an error if layer weights are unused, because the config describes fewer or other layers."""
     stacks = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
     ]
@@ -486,14 +486,15 @@ def make_encoder(tokenizer: Any, description: Description, network: torch.nn.Mod
 def _max_tokens(config: Any, network: Any) -> int | None:
     """Return the maximum number of input tokens; None for no limit.
 
-    The maximum is the number of rows of the position embedding, minus rows that some families reserve for
-    padding. For block-sparse models, `block_sparse_limit` is a further limit.
+    The maximum is the number of rows of the position embedding, minus the rows that some model families
+    reserve for padding. Block-sparse models have a second limit; see `block_sparse_limit`.
     """
     limits = [limit for limit in (_positions(network), block_sparse_limit(config)) if limit]
     return min(limits, default=None)
 
 
 def _positions(network: Any) -> int | None:
+    """Return the number of positions in the position embedding or the config; None for no limit."""
     table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
     if isinstance(table, torch.nn.Embedding):
         reserved = 0 if table.padding_idx is None else table.padding_idx + 1

@@ -1,7 +1,7 @@
 """Load trained task heads, and compute their logits from a trace.
 
-The transformers class for the task computes the logits. A stub that returns the recorded encoder output
-replaces the encoder. This needs neither a second forward pass nor a reimplementation of the head.
+The transformers class for the task computes the logits. Its encoder is replaced by a stub that returns the
+recorded encoder output, so the encoder does not run again, and no head is reimplemented.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ CLASSES: Mapping[str, Mapping[str, str]] = {
     QUESTION_ANSWERING: modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
     NEXT_SENTENCE_PREDICTION: modeling_auto.MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES,
 }
-"""Task → model type → name of the transformers class for the task."""
+"""For each task, maps model types to the names of the transformers classes for the task."""
 
-TELLING = frozenset({FILL_MASK, NEXT_SENTENCE_PREDICTION})
-"""Tasks whose heads have distinctive weight names. Other heads share names, so only the config identifies
-them.
+_DISTINCTIVE = frozenset({FILL_MASK, NEXT_SENTENCE_PREDICTION})
+"""Tasks whose heads can be identified by their weight names. Other heads share weight names, so they are only
+loaded if the config names their class.
 """
 
 _PRETRAINING_OUTPUTS = {
     FILL_MASK: ("prediction_logits",),
     NEXT_SENTENCE_PREDICTION: ("seq_relationship_logits",),
 }
-"""Names of the two outputs of a pretraining model."""
+"""Names of the logits in the output of a pretraining model, which has both heads."""
 _OUTPUT_NAMES = {QUESTION_ANSWERING: ("start_logits", "end_logits")}
 _DEFAULT_OUTPUT = ("logits",)
 
@@ -101,7 +101,8 @@ class OutputHead:
         """Return the logits for a traced text, in float32, or in float64 for a float64 model.
 
         Args:
-            positions: positions of the tokens to compute, for a head that processes each token separately.
+            positions: tokens for which to compute logits, for a head that processes each token separately;
+                None for all tokens.
 
         Returns:
             Logits of shape [token, …] from a head that predicts tokens, token labels, or answer positions
@@ -122,7 +123,7 @@ class OutputHead:
         pooled: torch.Tensor | None,
         positions: Sequence[int] | None = None,
     ) -> Array:
-        """Return the logits that the head computes from this encoder output.
+        """Return the logits that the head computes from the encoder output in `states` and `pooled`.
 
         Args:
             states: last hidden states, of shape [1, token, hidden].
@@ -169,12 +170,12 @@ class OutputHead:
     def answer(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return logits of shape [text, …] for an encoder output; start and end share the last axis."""
+        """Return logits of shape [text, …] for an encoder output; see `stack_logits`."""
         with _encoder_output(states, pooled):
             return self.stack_logits(without_encoder(self.model)(**inputs))
 
     def stack_logits(self, output: Any) -> torch.Tensor:
-        """Return the logits in the output of `model`; start and end share the last axis."""
+        """Return the logits in the output of `model`; start and end logits are stacked on a new last axis."""
         logits = [getattr(output, name) for name in self.parts]
         return logits[0] if len(logits) == 1 else torch.stack(logits, dim=-1)
 
@@ -196,13 +197,13 @@ class OutputHead:
 
 
 def as_tensor(values: Array, model: torch.nn.Module) -> torch.Tensor:
-    """Convert an array of a trace back to the model's dtype and device; this conversion is exact."""
+    """Convert an array from a trace to the model's dtype and device; no precision is lost."""
     weight = next(model.parameters())
     return torch.tensor(values, device=weight.device, dtype=weight.dtype)
 
 
 def output_head(checkpoint: Checkpoint, task: str) -> OutputHead:
-    """Return the checkpoint's task head.
+    """Return the checkpoint's head for a task.
 
     Raises:
         UnavailableError: the checkpoint has no head for this task; the message lists the available tasks.
@@ -214,7 +215,7 @@ def output_head(checkpoint: Checkpoint, task: str) -> OutputHead:
 
 
 def missing_head_message(checkpoint: Checkpoint, task: str) -> str:
-    """Return the error message for a task without a head."""
+    """Return the error message for a checkpoint without a head for `task`."""
     tasks = checkpoint.tasks
     remedy = (
         f"It has a task head for {' and '.join(tasks)}."
@@ -229,7 +230,7 @@ _open_states: ContextVar[Any] = ContextVar("states")
 
 @contextmanager
 def _encoder_output(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterator[None]:
-    """Set the encoder output that `_EncoderStub` returns in this thread."""
+    """Within the context, set the encoder output that `_EncoderStub` returns in this thread."""
     output = (
         BaseModelOutput(last_hidden_state=states)
         if pooled is None
@@ -254,7 +255,7 @@ class _EncoderStub(torch.nn.Module):
         self.__dict__["encoder"] = encoder
 
     def forward(self, *_args: Any, **_kwargs: Any) -> Any:
-        """Return the recorded encoder output of the current `_encoder_output` block."""
+        """Return the encoder output set by the current `_encoder_output` context."""
         return _open_states.get()
 
     def __getattr__(self, name: str) -> Any:
@@ -267,7 +268,7 @@ def without_encoder(model: Any) -> Any:
 
 
 def with_encoder(model: Any, encoder: torch.nn.Module) -> Any:
-    """Return a shallow copy of a task model with another encoder, including its tied weights."""
+    """Return a shallow copy of a task model with another encoder; tied weights refer to the new encoder."""
     names_by_id = {id(parameter): name for name, parameter in model.base_model.named_parameters()}
     shared = dict(encoder.named_parameters())
     changed = _replace_encoder(model, encoder)
@@ -299,7 +300,7 @@ def outputs_of(model: Any) -> list[OutputHead]:
     for task, classes in CLASSES.items():
         name = classes.get(config.model_type)
         if name in class_names or (
-            is_pretraining and task in TELLING and config.model_type in CLASSES[NEXT_SENTENCE_PREDICTION]
+            is_pretraining and task in _DISTINCTIVE and config.model_type in CLASSES[NEXT_SENTENCE_PREDICTION]
         ):
             labels = (
                 tuple(map(str, config.id2label.values()))
@@ -327,8 +328,8 @@ def open_heads(
         network: the loaded encoder.
 
     Returns:
-        The heads, and a sentence for each head that is named in the config and cannot be loaded. The heads
-        of encoder-decoders read the decoder, so they are not loaded.
+        The heads, and a sentence for each head that the config names but that cannot be loaded. Heads of
+        encoder-decoder models are not loaded, because their input is the decoder's output.
     """
     if is_encoder_decoder(config):
         return [], []
@@ -340,7 +341,7 @@ def open_heads(
     for task, classes in CLASSES.items():
         name = classes.get(config.model_type, "")
         is_configured = name in configured.architectures
-        if not name or not (is_configured or task in TELLING):
+        if not name or not (is_configured or task in _DISTINCTIVE):
             continue
         model_class, settings = getattr(transformers, name), _head_config(config, configured, task)
         try:
@@ -367,12 +368,12 @@ def open_heads(
 
 
 def modern_name(name: str) -> str:
-    """Return the current name of a tensor; in early checkpoints, norms have the parameters gamma and beta."""
+    """Return a tensor's current name; early checkpoints name the weights of a norm gamma and beta."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def _head_config(config: Any, configured: ConfiguredHeads, task: str) -> Any:
-    """Return the encoder's config with the settings that only heads use."""
+    """Return a copy of the encoder's config with the labels, problem type and weight tying of a head."""
     settings = copy.deepcopy(config)
     if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION):
         settings.id2label = dict(enumerate(configured.labels))
@@ -383,7 +384,7 @@ def _head_config(config: Any, configured: ConfiguredHeads, task: str) -> Any:
 
 
 def _identifying_names(meta_model: Any) -> set[str]:
-    """Return the names of the weights that identify a head: its own weights, without tied weights."""
+    """Return the names of the weights that identify a head: its own weights that are not tied."""
     encoder = f"{meta_model.base_model_prefix}."
     names = {name for name in meta_model.state_dict() if not name.startswith(encoder)} - {
         *meta_model.all_tied_weights_keys
@@ -414,7 +415,7 @@ def _load_head(
     model.eval().requires_grad_(False)
     pooler: Any = getattr(model.base_model, "pooler", None)
     if getattr(network, "pooler", network) is None and pooler is not None:
-        # Some families have a pooler only together with a head.
+        # Some model families have a pooler only in the classes with a task head.
         network.pooler = pooler
         _move_weights(pooler.modules(), weight, set())
     model = with_encoder(model, network)
@@ -443,7 +444,7 @@ def _move_weights(modules: Iterable[torch.nn.Module], weight: torch.Tensor, enco
 
 
 def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[list[OutputHead], list[str]]:
-    """Compare each head's output from a trace with the complete model's output on the same text.
+    """Check that each head's logits from a trace equal those of the complete model on the same text.
 
     Returns:
         The heads whose outputs agree, and a sentence for each head that is dropped.
@@ -471,9 +472,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
 
 
 def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
-    """Return the largest difference between the logits of the head and of the complete model, and the
-    tolerance.
-    """
+    """Return the largest difference between a head's logits and the complete model's, and its tolerance."""
     checkpoint, actual = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
         expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]

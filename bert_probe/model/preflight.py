@@ -40,7 +40,7 @@ MOST_NUMBERS, MOST_TENSORS = 1_000_000_000_000, 10_000
 
 @dataclass(frozen=True)
 class WeightHeaders:
-    """Contents of the headers of the weight files.
+    """The names, sizes and data types in the headers of a checkpoint's weight files.
 
     Attributes:
         names: tensor names.
@@ -100,7 +100,7 @@ def read_headers(files: list[Path]) -> WeightHeaders:
 
 
 def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] = build_model) -> Any:
-    """Raise an error if a config describes far more than the weights contain.
+    """Raise an error if a config describes far more tensors or elements than the weight files contain.
 
     Args:
         make: builds the model from the config.
@@ -109,8 +109,8 @@ def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] 
         The model on the meta device.
 
     Raises:
-        WeightsError: the config describes far more tensors or elements than the files contain, or these
-                contain more tensors than any encoder has.
+        WeightsError: the config describes far more tensors or elements than the weight files contain, or
+            the files contain more tensors than any encoder has.
     """
     if headers.tensors > 5 * MOST_TENSORS:
         raise WeightsError(
@@ -157,7 +157,7 @@ class _SizeLimitError(Exception):
 
 @dataclass
 class _ModuleCounter:
-    """Counts the tensors that modules register, up to a limit."""
+    """Counts tensors and their elements; raises an error above a maximum."""
 
     max_tensors: int
     max_numbers: int
@@ -178,7 +178,7 @@ class _ModuleCounter:
 
 @contextmanager
 def _counting(count: _ModuleCounter) -> Iterator[None]:
-    """Create this thread's modules on the meta device within the context, and count their tensors."""
+    """Within the context, create this thread's modules on the meta device, and count their tensors."""
     thread_id = threading.get_ident()
 
     # The hooks apply to the whole process, so they must ignore modules of other threads.
@@ -212,6 +212,7 @@ def free_memory() -> int:
 
 
 def _free_in_container() -> int | None:
+    """Return the free memory of the cgroup in bytes; None if the cgroup has no limit."""
     try:
         limit = (_CGROUP / "memory.max").read_text().strip()
         used = (_CGROUP / "memory.current").read_text()
@@ -225,11 +226,11 @@ def _free_in_container() -> int | None:
 
 @contextmanager
 def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
-    """Reserve memory for the block, so that concurrent work takes it into account.
+    """Reserve memory within the context, so that concurrent calls count it as used.
 
     Args:
-        size: bytes that the block will allocate.
-        purpose: name of the work that needs the memory; the error message starts with it.
+        size: bytes that the caller will allocate within the context.
+        purpose: start of the error message: the model or task that needs the memory.
         remedy: a sentence with advice for the user.
 
     Raises:

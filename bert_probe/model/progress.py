@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
 _CHECK_SECONDS = 0.1
-"""Seconds between checks whether a computation in another thread is cancelled."""
+"""Seconds between two checks of whether a computation in another thread has been cancelled."""
 
 Progress: TypeAlias = Callable[[int, int], None]
 """A callback that receives the amount done and the total amount. If it raises an exception, the work is
@@ -41,20 +41,20 @@ def step_progress(progress: Progress, step: int, count: int) -> Progress:
 
 
 def final_progress(progress: Progress, total: int) -> Progress:
-    """Return a `Progress` for the work after the last step, so that it can be cancelled, too.
+    """Return a `Progress` for the work after the last step, so that this work can also be cancelled.
 
     Args:
-        progress: the callback for all steps, which is called with (`total`, `total`) each time.
+        progress: the callback for all steps; it is called with (`total`, `total`) at each report.
         total: the total over all steps.
     """
     return lambda _done, _total: progress(total, total)
 
 
 def run_cancellable(compute: Callable[[], T], progress: Progress, total: int = 1) -> T:
-    """Return the result of a computation without cancellation points, such as a decomposition of a matrix.
+    """Run a function that does not report progress, such as a matrix decomposition, and return its result.
 
-    It runs in another thread, while `progress` is called regularly with `total` of `total`. If that cancels
-    the work, the computation continues to its end, but its result is dropped.
+    The function runs in another thread while `progress` is called regularly with (`total`, `total`). If
+    `progress` cancels the work, the function runs to its end, but its result is dropped.
     """
     outcome: Queue[tuple[bool, Any]] = Queue()
 

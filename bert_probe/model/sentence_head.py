@@ -1,7 +1,7 @@
 """A linear classification head on the sentence vector of a sentence-transformers checkpoint.
 
-The head is not one of the checkpoint's modules, so the saved folder still returns the original sentence
-vectors. The head has its own subfolder, in the format of sentence-transformers' Dense module.
+The head is not listed among the checkpoint's modules, so sentence-transformers still computes the original
+sentence vectors from a saved folder. The head's subfolder has the format of a Dense module.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from bert_probe.model.sentence_router import AGAIN
 from bert_probe.model.weights import copy_to_own_memory
 
 HEAD_FOLDER = "classification_head"
-"""Folder of the head in a model folder: the files of sentence-transformers' Dense, and `LABELS_FILE`."""
+"""Subfolder of a model folder with the head: a sentence-transformers Dense module, and `LABELS_FILE`."""
 LABELS_FILE = "labels.json"
-"""Names of the outputs of the head, and its `problem_type` in transformers."""
+"""Name of the file with the head's label names and its `problem_type`, as in transformers."""
 
 _PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
 
 
 def unsupported_reason(model: SentenceModel | None) -> str:
-    """Return why no head can be trained on a checkpoint's sentence vector, as a clause; "" if none applies.
+    """Return a clause that says why no head can be trained on a checkpoint's sentence vector; else "".
 
     Checkpoints that change texts before tokenization are not supported, because a head does not apply these
     changes.
@@ -57,7 +57,7 @@ class SentenceClassifier(torch.nn.Module):
 
     Attributes:
         config: the config of the encoder with the labels of the head.
-        pooling: how the hidden states become a sentence vector.
+        pooling: settings with which the hidden states are pooled into a sentence vector.
     """
 
     base_model_prefix = "encoder"
@@ -79,7 +79,7 @@ class SentenceClassifier(torch.nn.Module):
 
     @property
     def base_model(self) -> Any:
-        """The encoder."""
+        """Return the encoder, as in transformers models."""
         return self.encoder
 
     def forward(self, **inputs: torch.Tensor) -> SequenceClassifierOutput:
@@ -97,7 +97,7 @@ class SentenceClassifier(torch.nn.Module):
 def make_head(
     encoder: Any, pooling: SentenceModel, module: SentenceModule, labels: Sequence[str], problem: str
 ) -> OutputHead:
-    """Return a task head for an encoder.
+    """Return a text classification head on the sentence vector of an encoder.
 
     Args:
         module: the linear classifier, a Dense module without an activation.
@@ -161,7 +161,7 @@ def _read_head(folder: Path, encoder: Any, pooling: SentenceModel | None) -> Out
 
 
 def write_sentence_head(folder: Path, head: OutputHead) -> None:
-    """Write a head into the folder of a model; see `HEAD_FOLDER`."""
+    """Write the weights, config and labels of a head to `HEAD_FOLDER` in a model's folder."""
     target = folder / HEAD_FOLDER
     target.mkdir()
     network = head.model.classifier

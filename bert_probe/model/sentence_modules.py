@@ -1,9 +1,9 @@
 """Read a checkpoint's sentence-transformers modules, which map a text to one vector, from its files.
 
-sentence-transformers itself does not read the files, because analyses must trace a vector to its tokens: they
-need each module separately, in float64, with gradients and without a second forward pass of the encoder.
-Therefore the package is optional, and no class that the files name is imported. The tests compare the vectors
-with those of sentence-transformers.
+The files are read without sentence-transformers, because analyses that trace a vector to its tokens need each
+module separately, in float64, with gradients and without a second forward pass of the encoder. Therefore the
+package is optional, and classes named in the files are never imported. The tests compare the vectors with
+those of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MODEL_FILE = "config_sentence_transformers.json"
 POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Pooling modes of sentence-transformers, in the order in which old configs concatenate them."""
 SPLADE_MODES = ("splade_max", "splade_sum", "splade_max_log1p", "splade_sum_log1p")
-"""Poolings of the logits of all words of the vocabulary (SpladePooling), by strategy and activation."""
+"""Modes of SpladePooling, which pools vocabulary logits; the names combine strategy and activation."""
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 _LEGACY_MODES = {
@@ -63,7 +63,7 @@ _NOT_SUPPORTED = {
     "SparseStaticEmbedding": "has one weight per token and no encoder, so it has no attention",
     "MultiVectorMask": "outputs one vector per token (late interaction) and no vector of the whole text",
 }
-"""Module → why it is not supported, as the end of a sentence; other modules are only named."""
+"""Maps unsupported modules to the reason, a verb phrase that error messages append to "it"."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class SentenceModel:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Tasks with their own modules or maximum length; () if there are none."""
+        """Return the tasks with their own modules or maximum length; () if there are none."""
         return tuple(task for task, _ in self.routes)
 
     def for_task(self, task: str | None) -> SentenceModel:
@@ -125,25 +125,25 @@ class SentenceModel:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the dimensions of the vector are vocabulary entries."""
+        """Return whether the dimensions of the vector are vocabulary entries."""
         return self.modes[0] in SPLADE_MODES
 
     @property
     def size_of_token(self) -> int:
-        """Number of dimensions of the token vectors to which pooling is applied."""
+        """Return the number of dimensions of the token vectors that are pooled."""
         sizes = [module.config["in_features"] for module in self.vector_modules if module.kind == "Dense"]
         return (sizes[0] if sizes else self.size) // len(self.modes)
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the settings and the weights of all modules."""
+        """Return the SHA-256 of the settings and the weights of all modules."""
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def open_sentence_model(
     folder: Path, description: Description, tokenizer_limit: int | None
 ) -> tuple[SentenceModel | None, ProbeError | None]:
-    """Return (model, None) with the result of `read_sentence_model`, or (None, error) if it raises one."""
+    """Return (model, None) with the result of `read_sentence_model`, or (None, error) if it fails."""
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is available."):
             sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
@@ -196,7 +196,7 @@ def read_sentence_model(
     encoder = encoder_folder(folder)
     prompts, default_prompt = read_prompts(options)
 
-    # cached models, because several tasks may share a route
+    # Tasks that share a route also share a `SentenceModel`, so that its weights are loaded once.
     read_routes: dict[tuple[Any, ...], SentenceModel] = {}
 
     def read(task: str | None) -> SentenceModel:
@@ -242,7 +242,7 @@ def read_sentence_model(
 
 
 def _tasks(entries: list[ModuleEntry], encoder: Path) -> tuple[str, ...]:
-    """Return the tasks with their own route in a Router or maximum length in the Transformer."""
+    """Return the tasks that have a route in a Router, or a maximum length in the Transformer settings."""
     tasks = [task for router in routers(entries) for task in router.tasks]
     lengths = ("query", "document")
     settings = _transformer_settings(encoder)
@@ -252,7 +252,8 @@ def _tasks(entries: list[ModuleEntry], encoder: Path) -> tuple[str, ...]:
 def _with_routes(read: Callable[[str | None], SentenceModel], tasks: tuple[str, ...]) -> SentenceModel:
     """Return the `SentenceModel` for texts without a task, with the routes of all tasks.
 
-    If texts without a task cannot be encoded, the settings are those of the first supported route.
+    If texts without a task cannot be encoded, the returned model has the settings of the first supported
+    route.
     """
     if not tasks:
         return read(None)
@@ -292,6 +293,8 @@ def _read_dense_model(
 
     Args:
         size: size of the encoder's last hidden states.
+        before: list to which the modules before pooling are appended.
+        after: list to which the modules after pooling are appended.
     """
     position = [kind for kind, _ in modules].index("Pooling")
     for kind, path in modules[1:position]:
@@ -304,7 +307,7 @@ def _read_dense_model(
 
 
 def _read_splade(modules: list[ModuleEntry], options: Mapping[str, Any]) -> str:
-    """Return the pooling mode of a sparse encoder."""
+    """Return the pooling mode of a sparse encoder, one of `SPLADE_MODES`."""
     kinds = [name.rpartition(".")[2] for name, _ in modules]
     if kinds not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
         raise UnavailableError(
@@ -383,8 +386,8 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
     """Read a module and append it to `target`; return the size of its output.
 
     Args:
-        expected: the input of modules at this point of the pipeline: token vectors or the pooled vector.
-        size: number of dimensions of these vectors.
+        expected: input of modules at this position in the pipeline: `TOKENS` before pooling, `VECTOR` after.
+        size: number of dimensions of the input vectors.
     """
     config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
     source = config.get("module_input_name") or VECTOR
@@ -537,14 +540,14 @@ def _truncate_dim(dimensions: Any, size: int) -> int | None:
 
 
 def _trained_dimensions(encoder: Path, size: int) -> tuple[int, ...]:
-    """Return the valid numbers in `matryoshka_dimensions` of config.json."""
+    """Return the valid numbers of dimensions in `matryoshka_dimensions` of config.json, sorted."""
     sizes = read_config(encoder).get("matryoshka_dimensions")
     numbers = [n for n in sizes if isinstance(n, int) and 1 <= n <= size] if isinstance(sizes, list) else []
     return tuple(sorted(set(numbers)))
 
 
 def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: int | None) -> int | None:
-    """Return `max_seq_length`, or the tokenizer's limit if that is None, bounded by the model's limit."""
+    """Return `max_seq_length`, or the tokenizer's limit if it is None, bounded by the model's limit."""
     if max_seq_length is not None:
         positive_integer(max_seq_length, "max_seq_length of Transformer")
     limits = (tokenizer_limit if max_seq_length is None else max_seq_length, model_limit)
@@ -553,7 +556,7 @@ def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: i
 
 
 def positive_integer(value: Any, name: str) -> int:
-    """Return a setting; raise CheckpointError if the value is not a positive integer."""
+    """Return `value`; raise a CheckpointError that names the setting if it is not a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise CheckpointError(f"{name} is {str(value)[:100]}, but must be an integer from 1. {AGAIN}")
+        raise CheckpointError(f"{name} is {str(value)[:100]}, but must be a positive integer. {AGAIN}")
     return value

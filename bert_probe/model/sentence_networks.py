@@ -1,4 +1,4 @@
-"""Pooling, and networks equivalent to sentence-transformers modules, with the same weight names."""
+"""Pooling modes and networks that are equivalent to sentence-transformers modules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LayerNormNetwork(torch.nn.Module):
 
 
 class NormalizeNetwork(torch.nn.Module):
-    """L2 normalization."""
+    """Equivalent of sentence-transformers' Normalize (L2 normalization)."""
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         """L2-normalize the vectors; zero vectors stay zero."""
@@ -56,10 +56,10 @@ class NormalizeNetwork(torch.nn.Module):
 
 
 def activation_named(path: Any, owner: str) -> torch.nn.Module:
-    """Return the activation module with a name such as torch.nn.modules.activation.Tanh.
+    """Create an activation module from its class path, such as torch.nn.modules.activation.Tanh.
 
     Args:
-        owner: the component that uses the activation, as the subject of the error message.
+        owner: subject of the error message, such as "The module Dense".
 
     Raises:
         UnavailableError: torch.nn has no such activation, the activation needs arguments, or its output and
@@ -76,7 +76,7 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
             # Softmax without `dim` raises a warning and guesses the dimension from the number of axes.
             options = {"dim": -1} if name in ("Softmax", "LogSoftmax", "Softmin") else {}
             activation: torch.nn.Module = cls(**options).eval()  # type: ignore[misc]
-            if activation(torch.zeros(1, 2)).shape == (1, 2):  # GLU halves the vectors
+            if activation(torch.zeros(1, 2)).shape == (1, 2):  # GLU halves the last dimension
                 return activation
     except (TypeError, ValueError):  # The class needs arguments (MultiheadAttention) or images.
         pass
@@ -92,9 +92,9 @@ class SentenceModule:
 
     Attributes:
         kind: "Dense", "LayerNorm" or "Normalize".
-        settings: the settings that determine its output, without its weights.
-        sha256: SHA-256 of the file with its weights; "" without weights.
-        network: the module with its weights.
+        settings: names and values of the settings that, with the weights, determine the output.
+        sha256: SHA-256 of the module's weight file; "" for a module without weights.
+        network: the equivalent torch module with its weights.
     """
 
     kind: str
@@ -113,13 +113,13 @@ class SentenceModule:
 
     @property
     def epsilon(self) -> float:
-        """The epsilon that LayerNorm adds to the variance."""
+        """Return the epsilon that LayerNorm adds to the variance."""
         assert isinstance(self.network, LayerNormNetwork)
         return self.network.norm.eps
 
     @property
     def activation(self) -> str:
-        """The name of a Dense module's activation; "Identity" without an activation and for other modules."""
+        """Return the class name of a Dense module's activation; "Identity" for all other modules."""
         return str(dict(self.settings).get("activation", "Identity"))
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ class SentenceModule:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings of the module in the format of sentence-transformers."""
+        """Return the module's config in the format of sentence-transformers."""
         if isinstance(self.network, DenseNetwork):
             linear, activation = self.network.linear, self.network.activation_function
             return {
@@ -152,7 +152,7 @@ class SentenceModule:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The module as JSON-compatible values."""
+        """Return kind, settings and digest as JSON-compatible values, for the provenance."""
         weights = {"sha256": self.sha256} if self.sha256 else {}
         return {"kind": self.kind, **dict(self.settings), **weights}
 
@@ -161,7 +161,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
     """Load the weights of a module from its folder, and return their SHA-256.
 
     Raises:
-        UnavailableError: the weights are only available as a pickle.
+        UnavailableError: the folder has no model.safetensors.
         CheckpointError: the file is broken, or does not fit the config.
     """
     file = path / "model.safetensors"
@@ -179,7 +179,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
                     f"The weights of the module {kind} have the shapes {str(shapes)[:300]}, but its config "
                     f"describes {expected}. {AGAIN}"
                 )
-            # Conversion from smaller types to float32 is exact.
+            # Smaller types are converted to float32 without rounding.
             state = {
                 name: tensor if tensor.dtype == torch.float64 else tensor.float()
                 for name, tensor in ((name, weights.get_tensor(name).clone()) for name in shapes)
@@ -196,7 +196,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
 
 
 class Pooling(Protocol):
-    """Protocol for pooling settings: a `SentenceModel`, or a pooling that the user selects."""
+    """Protocol for pooling settings: those of a `SentenceModel`, or settings selected by the user."""
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -223,6 +223,7 @@ def pool_states(
     Args:
         states: last hidden states, [text, token, hidden].
         mask: 1 for tokens to pool, 0 for all other tokens, [text, token].
+        pooling: modes, and modules before and after pooling.
         pooler: the pooler's output, [text, hidden]; required for the mode "pooler".
 
     Returns:
@@ -243,7 +244,7 @@ def pool_states(
 
 
 def token_states(states: torch.Tensor, modules: Sequence[SentenceModule]) -> torch.Tensor:
-    """Apply modules to last hidden states; return float32, or float64 for float64 states."""
+    """Apply token modules to last hidden states; return float32, or float64 for float64 states."""
     states = at_least_float32(states)
     for module in modules:
         states = at_least_float32(module(states))
@@ -287,4 +288,6 @@ MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "splade_max_log1p": lambda logits, mask: (logits * mask).relu().log1p().log1p().amax(dim=1),
     "splade_sum_log1p": lambda logits, mask: (logits * mask).relu().log1p().log1p().sum(dim=1),
 }
-"""Name of a pooling mode of sentence-transformers → function that pools hidden states with a token mask."""
+"""Maps sentence-transformers' pooling modes to functions that pool vectors or logits of shape
+[text, token, size] with a [text, token, 1] mask of 0 and 1 into vectors of shape [text, size].
+"""

@@ -46,7 +46,7 @@ class Router:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks that select a route."""
+        """Return the names of the tasks that select a route."""
         mapped = [task for task, _ in self.mappings if isinstance(task, str)]
         return tuple(dict.fromkeys([*mapped, *self.routes]))
 
@@ -69,7 +69,7 @@ class Router:
 
 
 def read_modules(folder: Path) -> list[ModuleEntry]:
-    """Return the modules that modules.json lists.
+    """Return the class name and folder of each module that a checkpoint's modules.json lists.
 
     Raises:
         CheckpointError: the file is broken, or refers to a path outside its folder.
@@ -87,7 +87,7 @@ def read_modules(folder: Path) -> list[ModuleEntry]:
 
 
 def routers(modules: Sequence[ModuleEntry]) -> list[Router]:
-    """Return the Router modules among the modules."""
+    """Read all Router modules in a list of modules."""
     return [_read(path) for name, path in modules if is_router(name)]
 
 
@@ -107,7 +107,7 @@ def select_route(modules: Sequence[ModuleEntry], task: str | None) -> list[Modul
 
 
 def at_encoder(source: Source) -> Source:
-    """Return the source with the encoder's folder instead of the checkpoint's folder.
+    """Return a copy of a source with the encoder's folder instead of the checkpoint's folder.
 
     The two folders differ if the Transformer is part of a Router. If several routes have a Transformer, the
     folder is that of the default route or, without a default, of the first route.
@@ -129,7 +129,7 @@ def encoder_folder(folder: Path) -> Path:
 
 
 TRANSFORMERS = ("Transformer", "MLMTransformer")
-"""Modules that run the encoder."""
+"""Class names of the sentence-transformers modules that run the encoder."""
 
 
 def is_router(name: str) -> bool:
@@ -138,7 +138,7 @@ def is_router(name: str) -> bool:
 
 
 def _read(folder: Path) -> Router:
-    """Read a Router from its folder."""
+    """Read a Router's routes and task mappings from its folder."""
     files = [folder / name for name in ("router_config.json", "config.json")]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
@@ -166,9 +166,9 @@ def _read(folder: Path) -> Router:
 
 
 def _read_mappings(mappings: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
-    """Return the mappings; each key in the file is a Python tuple as a string, such as "('query', 'text')".
+    """Parse `route_mappings`, whose keys are tuples written as strings, such as "('query', 'text')".
 
-    Keys that are not tuples are ignored, as in sentence-transformers.
+    Other keys are ignored, as in sentence-transformers.
     """
     parsed = {}
     for key, route in dict(mappings).items():

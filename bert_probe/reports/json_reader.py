@@ -74,11 +74,11 @@ def _containers_in(value: Any) -> Iterator[Any]:
 
 @contextmanager
 def parse_object(value: Any, description: str) -> Iterator[JsonObject]:
-    """Yield a `JsonObject`. All keys must be read within the block.
+    """Yield a `JsonObject`; on exit, raise an error if the caller has not read all keys.
 
     Args:
         value: a value of a JSON document.
-        description: the description of the object, for error messages.
+        description: subject of error messages, such as "A note in the report".
 
     Raises:
         ReportError: the value is not an object, or has unknown keys.
@@ -89,7 +89,7 @@ def parse_object(value: Any, description: str) -> Iterator[JsonObject]:
 
 
 class JsonObject:
-    """An untrusted JSON object; each method reads a key once and checks the type of its value."""
+    """An untrusted JSON object; each method reads and removes a key, and checks the type of its value."""
 
     def __init__(self, value: Any, description: str) -> None:
         if not isinstance(value, dict):
@@ -192,16 +192,16 @@ class JsonObject:
 
 
 def parse_document(content: bytes, name: str, key: str, max_format: int) -> dict[str, Any]:
-    """Return the JSON object of a view file or draft, without the key that identifies the kind of file.
+    """Parse a view file or draft; return its JSON object without the key that identifies the file format.
 
     Args:
         content: the JSON document.
         name: the name of the file, for error messages.
-        key: the key that identifies the kind of file; its value is the version of the format.
+        key: the key that identifies the file format; its value is the version of the format.
         max_format: the latest version that can be read.
 
     Raises:
-        ReportError: the document is another kind of file, has a later format, is too large or invalid, or
+        ReportError: the document has another format or a later version, is too large or invalid, or
             contains an object with a duplicate key.
     """
     if len(content) > MAX_BYTES:

@@ -36,24 +36,24 @@ from bert_probe.views.payload import unpack
 from bert_probe.views.selection import from_address
 
 FACTOR: Final = 8
-"""Tolerance as a multiple of the error. For 19 model families, three instruction sets and two thread
-counts, float32 results differed by at most 4.6 times the error of the raw model."""
+"""Tolerance as a multiple of the measured float32 error. For 19 model families, three instruction sets and
+two thread counts, float32 results differed by at most 4.6 times the error of the raw model."""
 
 FLOOR: Final = 32 * float(np.finfo(np.float32).eps)
-"""Minimum tolerance relative to the largest number: with few numbers, the error may be near 0 by chance."""
+"""Minimum tolerance relative to the largest number; the error of a few numbers may be near 0 by chance."""
 
 MAX_STATED_FACTOR: Final = 8
-"""Limit of a report's stated tolerance, as a multiple of the recomputed tolerance. With few numbers, the
-recomputed error may be small by chance, so a larger stated tolerance is accepted up to this limit."""
+"""Limit of the tolerance stated in a report, as a multiple of the recomputed tolerance. The recomputed error
+of a few numbers may be small by chance, so a larger stated tolerance is accepted up to this limit."""
 
 _SHARE: Final = re.compile(r"facts\.calibration\.(percentile|histogram\.percent\.[0-9]+)")
-"""Matches the paths of percentages of random pairs in a provenance."""
+"""Matches the provenance paths of calibration values that are percentages of random pairs."""
 _MIN_SHARE_ERROR: Final = 0.01
-"""Minimum error of a percentile or of a bar of a histogram, in percent. It is four of 44,850 random
-pairs, whose scores may be so close to a limit that rounding moves them to its other side."""
+"""Minimum error of a percentile or of a histogram bar, in percent. It allows for four of 44,850 random pairs
+whose scores are so close to a bin edge that rounding moves them to the next bin."""
 
 ENTRIES: Final = "entries"
-"""Name of a picture's array of colors, which contains indices into the color table."""
+"""Name of the array in a picture's payload that contains color indices, which refer to a color table."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Tolerance:
     """The tolerance for a group of numbers.
 
     Attributes:
-        of: name of the column or array; "" for all numbers of a matrix.
+        of: name of the column or array, or path of the leaf; "" for all numbers of a matrix.
         largest: largest absolute value in the group.
-        error: largest difference between the float32 and float64 values of a number.
+        error: largest absolute difference between float32 and float64 results in the group.
     """
 
     of: str
@@ -72,7 +72,7 @@ class Tolerance:
 
     @property
     def allowed(self) -> float:
-        """The largest allowed difference from the same number on another machine."""
+        """Return the largest allowed difference from the same number computed on another machine."""
         return max(FLOOR * self.largest, FACTOR * self.error)
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Tolerance:
 
 
 def of_table(single: ReportTable, double: ReportTable) -> tuple[Tolerance, ...]:
-    """Return the tolerance for each numeric column, or for a matrix as a whole.
+    """Return the tolerance for each numeric column of a table, or one tolerance for a matrix.
 
     Args:
         single: the table as requested, computed in float32 by default.
@@ -116,7 +116,7 @@ def of_table(single: ReportTable, double: ReportTable) -> tuple[Tolerance, ...]:
 
 
 def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple[Tolerance, ...]:
-    """Return the tolerance for each array of measured numbers in a picture.
+    """Return the tolerance for each float array in a picture's payload, and for its color indices.
 
     Color indices may differ by 1.
     """
@@ -133,7 +133,7 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
 
 
 def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tolerance, ...]:
-    """Return the tolerance for each float in a provenance or in the description of a picture."""
+    """Return the tolerance for each float among the `leaves` of a provenance or a picture's description."""
     tolerances = [
         _from_pairs(path, [(value, double.get(path, value))])
         for path, value in single.items()
@@ -203,7 +203,7 @@ def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, 
     A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance.
 
     Args:
-        own: the recomputed tolerances.
+        own: the tolerances recomputed on this machine.
         stated: the tolerances in the report.
     """
     stated_by_name = {tolerance.of: tolerance.allowed for tolerance in stated}
@@ -233,7 +233,7 @@ OTHER_VERSION: Final = "written by another version of BERT Probe, so pages and f
 NOT_RENDERED: Final = "differs from BERT Probe's rendering of the data"
 
 MAX_DIFFERENCES: Final = 1_000
-"""Maximum number of differences that are listed for one part of a view."""
+"""Maximum number of differences listed per table, picture or other part of a view."""
 
 _MAX_CELL_CHARACTERS: Final = 500
 """Maximum number of characters of a stated or recomputed value in a `Difference`."""
@@ -252,7 +252,7 @@ class Difference:
         recomputed: value that the verification computed or rendered.
         difference: absolute difference of two numbers.
         tolerance: allowed difference.
-        finding: kind of the difference, one of the constants of this module, such as `DIFFERS`.
+        finding: description of the difference, one of this module's constants such as `DIFFERS`.
     """
 
     view: int
@@ -274,11 +274,11 @@ def note_difference(
     Args:
         actual: text in the report.
         expected: correct text of the note.
-        segments: the segments of the expected text.
+        segments: the segments of `expected`, from `split_note`.
 
     Returns:
-        The cell whose reference contains the difference, or ""; and excerpts of both texts around the
-        difference.
+        The row and column of the referenced cell in which the texts differ, or ""; and excerpts of both
+        texts around the difference.
     """
     shorter = min(len(actual), len(expected))
     pairs = zip(actual, expected, strict=False)
@@ -308,18 +308,18 @@ MAX_CELLS: Final = 500_000
 """Maximum number of cells in a view's table."""
 
 _MACHINE_KEYS: Final = ("origin", "device", "libraries", "skipped")
-"""Keys of a provenance that cannot be verified elsewhere, because their values depend on the machine, or on
-rows of a file that are not part of the view."""
+"""Keys of a provenance that are not verified, because their values depend on the machine, or on rows of a
+file that are not part of the view."""
 
 _LAYOUT_DIGEST: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, eq=False)
 class PicturePayload:
-    """A parsed payload of a picture.
+    """The parsed payload of a picture: a JSON description and arrays.
 
     Attributes:
-        leaves: strings and numbers in the payload's description, by path.
+        leaves: strings and numbers in the description, by path.
         arrays: arrays of the payload, by name.
         outline: keys and types of the description, see `outline`.
     """
@@ -330,14 +330,14 @@ class PicturePayload:
 
     @classmethod
     def of(cls, payload: bytes) -> Self:
-        """Parse a payload of a picture.
+        """Parse the payload of a picture.
 
         Raises:
             ValueError: the payload cannot be read.
         """
         description, arrays = unpack(payload)
         if "points" in arrays and _LAYOUT_DIGEST.fullmatch(str(description.get("of"))):
-            # remove a digest of measured values, to which a tolerance cannot be applied
+            # Ignore the digest of measured values, because rounding errors change it completely.
             description["of"] = ""
         try:
             return cls(leaves(description), arrays, outline(description))
@@ -347,7 +347,7 @@ class PicturePayload:
 
 @dataclass(frozen=True, eq=False)
 class ViewNumbers:
-    """All numbers of a view.
+    """All numbers of a computed view, in its result, table, provenance and picture.
 
     Attributes:
         result: the result of the question.
@@ -367,7 +367,7 @@ class ViewNumbers:
 
         Raises:
             SelectionError: the parameters of the picture do not fit the text or the model.
-            UnavailableError: the kind of picture does not exist for this number of texts.
+            UnavailableError: this type of picture does not exist for the number of texts.
             ReportError: the table is too large for a report.
         """
         result = answered.result
@@ -435,7 +435,7 @@ class ViewTolerances:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tolerances as a JSON object."""
+        """Return the tolerances as a JSON object with the keys of the report format."""
         return {
             "table": [tolerance.to_json() for tolerance in self.table],
             "said": [tolerance.to_json() for tolerance in self.provenance],
@@ -462,11 +462,11 @@ class ViewTolerances:
 
 @dataclass
 class NamedModels:
-    """The models to which views refer, each opened once, and their float64 references.
+    """Opens the models to which views refer, and their float64 copies, each only once.
 
     Attributes:
         open: callback that opens a model, after asking the user for consent if needed.
-        as_named: whether checkpoints get the name and revision in the view's reference, even if they were
+        as_named: whether checkpoints are renamed to the name and revision in the view, even if they were
             opened from another source, so that results, code and captions equal those in the report.
     """
 
@@ -506,11 +506,11 @@ class NamedModels:
     def computed(
         self, view: ViewFile, progress: Progress = no_progress
     ) -> tuple[ViewNumbers, ViewTolerances]:
-        """Compute a view's numbers and their tolerances.
+        """Compute a view's numbers, and their tolerances from the same computation in float64.
 
         Args:
             view: the view to compute.
-            progress: progress callback; if it raises an exception, the computation ends.
+            progress: progress callback; an exception that it raises cancels the computation.
 
         Raises:
             ProbeError: a model cannot be opened, or the question cannot be answered.
@@ -522,7 +522,7 @@ class NamedModels:
         return single, ViewTolerances.of(single, double)
 
     def _answer(self, view: ViewFile, models: Sequence[Checkpoint], progress: Progress) -> AnsweredView:
-        """Answer a view's question, and compare scores of sentence vectors with reference sentences."""
+        """Answer a view's question; calibrate sentence similarities with reference sentences."""
         answered = view.answer(*models, progress=progress)
         result = answered.result
         if isinstance(result, SentenceSimilarityResult | SentencesResult):

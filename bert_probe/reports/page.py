@@ -22,17 +22,17 @@ MAX_COLUMNS: Final = 60
 
 _WIDTH: Final = 320
 _HEIGHT: Final = 64
-"""Width and height of the histogram of a calibration in CSS pixels."""
+"""Width and height of the calibration histogram in CSS pixels."""
 _FOLDER: Final = Path(__file__).parent
 _PACKAGE_NAMES: Final = ("bert_probe", "bert-probe")
 """Names of this package among the library versions of a report."""
 
 
 def written(stated: Mapping[str, Any]) -> str:
-    """Render the page of a report.
+    """Render a report as an HTML page.
 
     Args:
-        stated: data of the report, see `report.statement`.
+        stated: the report's data, as returned by `report.statement`.
 
     Raises:
         ReportError: the data are not valid.
@@ -116,7 +116,7 @@ def _texts(provenance: Mapping[str, Any]) -> str:
 
 
 def _note(note: Mapping[str, str], table: ReportTable) -> str:
-    """Render a note as HTML; each referenced number becomes a data element whose title names its cell."""
+    """Render a note as HTML; each referenced number is a data element with row and column in its title."""
     if not note["written"]:
         return ""
     parts = [
@@ -178,7 +178,7 @@ def _picture(number: int, picture: Mapping[str, Any]) -> str:
     name = _text(built.COMPONENTS[component])
     return (
         f'<figure><div class=picture data-view="{number - 1}" data-class="{name}">'
-        "<noscript>The figure needs JavaScript; the table has its values.</noscript>"
+        "<noscript>The figure needs JavaScript; the table contains its values.</noscript>"
         f"</div>{caption}</figure>"
     )
 
@@ -212,7 +212,7 @@ def _count(count: int, name: str) -> str:
 
 
 def _truncation(table: ReportTable) -> str:
-    """Return a sentence about the rows, columns and digits of a table that are not displayed."""
+    """Return a sentence that says which rows, columns or digits of a table are only in the CSV file."""
     limits = ((table.rows, MAX_ROWS, "rows"), (len(table.columns), MAX_COLUMNS, "columns"))
     truncated = [f"the first {limit} of {count:,} {name}" for count, limit, name in limits if count > limit]
     if truncated:
@@ -227,7 +227,7 @@ def _align(kind: str) -> str:
 
 
 def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
-    """Render the tolerances of a view as an HTML table with an explanation."""
+    """Render a view's tolerances as an HTML table with an explanation; "" if there are none."""
     entries = [
         (tolerance.of or "the numbers of the complete matrix", tolerance) for tolerance in tolerances.table
     ]

@@ -26,7 +26,6 @@ from bert_probe.views.payload import EmbeddedPayload
 _MAX_FILE: Final = 2 * MAX_BYTES
 """Maximum size of a report's file in bytes; a ZIP contains the data twice, in the page and as files."""
 
-
 _LIBRARY: Final = re.compile("[A-Za-z0-9_.-]{1,40}")
 _VERSION: Final = re.compile("[A-Za-z0-9_.+!-]{1,60}")
 _MAX_LIBRARIES: Final = 40
@@ -37,7 +36,7 @@ _DATA_END: Final = b"</script>"
 
 @dataclass(frozen=True, eq=False)
 class StatedView:
-    """The data of a view in a report. Types are checked, but values are not verified.
+    """The data of a view as stated in a report file; types are checked, but values are not verified.
 
     Attributes:
         view: question, models and inputs.
@@ -69,12 +68,12 @@ class StatedView:
 
     @property
     def component(self) -> str:
-        """The component that draws the picture; "" if there is no picture."""
+        """Return the name of the component that draws the picture; "" if there is no picture."""
         return str(self.picture.get("component", ""))
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The parsed data in the format and order of `Item.parts`."""
+        """Return the parsed data in the format and order of `Item.parts`."""
         return {
             "view": self.view.to_json(),
             "title": self.title,
@@ -88,7 +87,7 @@ class StatedView:
 
     @property
     def checks(self) -> dict[str, Any]:
-        """The payloads, digests and checksums of the view, which `Item.to_json` adds to its parts."""
+        """Return the payloads, digests and checksums, in the format that `Item.to_json` adds to `parts`."""
         names = (*self.parts, "payloads")
         return {
             "payloads": [None if text is None else list(text) for text in self.payloads],
@@ -163,8 +162,7 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
     if type(version) is not int or version != FORMAT:
         raise ReportError(
             f"{name} has format {str(version)[:60]}, but this version of BERT Probe reads only format "
-            f"{FORMAT}. "
-            "Update BERT Probe."
+            f"{FORMAT}. Update BERT Probe."
         )
     with parse_object({key: value for key, value in stated.items() if key != KIND}, name) as record:
         title, made_with = record.text("title"), record.text_map("made_with")
@@ -216,7 +214,7 @@ def _parse_view(raw: Any) -> StatedView:
             else {}
         )
         picture["start"] = parsed.integer("start")
-    with parse_object(raw_marks, "The marks of a table") as parsed:
+    with parse_object(raw_marks, "The checksums of a table") as parsed:
         marks = {"rows": parsed.strings("rows"), "columns": parsed.strings("columns")}
     if table.cells > MAX_CELLS:
         raise ReportError(
@@ -310,7 +308,7 @@ def _check_end(content: bytes) -> None:
 
 
 def _check_counts(content: bytes, count: int, directory: int) -> None:
-    """Check that the last record of a ZIP describes the directory correctly, so that all readers agree."""
+    """Check that a ZIP's end record matches its directory, so that all ZIP readers find the same files."""
     size = len(content) - _END.size - directory
     if _END.unpack_from(content, len(content) - _END.size)[1:] != (0, 0, count, count, size, directory, 0):
         raise ValueError("its end record does not match its directory")

@@ -50,8 +50,8 @@ class Item:
     """A computed view of a report.
 
     Attributes:
-        entry: the view and its note.
-        numbers: all numbers of the view.
+        entry: the view and its note, as in the draft.
+        numbers: result, table, provenance and picture of the view.
         tolerances: the tolerances of the numbers.
     """
 
@@ -61,7 +61,7 @@ class Item:
 
     @property
     def title(self) -> str:
-        """The caption of the picture; without a caption, the name of the analysis."""
+        """Return the caption of the picture; without a caption, the name of the picture or analysis."""
         view_parameters = self.entry.view.drawn
         if self.numbers.picture is not None and not view_parameters:
             captions = [payload.leaves.get("caption", "") for payload in self.numbers.payloads()]
@@ -73,7 +73,7 @@ class Item:
 
     @cached_property
     def parts(self) -> dict[str, Any]:
-        """The data of the view as JSON values, by part; verification compares these parts."""
+        """Return the view's data as JSON values, by part; verification recomputes and compares each part."""
         result, table, picture = self.numbers.result, self.numbers.table, self.numbers.picture
         component = {} if picture is None else {"component": picture.component, "caveat": picture.caveat}
         return {
@@ -89,7 +89,7 @@ class Item:
 
     @property
     def payloads(self) -> Sequence[bytes]:
-        """The binary data of the picture."""
+        """Return the binary payloads of the picture; () if there is no picture."""
         return () if self.numbers.picture is None else self.numbers.picture.payloads
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A computed report.
+    """A report whose views are computed.
 
     Attributes:
         title: the title as plain text.
@@ -158,7 +158,7 @@ class Report:
 
     @cached_property
     def stated(self) -> dict[str, Any]:
-        """The data of the report, as a JSON object."""
+        """Return the data of the report as a JSON object; see `statement`."""
         libraries: Mapping[str, str] = self.items[0].numbers.result.inputs.model.get("libraries", {})
         made_with = {"bert_probe": bert_probe.__version__, "python": platform.python_version(), **libraries}
         return statement(self.title, made_with, [item.to_json() for item in self.items])
@@ -221,7 +221,7 @@ class Report:
 
 
 def check_ending(path: Path) -> None:
-    """Raise an error for an unsupported file extension of a report.
+    """Raise an error if a report cannot be saved with a path's extension.
 
     Raises:
         ExportError: the extension is not .html, .htm or .zip.
@@ -233,13 +233,13 @@ def check_ending(path: Path) -> None:
 def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item:
     numbers, tolerances = models.computed(entry.view, progress)
     tables.split_note(entry.note, numbers.table)  # raise an error if the note is invalid
-    # Replace the references, because opened models have a known commit and known weights.
+    # Refer to the opened models, whose commit and weights digest are known.
     view = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
     return Item(replace(entry, view=view), numbers, tolerances)
 
 
 def statement(title: str, made_with: Mapping[str, str], views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the data of a report as a JSON object."""
+    """Return the data of a report as a JSON object; each view is the result of `Item.to_json`."""
     return {KIND: FORMAT, "title": title, "made_with": dict(made_with), "views": list(views)}
 
 
@@ -284,7 +284,7 @@ def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
 
 
 def picture_file(picture: Page | None) -> dict[str, bytes]:
-    """Return the file of a picture, by name: SVG, or text with an error message; {} without a picture.
+    """Return a picture's SVG file by name, or a text file with the error message; {} without a picture.
 
     The last digits of numbers in the SVG depend on the processor.
     """

@@ -1,7 +1,7 @@
 """Tables of a report, and notes with references to their numbers.
 
 Table cells are Python values that survive a round trip through JSON. A note is plain text with references
-such as ``{{3, weight}}``. Verification recomputes referenced numbers. It cannot verify other numbers in a
+such as ``{{3, weight}}``. Verification recomputes referenced numbers, but cannot check other numbers in a
 note.
 """
 
@@ -29,7 +29,7 @@ ColumnKind = Literal["number", "integer", "truth", "text"]
 KINDS: Final[tuple[ColumnKind, ...]] = ("number", "integer", "truth", "text")
 
 DECIMALS: Final = 4
-"""Decimals of a displayed number; the table itself has all digits."""
+"""Number of decimals in displayed cells; the table's data have all digits."""
 
 _NO_VALUE: Final = "–"
 _INFINITIES: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
@@ -41,8 +41,8 @@ class Column:
 
     Attributes:
         name: the name of the column.
-        kind: the kind of the cells; a "number" is measured and has a rounding error, an "integer" is exact.
-        cells: Python values; None for a missing value.
+        kind: type of the cells; a "number" has a rounding error, an "integer" is exact.
+        cells: Python values; None for missing values.
     """
 
     name: str
@@ -71,12 +71,12 @@ class ReportTable:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the table."""
+        """Return the number of rows."""
         return len(self.columns[0].cells) if self.columns else 0
 
     @property
     def cells(self) -> int:
-        """The number of cells of the table."""
+        """Return the number of cells."""
         return self.rows * len(self.columns)
 
     def cell(self, row: int, column: int) -> str:
@@ -145,7 +145,7 @@ def _python_value(cell: Any, kind: ColumnKind, is_float32: bool) -> Any:
 
 
 def format_cell(kind: ColumnKind, cell: Any) -> str:
-    """Format a cell of this kind for display."""
+    """Format a cell for display: numbers with `DECIMALS` decimals, booleans as yes or no."""
     if cell is None:
         return _NO_VALUE
     if kind == "truth":
@@ -182,7 +182,7 @@ _TYPES: Final = {"number": float, "integer": int, "truth": bool, "text": str}
 
 
 def finite(value: Any) -> Any:
-    """Replace infinite numbers by strings and NaN by None, because JSON cannot represent these numbers."""
+    """Replace infinite numbers in a JSON value by strings, and NaN by None, which JSON cannot represent."""
     if isinstance(value, Mapping):
         return {str(key): finite(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
@@ -212,7 +212,7 @@ def changed(stated: Sequence[str], actual: Sequence[str]) -> list[int]:
 
 
 def match_rows(table: ReportTable, other: ReportTable) -> list[int | None]:
-    """Match each row of a table with the row of the other table that has the same strings and integers.
+    """Match each row of `table` with the row of `other` that has the same strings, integers and booleans.
 
     Two tables sorted by a measured number may differ in the order of rows with nearly equal numbers. A row
     without a counterpart is matched with the next unmatched row, or with None if there is none.
@@ -308,7 +308,7 @@ def unchecked_numbers(note: str) -> list[str]:
 
 
 def _mask(character: str) -> str:
-    """Return "0" for numeric characters of any script, separators unchanged, and " " for other characters."""
+    """Return "0" for a numeric character of any script, a separator unchanged, and " " otherwise."""
     if character in _SEPARATORS:
         return character
     return " " if unicodedata.numeric(character, None) is None else "0"

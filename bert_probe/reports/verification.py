@@ -1,7 +1,7 @@
-"""Verify a report: recompute all its numbers with the models that it names.
+"""Verify a report: recompute all its numbers with the models that are named in the report.
 
-Three comparisons find every change. Comparing stated with recomputed numbers finds wrong numbers, even if all
-other data were made consistent with them. Comparing stated data with their SHA-256 digests finds every
+Three comparisons find every change. Comparing stated with recomputed numbers finds wrong numbers, even if the
+other data were changed to match them. Comparing stated data with their SHA-256 digests finds every
 changed character. Comparing the page and the files in a ZIP with files rendered from the stated data finds
 changed markup, styles and scripts.
 """
@@ -54,7 +54,7 @@ class Verdict:
 
     Attributes:
         differences: all differences; empty if the report is correct.
-        numbers: number of recomputed numbers.
+        numbers: number of stated numbers that were compared with recomputed numbers.
         remarks: sentences for the user about content that cannot be verified, such as numbers that the author
             wrote in notes.
     """
@@ -71,10 +71,10 @@ class Verdict:
 
 
 def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progress) -> Verdict:
-    """Verify a report.
+    """Recompute all views of a report, and return all differences from the report.
 
     Args:
-        read: the report.
+        read: the report as read from its file.
         models: the models of the report, which are opened when needed.
         progress: called with the number of verified views and their total.
 
@@ -143,7 +143,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
             count += 1
             yield _page_difference(change, read.views)
     if data_changes and not count and not differences:
-        # The data are correct, but this program would format the JSON differently.
+        # The data are correct, but their JSON is formatted differently, for example with other spaces.
         texts = exact_text(data_changes[0].stated), exact_text(data_changes[0].rendered)
         yield Difference(0, "file", PAGE, "", *texts, finding=NOT_RENDERED)
 
@@ -240,7 +240,10 @@ def _first_change(content: bytes, rendered: bytes) -> PageChange:
 
 @dataclass
 class _PageScanner:
-    """Tracks the current part of the rendered page. A token is the text from a "<" to the next."""
+    """Determines the part of the rendered page to which each token belongs.
+
+    The page is split at every "<", so a token is a tag and the text after it.
+    """
 
     view: int = 0
     row: int = -1
@@ -280,13 +283,14 @@ def _text(token: bytes) -> str:
 
 
 def _around(stated: bytes, expected: bytes) -> tuple[str, str]:
-    """Return an excerpt of both texts around the first byte at which they differ."""
+    """Return excerpts of both texts around the first byte at which they differ."""
     middle = _first_difference(stated, expected)
     span = slice(max(0, middle - _CONTEXT_BYTES), middle + _CONTEXT_BYTES)
     return stated[span].decode("utf-8", "replace"), expected[span].decode("utf-8", "replace")
 
 
 def _first_difference(stated: bytes, expected: bytes) -> int:
+    """Return the index of the first byte at which two texts differ, or the length of the shorter text."""
     size = min(len(stated), len(expected))
     sides = (np.frombuffer(side, np.uint8, size) for side in (stated, expected)) if size else ((), ())
     differing = np.flatnonzero(np.not_equal(*sides))

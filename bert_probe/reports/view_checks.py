@@ -1,4 +1,4 @@
-"""Compare the data of a view in a report with recomputed data."""
+"""Compare the data stated for a view in a report with the recomputed view."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ORIGINS: Final = ("built-in", "local folder", "hub")
 
 
 class ViewCheck:
-    """Checks a view of a report, part by part.
+    """Compares each part of a view in a report with the recomputed view.
 
     Attributes:
         number: the number of the view, from 1.
@@ -72,7 +72,7 @@ class ViewCheck:
     def difference(
         self, table: str, row: Any, column: str, stated: Any, actual: Any, **details: Any
     ) -> Difference:
-        """Create a `Difference` in this view, with long texts truncated."""
+        """Create a `Difference` for this view; long texts are truncated."""
         row, column, stated, actual = (clip(str(text)) for text in (row, column, stated, actual))
         return Difference(self.number, table, row, column, stated, actual, **details)
 
@@ -86,12 +86,12 @@ class ViewCheck:
                 )
 
     def all(self, actual: ViewNumbers, tolerances: ViewTolerances, same_model: bool) -> list[Difference]:
-        """Return the differences of all parts of the view.
+        """Compare all parts of the view, and return the differences.
 
         Args:
             actual: the recomputed numbers of the view.
             tolerances: the recomputed tolerances.
-            same_model: whether the models have the stated weights.
+            same_model: whether the opened models have the stated weights.
         """
         stated = self.stated
         payloads = [] if actual.picture is None else actual.picture.payloads
@@ -143,7 +143,9 @@ class ViewCheck:
         if names == [*actual_columns] and stated.rows == actual.rows:
             yield from self._order(actual, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
-            yield self.difference("table", "", "marks", "a different number of marks", "", finding=CHANGED)
+            yield self.difference(
+                "table", "", "marks", "a different number of checksums", "", finding=CHANGED
+            )
         # A changed cell changes the checksums of its row and column.
         # If only one checksum differs, the checksum itself was changed.
         elif bool(changed_rows) != bool(changed_columns):
@@ -154,7 +156,7 @@ class ViewCheck:
     def _order(
         self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]
     ) -> Iterator[Difference]:
-        """Yield rows that moved relative to the recomputed table, unless nearly equal numbers explain this.
+        """Yield rows that are not in the recomputed order, unless nearly equal numbers explain the order.
 
         If the numbers of two lists differ by at most a tolerance, so do the numbers of the sorted lists. Rows
         may therefore exchange positions only if their numbers in the sort column are nearly equal.
@@ -171,7 +173,7 @@ class ViewCheck:
         for row in moved:
             match = rows[row]
             assert match is not None
-            yield self.difference("table", self.stated.table.row_name(row), "place", row + 1, match + 1)
+            yield self.difference("table", self.stated.table.row_name(row), "position", row + 1, match + 1)
 
     def _column(
         self,
@@ -220,7 +222,7 @@ class ViewCheck:
     def _provenance(
         self, actual: ViewNumbers, own: Sequence[Tolerance], same_model: bool
     ) -> Iterator[Difference]:
-        """Compare the provenance; ignore digests if a different model has already been reported."""
+        """Compare the provenance; ignore digests if the model differs, which `models` reports."""
         stated_leaves, actual_leaves = (
             {path: leaf for path, leaf in side.items() if same_model or not path.endswith("_sha256")}
             for side in (portable_leaves(self.stated.provenance), actual.provenance)
@@ -237,7 +239,7 @@ class ViewCheck:
             yield self.difference("provenance", "", "names and types", *texts)
 
     def _derived_parts(self, actual: ViewNumbers, tolerances: ViewTolerances) -> Iterator[Difference]:
-        """Compare the title, code and picture settings, which the question determines."""
+        """Compare title, code and picture settings, which are derived from the question and its result."""
         try:
             parts = Item(DraftEntry(self.stated.view, self.stated.note["written"]), actual, tolerances).parts
         except ReportError:
@@ -246,7 +248,7 @@ class ViewCheck:
             yield from self._leaves(name, leaves(self.stated.parts[name]), leaves(parts[name]), {})
 
     def _tolerances(self, own: ViewTolerances) -> Iterator[Difference]:
-        """Compare the stated rounding errors, with the same tolerances as for the numbers."""
+        """Compare the rounding errors stated in the report with the recomputed errors."""
         stated = self.stated.tolerances
         groups = [(stated.table, own.table), (stated.provenance, own.provenance)]
         groups += [*zip(stated.payloads, own.payloads, strict=False)]
@@ -394,7 +396,11 @@ def _are_numbers(*cells: Any) -> bool:
 
 
 def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
-    """Return whether numbers of consecutive rows, if unequal, are sorted by value or by magnitude."""
+    """Return whether a table may be sorted by these numbers, by value or by magnitude.
+
+    Only numbers in consecutive rows are compared. Equal numbers do not determine an order, so the result is
+    False if all numbers are equal.
+    """
     sides = ([*numbers], [abs(number) for number in numbers])
     pairs = [index for index in range(1, len(rows)) if rows[index] == rows[index - 1] + 1]
     return len({*numbers}) > 1 and any(
@@ -405,7 +411,7 @@ def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
 
 
 def _without_uncheckable(value: Any, is_model: bool = True) -> Any:
-    """Replace values that cannot be verified by `_UNCHECKABLE`, if their format is valid."""
+    """Replace values that cannot be verified, but have a valid format, by `_UNCHECKABLE`."""
     if isinstance(value, Mapping):
         return {
             name: _UNCHECKABLE

@@ -1,4 +1,4 @@
-"""View files: the question, models, inputs and page of a view as JSON, for recomputing the view.
+"""View files: JSON files with the question, models, inputs and page of a view, for recomputing the view.
 
 A view file contains no results. View files may come from untrusted sources, so their complete content is
 checked during reading, without opening a model.
@@ -46,7 +46,7 @@ ENDING: Final = ".view.json"
 
 @dataclass(frozen=True)
 class ModelReference:
-    """A reference to a model by name and digests; the model need not be open.
+    """A reference to a model by name and digests, without the loaded model.
 
     Attributes:
         name: Hub ID or folder; "" for the built-in model.
@@ -76,12 +76,12 @@ class ModelReference:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether the model is the built-in model, which can be opened without consent."""
+        """Return whether the model is the built-in model, which can be opened without consent."""
         return self.name in ("", BUILT_IN)
 
     @property
     def shown(self) -> str:
-        """The display name of the model: its name and revision."""
+        """Return the display name of the model: its name and revision."""
         return f"{self.name or BUILT_IN}{f' at {self.revision}' if self.revision else ''}"
 
     def fits(self, checkpoint: Checkpoint) -> bool:
@@ -96,7 +96,7 @@ class ModelReference:
 
 @dataclass(frozen=True)
 class TextInput:
-    """A text or a pair of texts, and whether it is truncated."""
+    """An input text or text pair, and whether it is truncated to the model's maximum length."""
 
     text: str
     pair: str | None = None
@@ -129,7 +129,7 @@ class ViewFile:
         files: tagged sentences or labeled texts, by argument name.
         truncate: whether sentences, or texts of files, are truncated.
         drawn: parameters of an attention picture that the view shows instead of the question's own picture:
-            "as" is "lines" or "model"; the other keys are URL parameters, see `views.view.to_address`.
+            "as" is "lines" or "model"; the other keys are URL parameters, see `views.selection.to_address`.
         page: page of the app that shows the view; "" for none.
         address: URL parameters of the page, with complete texts.
     """
@@ -189,7 +189,7 @@ class ViewFile:
         )
 
     def on(self, page: str, address: Mapping[str, str]) -> Self:
-        """Return a copy of the view file that names the page and its URL parameters."""
+        """Return a copy with the page of the app that shows the view, and the page's URL parameters."""
         return replace(self, page=page, address=dict(address))
 
     def to_bytes(self) -> bytes:
@@ -258,7 +258,7 @@ class ViewFile:
         return view
 
     def asked_of(self, checkpoint: Checkpoint) -> Question:
-        """Return the question of the view, after checking its fields against a model.
+        """Create the question of the view, and check its fields against a model.
 
         Raises:
             SelectionError: a layer, head or choice does not exist.
@@ -334,10 +334,10 @@ def read_view_file(path: Path) -> ViewFile:
 
 
 def find_question(name: str) -> type[Question]:
-    """Return the question class with this public name.
+    """Return the question class with the public name `name`.
 
     Raises:
-        ReportError: the class does not exist.
+        ReportError: no question class has this name.
     """
     question = getattr(bert_probe, name) if name in bert_probe.__all__ else None
     if not isinstance(question, type) or question not in QUESTIONS.values():
@@ -396,7 +396,7 @@ def _parse_text(value: Any) -> TextInput:
 
 
 _SETTINGS: Final = {"words 1": "whole words", "component heads": "the output of each head"}
-"""Fields with their values as in a URL → the words of the pages for them."""
+"""Maps a field and its value, as in a URL, to the wording that the app's pages use for this setting."""
 
 
 def describe_question(view: ViewFile) -> tuple[str, str]:

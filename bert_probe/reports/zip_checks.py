@@ -96,11 +96,11 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
     try:
         return restated(check.stated.table, actual.result.table(), check.stated.provenance)
     except (ValueError, TypeError, OverflowError):
-        return None  # `ViewCheck.all` reports other columns and types
+        return None  # `ViewCheck.all` reports columns and types that differ
 
 
 def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
-    """Compare the cells of an unexpected Parquet file with the cells of the stated table."""
+    """Compare the cells of a Parquet file whose bytes are not as expected with the stated table."""
     tables = None if expected is None else decoded(content, expected)
     if tables is None:
         yield check.difference("table.parquet", "", "", "cannot be compared", "", finding=NOT_RENDERED)
@@ -226,7 +226,7 @@ because they can expand a few bytes to many values."""
 
 
 def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
-    """Serialize a stated table to Parquet.
+    """Serialize the table stated in a report to Parquet.
 
     Args:
         table: the table in the report.
@@ -276,7 +276,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except OSError as error:
         if error.errno is not None:
-            raise  # an error of this machine: pyarrow sets no errno for damaged files
+            raise  # an error of the operating system; for damaged files, pyarrow does not set errno
         return None
     except (
         TextError,

@@ -64,12 +64,14 @@ class Cache(Generic[K, V]):
             return [cachetools.Cache.__getitem__(self._stored, key) for key in self._stored]
 
     def once(self, key: K, make: Callable[[], V], waiting: Callable[[], None] = lambda: None) -> V:
-        """Return the value of a key, or compute a missing value. Concurrent requests for the same key wait.
+        """Return the value of a key; compute it if it is missing, while concurrent requests for the key wait.
 
-        If ``make`` raises an exception, only its own caller receives the exception, and one of the waiting
-        threads computes the value next. A cancelled request therefore does not cancel others.
+        If ``make`` raises an exception, only the thread that called ``make`` receives it, and one of the
+        waiting threads computes the value next. A cancelled request therefore does not cancel others.
 
         Args:
+            key: key of the value.
+            make: computes the value.
             waiting: called periodically while waiting; an exception from this callback ends the wait.
         """
         with self._lock:
@@ -119,9 +121,9 @@ class ResultCache:
 
     Args:
         max_bytes: limit of the total size in bytes.
-        slots: context manager entered while a result is computed, to limit concurrency. Work with a progress
-            callback does not enter it: such work takes long, proceeds in small steps, and runs in jobs, which
-            have their own limit.
+        slots: context manager entered while a result is computed, to limit concurrency. Functions with a
+            progress callback do not enter it, because they take long and run in jobs, which have their own
+            limit.
     """
 
     def __init__(self, max_bytes: float, slots: AbstractContextManager[Any] | None = None) -> None:
@@ -133,7 +135,9 @@ class ResultCache:
         self.cache.drop(lambda _: True)
 
     def of(self, function: Callable[P, R], *inputs: P.args, **options: P.kwargs) -> R:
-        """Return the result of a question's ``of``, as in ``answers.of(Heads(words=True).of, trace)``.
+        """Call a question's method ``of``, or return its cached result for the same question and inputs.
+
+        Usage: ``answers.of(Heads(words=True).of, trace)``.
 
         Other functions of the same inputs, such as `head_outputs`, are accepted if their result has
         ``nbytes``. A progress callback among the arguments is not part of the cache key.

@@ -1,4 +1,4 @@
-"""Work in threads: a pool of reusable threads, and background jobs with progress, cancellation and a result.
+"""A pool of reusable threads, and background jobs with progress, cancellation and a result.
 
 New threads are expensive, because torch creates helper threads and buffers on the first forward pass of each
 thread. A cancelled job, or a job whose owner (for example a session) has disconnected, ends at its next
@@ -23,7 +23,7 @@ from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import permissions
 
 IDLE_SECONDS: Final = 2.0
-"""Seconds that an idle thread waits for work. Then it ends, because its helper threads slow down others."""
+"""Seconds after which an idle thread ends, because the helper threads of torch slow down other threads."""
 
 Work = Callable[[], None]
 V = TypeVar("V")
@@ -94,14 +94,14 @@ CHECK_INTERVAL: Final = 0.3
 
 
 def await_done(future: Future[Any], check: Callable[[], None]) -> None:
-    """Wait until a future is done. Call ``check`` periodically; an exception from it ends the wait."""
+    """Wait until a future is done, and call ``check`` periodically; an exception from it ends the wait."""
     while not future.done():
         wait([future], CHECK_INTERVAL)
         check()
 
 
 class Semaphore:
-    """A limit on the number of concurrent computations.
+    """A semaphore that limits concurrent computations, and records waiting times.
 
     Attributes:
         most: maximum number of concurrent computations.
@@ -125,7 +125,7 @@ class Semaphore:
 
     @contextmanager
     def turn(self, check: Callable[[], None]) -> Iterator[None]:
-        """Acquire a slot of the semaphore for the duration of the block.
+        """Hold a slot of the semaphore within the context.
 
         ``check`` is called periodically while waiting; an exception from this callback ends the wait.
         """
@@ -148,7 +148,7 @@ class Semaphore:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the duration of the block as time spent waiting for a slot or for another thread."""
+        """Count the time within the context as time spent waiting for a slot or for another thread."""
         start = time.monotonic()
         with self._lock:
             self.waiting += 1
@@ -163,9 +163,9 @@ class Semaphore:
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""Maximum number of jobs that compute concurrently. Further jobs wait, which limits the use of memory."""
+"""Maximum number of jobs that run concurrently; further jobs wait, which limits the use of memory."""
 GRACE = 20.0
-"""Seconds after which a disconnected owner is considered gone. Within this time, it can reconnect."""
+"""Seconds after which the job of a disconnected owner is cancelled, unless the owner reconnects."""
 
 EXIT_SECONDS = 3.0
 """Time limit for jobs to reach their next progress report when the process exits, in seconds."""
@@ -175,7 +175,7 @@ SLOTS: Final = Semaphore(AT_ONCE)
 
 _threads: Final = ThreadPool("bert-probe job")
 _working: Final[dict[Job[Any], threading.Event]] = {}
-"""Job → event that is set when its thread ends. Includes cancelled jobs whose thread is still running."""
+"""Maps each job, including cancelled jobs whose thread still runs, to an event set when its thread ends."""
 
 
 @atexit.register
@@ -242,7 +242,10 @@ class Job(Generic[T]):
         return self._over.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most this many seconds until the job is over, and return whether it is over."""
+        """Wait at most `seconds` until the job is over, and return whether it is over.
+
+        If the job has not reported progress for longer than `silence`, it fails with a StalledError.
+        """
         if not self._over.wait(seconds):
             silent = time.monotonic() - self._last_report
             if self._silence is not None and silent > self._silence:
@@ -251,7 +254,7 @@ class Job(Generic[T]):
         return self.over
 
     def value(self, timeout: float | None = None) -> T:
-        """Wait for the work and return its result; with ``timeout``, wait at most that many seconds.
+        """Wait for the job, at most ``timeout`` seconds, and return its result.
 
         Raises:
             Cancelled: the job was cancelled.

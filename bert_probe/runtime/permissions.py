@@ -1,7 +1,7 @@
 """Permissions and limits for the users of a server, shared by pages, routes and the API.
 
-An app on the user's own machine has the default `Permissions`, a public server those of `public`. Pages,
-routes and schemas omit excluded features, and the server rejects requests for them.
+An app on the user's own machine has the default `Permissions`; a public server has those from `public`.
+Pages, routes and schemas omit excluded features, and the server rejects requests for these features.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bert_probe.errors import AddressError, NotFoundError
 from bert_probe.model.sources import BUILT_IN
 
 MAX_MODELS: Final = 3
-"""Maximum number of models of a public server, because the server keeps this many in memory."""
+"""Maximum number of models of a public server, because all of them stay in memory."""
 _ORIGIN: Final = re.compile(r"https?://(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*(:[0-9]{1,5})?", re.IGNORECASE)
 _MAX_NAME: Final = 100
 
@@ -52,11 +52,11 @@ class Permissions:
 
     @property
     def default_model(self) -> str:
-        """Return the model for requests that do not name one; "" for the built-in model."""
+        """Return the model for requests that do not name a model; "" for the built-in model."""
         return "" if not self.models or BUILT_IN in self.models else self.models[0]
 
     def allows(self, model: str, revision: str = "") -> bool:
-        """Return whether a model can be opened; "" is the built-in model and its only revision."""
+        """Return whether a model can be opened; the name "" refers to the built-in model."""
         return not self.models or ((model.strip() or BUILT_IN) in self.models and not revision)
 
     def check_model(self, model: str, revision: str = "") -> None:
@@ -147,7 +147,7 @@ def set_current(permissions: Permissions) -> None:
 
 @contextmanager
 def using(permissions: Permissions) -> Iterator[None]:
-    """Replace the permissions within the block, in all threads."""
+    """Within the context, replace the permissions in all threads."""
     before = _current
     set_current(permissions)
     try:

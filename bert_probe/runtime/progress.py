@@ -16,14 +16,14 @@ from bert_probe.model.progress import Cancelled, Progress, no_progress
 from bert_probe.runtime import terminal
 
 PATIENCE = 1.0
-"""Seconds before a progress bar appears, so that short work shows none."""
+"""Seconds before a progress bar appears, so that short tasks do not show a bar."""
 
 
 @contextmanager
 def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
-    """Show a progress bar on standard error during the block, and erase it at the end.
+    """Show a progress bar on standard error within the context, and erase it at the end.
 
-    Nothing is written if standard error is not a terminal, or within the first second. The displayed rate
+    The bar appears after `PATIENCE` seconds, and only if standard error is a terminal. The displayed rate
     excludes work that was already done at the first report, for example by an earlier run.
 
     Args:
@@ -69,9 +69,9 @@ def _columns(screen: TextIO) -> int:
 
 @contextmanager
 def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
-    """Yield a callback that raises `Cancelled` after the first Ctrl+C; the second interrupts immediately.
+    """Yield a callback that raises `Cancelled` after Ctrl+C; a second Ctrl+C interrupts immediately.
 
-    Only the main thread receives interrupts; in any other thread, yield the original callback.
+    Only the main thread receives interrupts; in other threads, the original callback is yielded.
     """
     interrupted = threading.Event()
 

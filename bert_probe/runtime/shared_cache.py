@@ -32,15 +32,15 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 LINGER: Final = 1.0
-"""Maximum time that a batch waits for callers of the previous batch, as a share of that batch's duration."""
+"""Maximum time that a batch waits for callers of the previous batch, relative to its duration."""
 GAP: Final = 0.3
-"""A batch stops waiting after this time without a new caller, as a share of the last batch's duration."""
+"""Maximum time that a batch waits for the next caller, relative to the duration of the previous batch."""
 _MAX_GROUPS: Final = 64
 
 
 @dataclass(eq=False)
 class _Batch(Generic[T, V]):
-    """The items in a batch, and a future for their results (None if the batch failed or did not run)."""
+    """A batch: its items, and a future for their results (None if the batch failed or did not run)."""
 
     items: list[T] = field(default_factory=list)
     future: Future[Sequence[V] | None] = field(default_factory=Future)
@@ -48,7 +48,7 @@ class _Batch(Generic[T, V]):
 
 @dataclass(eq=False)
 class _Queue(Generic[T, V]):
-    """The batches of one group.
+    """The state of a group: its open batch, and statistics of its last batch.
 
     Attributes:
         turn: semaphore that allows one batch at a time.
@@ -89,9 +89,10 @@ class DynamicBatcher(Generic[T, V]):
         max_size: int,
         check: Callable[[], None],
     ) -> V:
-        """Return the result for an item.
+        """Return the result for an item, which may be processed in a batch with other items of its group.
 
         Args:
+            item: the item to process.
             make: processes several items of a group and returns their results in order.
             group: key of the group; items of the same group may share a batch.
             max_size: maximum number of items in a batch.
@@ -135,6 +136,7 @@ class DynamicBatcher(Generic[T, V]):
         max_size: int,
         check: Callable[[], None],
     ) -> None:
+        """Run a batch and set its future; called by the thread that added the first item."""
         results: Sequence[V] | None = None
         try:
             with ExitStack() as stack:
@@ -160,7 +162,7 @@ class DynamicBatcher(Generic[T, V]):
             batch.future.set_result(results)
 
     def _await(self, batch: _Batch[T, V], queue: _Queue[T, V], max_size: int) -> None:
-        """Wait while the callers of the last batch keep sending new requests."""
+        """Wait until the callers of the last batch have added items, within the limits `LINGER` and `GAP`."""
         with self._joined:
             deadline, gap = queue.end + LINGER * queue.duration, GAP * queue.duration
             while (count := len(batch.items)) < min(queue.expected_callers, max_size):
@@ -176,11 +178,13 @@ class DynamicBatcher(Generic[T, V]):
 
 
 CHECKPOINTS = 3
+"""Maximum number of cached checkpoints."""
 TRACE_BYTES = 1_000_000_000
 ANSWER_BYTES = 200_000_000
+"""Maximum total size of the cached results in bytes; `TRACE_BYTES` is the default limit for traces."""
 MAX_CONCURRENT_PASSES = 2
 PASS_TOKENS = 512
-"""Maximum number of tokens in a shared forward pass. With more tokens, batching saves no time."""
+"""Maximum number of tokens in a shared forward pass; with more tokens, batching does not save time."""
 
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
@@ -196,7 +200,7 @@ class OpeningProgress:
 
 
 _IN_MEMORY_NAME = re.compile(r"Fine-tuned .* \([0-9a-f]{16}\)", re.DOTALL)
-"""Pattern of the names of models in memory: original model, and random digits that prevent guessing."""
+"""Matches names of models in memory: original model, and random digits that other users cannot guess."""
 
 _Key = tuple[str, str, str]
 """Name, revision and dtype of a checkpoint."""
@@ -207,7 +211,7 @@ _stamps: dict[_Key, Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 # Several threads may use a model concurrently; this limit bounds their total memory.
 passes = Semaphore(MAX_CONCURRENT_PASSES)
-"""Limits concurrent forward passes, and the computation of results that takes no longer than a pass."""
+"""Semaphore that limits concurrent forward passes, and concurrent computations without progress reports."""
 
 _texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
 # Limit tokenization too: for a text of a million characters, it takes as much memory as a forward pass.
@@ -256,7 +260,7 @@ def is_in_memory(model: str) -> bool:
 
 
 def find_by_weights(weights_sha256: str) -> Checkpoint | None:
-    """Return a loaded checkpoint with these weights, preferably in float32; None if there is none."""
+    """Return a cached checkpoint with this weights digest, preferably in float32; None if there is none."""
     matching = [
         checkpoint
         for checkpoint in _checkpoints.values()
@@ -266,11 +270,11 @@ def find_by_weights(weights_sha256: str) -> Checkpoint | None:
 
 
 def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "") -> str:
-    """Return a name under which pages can open a checkpoint in memory while it is cached.
+    """Cache a checkpoint that exists only in memory; return the name under which pages can open it.
 
     Args:
-        name: the previous name of the checkpoint; "" to create a new one.
-        original: name of the model that was fine-tuned; a new name contains its last part.
+        name: the previous name of the checkpoint; "" to create a name.
+        original: path or Hub ID of the model that was fine-tuned; a new name contains its last component.
     """
     label = PurePath(original).name or "model"
     model_name = name or f"Fine-tuned {label} ({secrets.token_hex(8)})"
@@ -280,7 +284,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
 
 
 def evict(model: str) -> None:
-    """Remove a model with changed files, its traces, and all results. The next use reloads the model."""
+    """Remove a model whose files have changed, its traces, and all results from the caches."""
     _checkpoints.drop(lambda key: key[0] == model)
     # Find traces by model name, because a changed tokenizer may leave the description unchanged.
     _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
@@ -295,7 +299,7 @@ def opening_progress(model: str, revision: str, dtype: str = "float32") -> Openi
 def open_checkpoint(
     model: str, revision: str, progress: Progress = no_progress, dtype: str = "float32"
 ) -> Checkpoint:
-    """Return a checkpoint, which is loaded once for all sessions. Checkpoints can be loaded concurrently.
+    """Return a checkpoint; load it once for all sessions if it is not cached.
 
     Args:
         model: folder, Hub ID or a name from `register_in_memory`; "" is the built-in model.
@@ -317,7 +321,7 @@ def open_checkpoint(
                 "This model was trained in this app but not saved, and has been removed from memory. "
                 "Train the model again, and save it."
             )
-        from bert_probe.model.loading import load  # fast, because `preload` has already imported this module
+        from bert_probe.model.loading import load  # `preload` has already imported this slow module
 
         state = _openings[key] = OpeningProgress()
         file_stamp = stamp(model)

@@ -48,7 +48,7 @@ FRONT_PAGE = "overview"
 """Name of the default page."""
 
 ATTENTION_PARAMETERS = frozenset(("show", *PARAMETERS))
-"""URL parameters of the attention page that the front page does not read."""
+"""URL parameters that only the attention page reads, but not the front page."""
 
 SECTIONS = {
     "": ("overview", "report"),
@@ -86,7 +86,7 @@ def pages() -> tuple[str, ...]:
 
 
 _STREAMLIT = ("_stcore", "static", "media", "component", "app", "auth", "oauth2callback", "vendor")
-"""First segments of the paths that Streamlit serves itself."""
+"""First path segments of Streamlit's own routes."""
 
 _STATIC = Path(__file__).with_name("static")
 _SCRIPT = _STATIC.joinpath("index.js").read_text(encoding="utf-8")
@@ -175,7 +175,7 @@ class SecurityHeaders:
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "websocket.close" and not started and can_deny(scope):
-                # Send this response in place of uvicorn's, which would lack the headers.
+                # Replace uvicorn's response to a rejected WebSocket, which would lack the headers.
                 await _NO_WEBSOCKET(scope, receive, send_with_headers)
                 return
             started = True
@@ -202,8 +202,7 @@ class WithoutMetrics:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or answer 404 for Streamlit's metrics."""
-        # No route can match paths under _stcore, possibly after a base path, because Streamlit reserves
-        # these.
+        # A route cannot replace the metrics, because Streamlit reserves all paths under _stcore.
         is_metrics = scope["type"] == "http" and scope["path"].rstrip("/").endswith("/_stcore/metrics")
         await (_NO_METRICS if is_metrics else self.app)(scope, receive, send)
 

@@ -35,15 +35,15 @@ from bert_probe.runtime import permissions
 from bert_probe.views import palette
 
 HEAD_VIEW_TOKENS: Final = 80
-"""Maximum number of tokens in the head view with up to 12 heads per layer; see also `head_view_limit`."""
+"""Maximum number of tokens in the head view of a model with up to 12 × 12 heads; see `head_view_limit`."""
 
 MODEL_VIEW_TOKENS: Final = 48
-"""Maximum number of tokens in the model view with up to 72 heads in all; see also `model_view_limit`."""
+"""Maximum number of tokens in the model view of a model with up to 72 heads; see `model_view_limit`."""
 
-# Number of SVG lines (one per visible head, query and key) that a browser draws in two or three seconds.
+# Maximum number of SVG lines, one per visible head, query and key: a browser draws these in 2 to 3 seconds.
 _HEAD_VIEW_LINES: Final = 12 * HEAD_VIEW_TOKENS**2
 _MODEL_VIEW_LINES: Final = 72 * MODEL_VIEW_TOKENS**2
-# Number of weights in a page; both views contain the weights of all layers, with about ten characters each.
+# Maximum number of weights in a page, which contains all layers; each weight takes about ten characters.
 _WEIGHTS: Final = 144 * HEAD_VIEW_TOKENS**2
 
 HEAD_VIEW_CAPTION: Final = (
@@ -58,7 +58,7 @@ MODEL_VIEW_CAPTION: Final = (
     "weight shows where a head attends, not what caused a result."
 )
 
-# Sizes of parts of BertViz 1.4.1 drawings, in CSS pixels, from which the height of a frame is computed.
+# Sizes in BertViz 1.4.1 drawings, in CSS pixels, from which the height of a frame is computed.
 _HEAD_VIEW_ROW, _HEAD_VIEW_TOP = 22.5, 30
 _MODEL_VIEW_WIDTH, _MODEL_VIEW_AXIS, _THUMBNAIL_PADDING = 970, 38, 10
 _DETAIL_ROW, _DETAIL_FRAME = 18, 55
@@ -102,7 +102,7 @@ class FrameStore:
         self._secret = secrets.token_bytes(32)
 
     def put(self, key: bytes, render: Callable[[], bytes]) -> str:
-        """Return the id of the frame with this content key; render the frame unless it is stored.
+        """Return the id of the frame for a content key; render the frame if it is not stored.
 
         Raises:
             ValueError: The frame is larger than the store.
@@ -123,17 +123,17 @@ class FrameStore:
 
 
 STORE: Final = FrameStore()
-"""The store that the routes serve from."""
+"""The store from which `routes` serve frames."""
 
 
 def head_view_limit(layers: int, heads: int) -> int:
-    """Return the maximum number of tokens in the head view for a model of this size."""
+    """Return the maximum number of tokens in the head view for a model with `layers` × `heads` heads."""
     squared = min(_HEAD_VIEW_LINES / heads, _WEIGHTS / (layers * heads))
     return min(HEAD_VIEW_TOKENS, math.isqrt(int(squared)))
 
 
 def model_view_limit(layers: int, heads: int) -> int:
-    """Return the maximum number of tokens in the model view for a model of this size."""
+    """Return the maximum number of tokens in the model view for a model with `layers` × `heads` heads."""
     return min(MODEL_VIEW_TOKENS, math.isqrt(_MODEL_VIEW_LINES // (layers * heads)))
 
 
@@ -245,7 +245,8 @@ def _arguments(trace: Trace, weights: Array) -> dict[str, object]:
     """Return the arguments for both BertViz views; placeholders replace the tokens, which are user text."""
     import torch
 
-    # Rounding in float64 halves the size of the JSON; no screen shows more than six decimals.
+    # Six decimals are enough for drawing and halve the size of the JSON. In float32, rounded numbers would
+    # still be written with all digits.
     rounded = torch.from_numpy(np.round(weights.astype(np.float64), 6))
     return {
         "attention": [layer[None] for layer in rounded],
@@ -310,7 +311,7 @@ def _script_string(text: str) -> str:
 
 
 def _variables(dark: bool, longest: int) -> str:
-    """Return the CSS variables of a frame: the theme's colors, and the extra width for the longest token."""
+    """Return a CSS rule with a frame's variables: theme colors, and extra width for the longest token."""
     variables = {
         "paper": palette.PAPER_DARK if dark else palette.PAPER_LIGHT,
         "ink": palette.INK_DARK if dark else palette.INK_LIGHT,

@@ -1,9 +1,9 @@
-"""Patch Streamlit so that no clicks are lost: callbacks run to completion, and clicks reach the script.
+"""Patch Streamlit so that clicks are not lost: callbacks run to completion, and clicks reach the script.
 
-Streamlit stops a running script as soon as the user clicks again. Streamlit checks for new clicks at every
-access to ``st.session_state``, also within callbacks and before the first callback, and never repeats a
-callback. A click on a button is reported to a single run, even if that run is stopped before it reaches the
-button. A late request from the previous page can undo a page change.
+Streamlit stops a running script as soon as the user clicks again. It checks for new clicks at every access to
+``st.session_state``, also within callbacks and before the first callback, and never repeats a callback. A
+click on a button is reported to a single run, even if this run is stopped before it reaches the button. A
+late request from the previous page can undo a page change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARK: Final = "keeps clicks"
 
 
 def keep_clicks() -> None:
-    """Patch Streamlit's script runner, once per process, so that no clicks are lost."""
+    """Patch Streamlit's script runner, once per process, so that clicks are not lost."""
     if not hasattr(ScriptRunner, _MARK):
         setattr(ScriptRunner, _MARK, True)
         _finish_callbacks()
@@ -47,7 +47,7 @@ def _finish_callbacks() -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Run the block to completion even if the user clicks again meanwhile."""
+    """Within the context, prevent Streamlit from stopping the script when the user clicks again."""
     context = get_script_run_ctx(suppress_warning=True)
     if context is None:
         yield
@@ -59,11 +59,12 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
+    """Within the context, disable Streamlit's check for newer requests."""
     runner = getattr(state._yield_callback, "__self__", None)
     if not isinstance(runner, ScriptRunner) or not runner._execing:  # true in tests without a browser
         yield
         return
-    runner._execing = False  # disable Streamlit's check for newer requests
+    runner._execing = False
     try:
         yield
     finally:

@@ -31,13 +31,13 @@ MAX_PER_CLIENT: Final = 250
 IDLE_SECONDS: Final = 20.0
 """Number of seconds after which a connection without a complete request head is closed."""
 MAX_HEAD_BYTES: Final = 65_536
-"""Maximum number of consecutive bytes outside of a body: request line, headers, trailers."""
+"""Maximum size of a request's line and headers, or of its trailers, in bytes."""
 MAX_MESSAGE_BYTES: Final = 16_000_000
 """Maximum size of a WebSocket message in bytes."""
 MAX_INCOMPLETE_BYTES: Final = 160_000_000
 """Maximum total size of the incomplete messages of all WebSockets, in bytes."""
 _FILE_DESCRIPTORS: Final = 4_096
-"""Number of file descriptors for `MAX_CONNECTIONS`, connections to be rejected, and the app's own files."""
+"""File descriptors needed for `MAX_CONNECTIONS`, connections that are rejected, and the app's own files."""
 _MARK: Final = "bert_probe_limits"
 
 _BUSY: Final = (b"503 Service Unavailable", b"Too many connections are open. Close some, and try again.\n")
@@ -118,9 +118,9 @@ def _limit_connections(protocol: Any) -> None:
 
 
 def _watch(connection: Any) -> None:
-    """Close a connection after `IDLE_SECONDS` unless a request is in progress by then.
+    """Close a connection after `IDLE_SECONDS` if it does not have a request in progress then.
 
-    Further bytes from the client, such as an unread body, do not count as a request.
+    Other bytes from the client, such as an unread body, do not count as a request.
     """
     timer: asyncio.TimerHandle | None = getattr(connection, "idle_timer", None)
     if timer is not None:
@@ -144,7 +144,7 @@ def _client(connection: Any) -> str:
 
 def _close_idle(connection: Any) -> None:
     transport, cycle = connection.transport, connection.cycle
-    if transport.is_closing() or transport.get_protocol() is not connection:  # or now a WebSocket
+    if transport.is_closing() or transport.get_protocol() is not connection:  # upgraded to a WebSocket
         return
     if cycle is None or cycle.response_complete:
         transport.close()
@@ -207,22 +207,24 @@ def _limit_message_bytes(protocol: Any) -> None:
 
 
 RECENT: Final = 4
-"""Number of finished runs after which an unused message is no longer replaced by a reference to it.
+"""Number of finished runs after which a large message that was not used in these runs is sent in full again.
 
-Only a few runs can finish between a request and its response; ``global.maxCachedMessageAge`` allows for 16.
+Streamlit sends a hash instead of a large message that the browser has cached. The browser drops messages that
+were not used in the last 20 finished runs (``global.maxCachedMessageAge``). This limit is lower, because some
+runs can finish between a request and its response.
 """
 _ATTRIBUTE: Final = "sent_messages"
 
 
 class SentMessages:
-    """Records how many runs of a session had finished when each large message was last used."""
+    """Tracks in which recent run of a session each large message was last sent or referred to."""
 
     def __init__(self) -> None:
         self._finished = 0
         self._used: dict[str, int] = {}
 
     def record(self, messages: Iterable[ForwardMsg]) -> None:
-        """Record messages to the browser in the order of sending."""
+        """Record messages that are sent to the browser, in this order."""
         for message in messages:
             kind = message.WhichOneof("type")
             if kind == "ref_hash":
@@ -239,7 +241,10 @@ class SentMessages:
 
 
 def limit_references() -> None:
-    """Patch Streamlit's sessions, once per process, to refer only to messages that were used recently."""
+    """Patch Streamlit's sessions, once per process, to send hashes only for recently used messages.
+
+    See `RECENT`.
+    """
     if hasattr(AppSession, _ATTRIBUTE):
         return
     setattr(AppSession, _ATTRIBUTE, None)

@@ -1,4 +1,4 @@
-"""Paths of pages and settings, the corpus stores that the pages can open, and the URL of the playground."""
+"""Locations of pages, settings, corpus stores that the pages can open, and the playground."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def _flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 STORES_VARIABLE: Final = "BERT_PROBE_CORPORA"
-"""Name of the environment variable with the folders, which are separated as in PATH."""
+"""Name of the environment variable with the folders of corpus stores, separated as in PATH."""
 
 DEFAULT_STORES_FOLDER: Final = "corpora"
-"""Default folder of stores, relative to the current folder."""
+"""Default folder of corpus stores, relative to the current folder."""
 
 MANIFEST: Final = "manifest.json"
-"""Name of the file that identifies a folder as a store.
+"""Name of the file that identifies a folder as a corpus store.
 
-`corpus.store` defines it too, but imports pyarrow, which would slow down the start of the app.
+It is not imported from `corpus.store`, because importing pyarrow would slow down the start of the app.
 """
 
 _store_folders: list[Path] = []  # set by `set_store_folders`
@@ -88,11 +88,11 @@ def stores() -> dict[str, Path]:
 
 
 VECTOR_SUFFIXES: Final = (".npy", ".npz", ".parquet")
-"""Extensions of files of vectors next to the stores."""
+"""Extensions of files that may contain document vectors."""
 
 
 def vector_files() -> dict[str, Path]:
-    """Return a dict that maps names to the stores and to files that may contain document vectors."""
+    """Return the paths of all stores, and of files next to them that may contain vectors, by name."""
     by_name = stores()
     for parent in _configured_folders():
         if not (parent / MANIFEST).is_file():

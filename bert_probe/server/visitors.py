@@ -29,9 +29,9 @@ from bert_probe.server import sessions
 from bert_probe.server.responses import can_deny, text_response
 
 RUN_PATH: Final = re.compile(r"/api/v1/[^/]+$")
-"""Matches the paths of HTTP requests that compute something."""
+"""Matches the URL paths of API requests that compute a result."""
 _MAX_CLIENTS: Final = 10_000
-"""Maximum number of clients whose requests are counted; the least recent client is forgotten first."""
+"""Maximum number of clients whose requests are counted; the least recent client is evicted first."""
 
 
 class ClientAddress:
@@ -79,7 +79,8 @@ class RateLimit:
     """Limits the number of events per client and minute (token bucket).
 
     Args:
-        per_minute: maximum number of events per minute, and maximum burst size.
+        per_minute: maximum number of events per minute, and maximum number of events in a burst.
+        clock: returns the current time in seconds.
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -200,8 +201,8 @@ class BoundedUploads:
     """ASGI middleware that enforces the limits on uploads.
 
     The session's limit counts the Content-Length of an upload, so that the upload can be rejected before it
-    is read. The other limits count only received bytes; otherwise a client could block other clients by
-    stating a false length.
+    is read. The other limits count only received bytes; otherwise a client could block other clients with a
+    false Content-Length.
     """
 
     def __init__(self, app: ASGIApp) -> None:

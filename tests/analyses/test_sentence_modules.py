@@ -168,7 +168,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "size of Dense": (
         "2_Dense/config.json",
         lambda c: c | {"out_features": "20"},
-        "must be an integer from 1",
+        "must be a positive integer",
     ),
     "bias of Dense": ("2_Dense/config.json", lambda c: c | {"bias": False}, "have the shapes"),
     "activation": (
@@ -244,7 +244,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "length": (
         "sentence_bert_config.json",
         lambda c: c | {"max_seq_length": -1},
-        "must be an integer from 1",
+        "must be a positive integer",
     ),
 }
 

@@ -245,7 +245,9 @@ def test_forged_data_are_reported(
     assert forgeries.is_refused(lambda content: verified(content).differences, render(stated))
 
 
-def test_rows_in_another_order_are_reported_by_their_places(stated: dict[str, Any], verified: Verify) -> None:
+def test_rows_in_another_order_are_reported_by_their_positions(
+    stated: dict[str, Any], verified: Verify
+) -> None:
     _swapped_rows(stated)
     result = [
         difference for difference in verified(render(stated)).differences if difference.table == "table"
@@ -254,8 +256,8 @@ def test_rows_in_another_order_are_reported_by_their_places(stated: dict[str, An
         (difference.table, difference.column, difference.stated, difference.recomputed)
         for difference in result
     } == {
-        ("table", "place", "1", "5"),
-        ("table", "place", "5", "1"),
+        ("table", "position", "1", "5"),
+        ("table", "position", "5", "1"),
     }
 
 
