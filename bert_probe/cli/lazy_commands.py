@@ -1,4 +1,4 @@
-"""Commands that are imported, or derived from questions, only when they are called."""
+"""Click commands whose module or question class is imported only when the command is called."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LazyCommand(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group of commands, some of which are derived from questions.
+    """A group of commands that can include commands derived from question classes.
 
     Attributes:
         prefix: common prefix of the full names of the derived commands, such as "diff "; "" includes all
@@ -68,7 +68,7 @@ class CommandGroup(click.Group):
         return sorted({*super().list_commands(ctx), *(self._derived() if self.has_derived else ())})
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. `main` reports Ctrl+C, because click would print an empty line first."""
+        """Run a command; on Ctrl+C, raise `Abort` without the empty line that click would print first."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -85,7 +85,7 @@ class CommandGroup(click.Group):
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DEFINITION = re.compile(r'^@question\(.*?\)\nclass \w+\(.*?:\n    """.*?"""', re.MULTILINE | re.DOTALL)
-"""Matches the decorator, name and docstring of a question. Parsing complete modules would take 0.1 s."""
+"""Matches the decorator, class line and docstring of a question. Parsing a complete module is slower."""
 
 Command = Callable[..., Any]
 
@@ -252,12 +252,12 @@ def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Comm
 
 
 def _answer(question: Any, values: dict[str, Any]) -> Result:
-    """Read the inputs of a command and return the result."""
+    """Read the inputs from the values of the command line, and return the answer to the question."""
     from bert_probe.cli.options import print_message, with_notice
     from bert_probe.core.inputs import InputValues
     from bert_probe.runtime.progress import terminal_bar
 
-    question = _of_vectors(question, values)
+    question = _use_vector_search(question, values)
     inputs, truncate = question.inputs, values["truncate"]
     other = values.get("other")
     checkpoints = [values["checkpoint"], *([] if other is None else [other])]
@@ -281,10 +281,11 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
     return result
 
 
-def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
-    """Convert a `Search` to a vector search if its documents are vectors; otherwise return it unchanged.
+def _use_vector_search(question: Any, values: Mapping[str, Any]) -> Any:
+    """Return a `VectorSearch` for a `Search` whose file contains vectors; return other questions unchanged.
 
-    A store with sentence vectors is searched by its texts if other scorers than the bi-encoder are selected.
+    A store with sentence vectors also has texts. `Search` reads these texts if a scorer other than the
+    bi-encoder is selected.
 
     Raises:
         SelectionError: a scorer needs the texts of the documents.
@@ -396,7 +397,7 @@ def _documents(values: Mapping[str, Any]) -> DocumentList:
 
 
 def _folder_files(inputs: Inputs, folder: Path | None, paths: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the input files: those in a folder, replaced by the files that options name."""
+    """Return the path of each input file by argument name. Options replace the files of the folder."""
     from bert_probe.errors import SelectionError
     from bert_probe.text.retrieval_data import find_retrieval_files
 

@@ -198,19 +198,19 @@ def _check_size(file: Path) -> None:
 SAFE_TORCH = (2, 10)
 """The oldest version of torch whose restricted unpickler has no known vulnerability."""
 SPARE_MEMORY = 1 << 30
-"""Bytes of address space that the process may use in addition to twice the size of the largest file."""
+"""Bytes of address space that the child process may use in addition to twice the largest file size."""
 WORKING_MEMORY = 1 << 29
-"""Bytes of memory that the process needs in addition to the weights: torch and one tensor."""
+"""Bytes of memory that the child process needs for torch and one tensor, in addition to the weights."""
 CONSTANT_SECONDS, BYTES_PER_SECOND = 120, 10_000_000
-"""The default time limit: a constant, and a low estimate of the speed."""
+"""The default time limit is CONSTANT_SECONDS + bytes / BYTES_PER_SECOND, a low estimate of the speed."""
 MAX_SECONDS = 86_400
 """Longest time limit: a day."""
 START_SECONDS = 600
-"""Time limit for the process to import torch, which the time limit of the conversion does not include."""
+"""Time limit for the child process to import torch, before the time limit of the conversion begins."""
 _POLL_SECONDS = 0.05
 _MAX_LINE = 1 << 24
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "LANG")
-"""Environment variables that the process gets; others may contain passwords."""
+"""Environment variables that are passed to the child process. Others may contain passwords."""
 
 
 @dataclass(frozen=True)
@@ -319,9 +319,9 @@ def check_torch_version(version: str) -> None:
 
 
 def find_tied_weights(folder: Path) -> dict[str, str]:
-    """Return the stored tensor's name for each weight that transformers ties in a checkpoint's model.
+    """Return a dict from the names of weights that transformers ties to the names of the stored tensors.
 
-    Return {} for a model that BERT Probe cannot open. Its tied weights are then written separately.
+    For a model that BERT Probe cannot open, return {}, so that tied weights are written separately.
     """
     try:
         config = load_config(folder, folder.name)
@@ -368,7 +368,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 class _Process:
-    """The child process (see `child`), which ends with the ``with`` block."""
+    """A context manager that starts the child process (see `child`), and kills it when the block ends."""
 
     def __init__(self, setup: Setup) -> None:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -436,7 +436,7 @@ class _Process:
             answer = self._parse(line)
             if "progress" not in answer:
                 return answer
-            if done < 0:  # the first report; the time limit starts when reading begins
+            if done < 0:  # the first progress line: reading has begun, so start the time limit
                 end = time.monotonic() + seconds
             done = min(int(answer["progress"]), total)
 
@@ -456,7 +456,7 @@ class _Process:
 def _check_results(
     part: Path, files: CheckpointFiles, digests: Sequence[str], conversions: Sequence[Conversion]
 ) -> list[dict[str, Any]]:
-    """Check the files that the process has written, and return their records."""
+    """Check the files that the child process has written, and return a record of each file."""
     records = []
     for (name, written_name), sha256, conversion in zip(
         files.pickles.items(), digests, conversions, strict=True

@@ -1,4 +1,4 @@
-"""Search a store for word pairs with certain tags or a relation, ranked by the attention of one head."""
+"""Search a corpus store for word pairs with given tags or relation, ranked by the attention of one head."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class AttentionSearch(Question):
     min_weight: float = param(Number(0, 1, integer=False), default=0.0, about="Minimum weight, 0 to 1.")
 
     def of(self, store: Store, progress: Progress = no_progress) -> AttentionSearchResult:
-        """Return the matching word pairs by descending weight. Ties keep the order of the store.
+        """Return the matching word pairs in descending order of weight; ties are in the order of the store.
 
         Args:
             store: a store with neighbors and tags.
@@ -98,7 +98,7 @@ class AttentionSearch(Question):
             )
         queries, keys, weights = (pairs[name].to_numpy() for name in ("query", "key", "weight"))
         parameters = {"layer": str(layer + 1), "head": str(head + 1)}
-        # Pin tokens only: the head view may split a text into words differently than the file does.
+        # Links can select tokens but not words, which the head view may split differently than the file.
         pins = [{} if store.question.words else {"pins": f"query.{query - 1}"} for query in queries]
         return AttentionSearchResult(
             replace(self, head=(layer, head)),
@@ -170,7 +170,7 @@ class AttentionSearch(Question):
 
 
 def _word_spans(tables: StoreTables, rows: Sequence[int]) -> Mapping[tuple[int, int], tuple[int, int]]:
-    """Return the character span of each tagged word in some rows, as a mapping from (row, word number)."""
+    """Return a dict from (row, word number) to the character span (start, end) of each tagged word."""
     if not rows:
         return {}
     table = tables.select(
