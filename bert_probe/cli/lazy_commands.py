@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LazyCommand(click.Command):
-    """A command whose module or question is imported only when the command is called."""
+    """A placeholder for a command, whose module or question class is imported only when it is called."""
 
     def __init__(self, name: str, source: str | DerivedCommand, help_line: str, full_name: str = "") -> None:
         super().__init__(name, help=help_line)
@@ -32,7 +32,7 @@ class LazyCommand(click.Command):
         self._full_name = full_name or name
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Import the actual command and return its context, so that the command replaces this object."""
+        """Import the actual command, and return its context instead of the context of the placeholder."""
         with long_lived_imports():
             if isinstance(self._source, str):
                 module = import_module(f"bert_probe.cli.{self._source}")
@@ -106,9 +106,9 @@ class DerivedCommand(NamedTuple):
 
 @cache
 def derived_commands() -> Mapping[str, DerivedCommand]:
-    """Return the questions from which commands are derived, by command name.
+    """Return a dict from command names to the questions from which these commands are derived.
 
-    The modules are parsed instead of imported, because most analyses import torch.
+    The modules of the questions are parsed instead of imported, because most of them import torch.
     """
     stub = ast.parse((_PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
     commands: dict[str, DerivedCommand] = {}
@@ -142,17 +142,17 @@ def _command_name(node: ast.stmt) -> str | None:
 
 
 def build(name: str, derived: DerivedCommand) -> click.Command:
-    """Import a question and return its command."""
+    """Import a question class, and return the command that is derived from it."""
     question: type[Question] = getattr(import_module(f"bert_probe.{derived.module}"), derived.class_name)
     return command_of(question, name.rpartition(" ")[2])
 
 
 def command_of(question: type[Question], name: str) -> click.Command:
-    """Return the command of a question.
+    """Create the command that computes the result of a question.
 
     Args:
         question: a class whose `inputs` are texts, sentences, files or models.
-        name: the last word of the command.
+        name: the last word of the command's name.
     """
     from bert_probe.cli.options import (
         checkpoint_options,
@@ -184,7 +184,7 @@ def _help(question: type[Question]) -> str:
 
 
 def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]:
-    """Return the arguments and options for the inputs of the command with this name."""
+    """Return decorators that add the arguments and options for the inputs of a command."""
     from bert_probe.cli.options import as_named_option, pair_option
     from bert_probe.core.inputs import ManyTraces
 
@@ -229,7 +229,7 @@ def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]
 
 
 def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]:
-    """Return the arguments and options for a command's sentences or documents."""
+    """Return decorators that add the arguments and options for the sentences or documents of a command."""
     from bert_probe.core.inputs import Documents
 
     path = click.Path(path_type=Path)
@@ -252,7 +252,7 @@ def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Comm
 
 
 def _answer(question: Any, values: dict[str, Any]) -> Result:
-    """Read the inputs from the values of the command line, and return the answer to the question."""
+    """Read the inputs that command-line arguments name, and return the result of the question."""
     from bert_probe.cli.options import print_message, with_notice
     from bert_probe.core.inputs import InputValues
     from bert_probe.runtime.progress import terminal_bar
@@ -357,7 +357,7 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
 
 
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
-    """Return the sentences in FILE; () if a file option is passed instead."""
+    """Read the sentences in FILE; return () if the option for labeled texts is passed instead."""
     from bert_probe.errors import SelectionError
     from bert_probe.runtime.progress import terminal_bar
 
@@ -397,7 +397,7 @@ def _documents(values: Mapping[str, Any]) -> DocumentList:
 
 
 def _folder_files(inputs: Inputs, folder: Path | None, paths: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the path of each input file by argument name. Options replace the files of the folder."""
+    """Return a dict from argument names to input files. Options take precedence over files in the folder."""
     from bert_probe.errors import SelectionError
     from bert_probe.text.retrieval_data import find_retrieval_files
 

@@ -286,7 +286,7 @@ def is_picture_requested() -> bool:
 
 
 def _to_page(result: Any) -> Page:
-    """Return the figure of a command's result."""
+    """Convert the result of a command to a figure."""
     if isinstance(result, Page):
         return result
     if not isinstance(result, Result):

@@ -42,7 +42,7 @@ DTYPES: Final = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""Data types that are converted, with their names in safetensors."""
+"""Supported dtype → its name in the safetensors format."""
 MAX_TENSORS: Final = 100_000
 """Maximum number of tensors in a file."""
 MAX_INSTRUCTIONS: Final = 5_000_000
@@ -83,7 +83,7 @@ class Setup(TypedDict):
 
 
 class Conversion(TypedDict):
-    """The result for one file.
+    """The result of converting one file.
 
     `tensors` is the number of written tensors. `shared` maps the name of each tied tensor, which is not
     written, to the name of the stored tensor.
@@ -94,7 +94,7 @@ class Conversion(TypedDict):
 
 
 class _PickleFile:
-    """An open file with pickled weights."""
+    """A file with pickled weights."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name
@@ -138,7 +138,7 @@ def convert_file(
 
 
 def check_pickles(source: _PickleFile) -> None:
-    """Raise an error unless the file's pickles use only the globals of a state dict.
+    """Raise an error unless the pickles in a file import only globals that a state dict needs.
 
     The pickle instructions are parsed, not executed. This check can name the global in the error message, and
     is stricter than the subsequent check by torch's unpickler.
@@ -253,7 +253,7 @@ def raise_if_out_of_memory(error: RuntimeError) -> None:
 
 
 def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
-    """Return the tensors in a state dict; reject anything but dense tensors within their storages."""
+    """Return the tensors in a state dict. Raise an error for any value that is not a valid dense tensor."""
     if type(state) not in (dict, OrderedDict):
         raise source.error("does not contain a dict of tensors", "Save the model's state dict.")
     if not 0 < len(state) <= MAX_TENSORS:
@@ -333,7 +333,8 @@ def write_safetensors(
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # for alignment
+    # Write tensors with large elements first, so that the offset of every tensor is aligned.
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     for name, tensor in ordered:
         end = start + tensor.numel() * tensor.element_size()
         header[name] = {

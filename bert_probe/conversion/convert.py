@@ -204,7 +204,7 @@ WORKING_MEMORY = 1 << 29
 CONSTANT_SECONDS, BYTES_PER_SECOND = 120, 10_000_000
 """The default time limit is CONSTANT_SECONDS + bytes / BYTES_PER_SECOND, a low estimate of the speed."""
 MAX_SECONDS = 86_400
-"""Longest time limit: a day."""
+"""Maximum time limit in seconds, which is one day."""
 START_SECONDS = 600
 """Time limit for the child process to import torch, before the time limit of the conversion begins."""
 _POLL_SECONDS = 0.05

@@ -55,7 +55,7 @@ class FieldType:
         return value
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
-        """Return the value for one text: indices count from 0, and words are replaced by their positions.
+        """Return the value for one text, with indices that count from 0 and token positions instead of words.
 
         Raises:
             SelectionError: the text or its model does not have this layer, head, token or word.
@@ -97,7 +97,7 @@ class FieldType:
 
 
 class FileName(FieldType):
-    """The name of a file."""
+    """A string that is the name of a file."""
 
     metavar = "FILE"
 

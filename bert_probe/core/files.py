@@ -276,7 +276,7 @@ def _npz_column(series: pd.Series) -> Any:
 
 def flatten_index(frame: pd.DataFrame) -> pd.DataFrame:
     """Convert the named index of a table to a column, and make column names unique; see `_column_names`."""
-    table = pd.DataFrame(frame)  # without attrs, because pandas copies attrs for every column
+    table = pd.DataFrame(frame)  # drop attrs, because pandas copies them for every column
     if frame.index.name is None:
         return table
     table.columns = pd.Index(_column_names(frame))

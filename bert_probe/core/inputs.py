@@ -46,7 +46,7 @@ Texts = tuple[int, int | None]
 Text = tuple[str, str | None, bool]
 """(text, second text of a sentence pair or None, whether to truncate texts that are too long)."""
 TABLE, TAGGED, DOCUMENTS, JUDGMENTS = "table", "tagged", "documents", "judgments"
-"""Formats of a `FileInput`: a table of labeled texts, CoNLL or CoNLL-U, documents or queries, and qrels."""
+"""Formats of a `FileInput`: labeled texts, CoNLL or CoNLL-U, documents or queries, relevance judgments."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class InputValues:
         checkpoints: one checkpoint per model.
         traces: one trace per text; for two models, one trace per text and model.
         sentences: many sentences, or labeled texts if the question accepts them.
-        files: rows of each `FileInput`, by name; an optional file may be missing.
+        files: rows of each `FileInput`, by argument name; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -101,7 +101,7 @@ class FileInput:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs that a question needs. Each subclass is one type of input.
+    """Base class of the types of inputs, such as one text, two models or a corpus store.
 
     Attributes:
         texts: smallest and largest number of texts that the model reads.
@@ -266,7 +266,7 @@ class ManyTraces(OneTrace):
     types = ()
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
-        """Return the traces of the texts, which share a forward pass."""
+        """Return one trace per text; the texts are traced in batches."""
         pairs = [(text, pair) for text, pair, _ in texts]
         return checkpoints[0].traces(pairs, any(truncate for *_, truncate in texts))
 
@@ -313,8 +313,8 @@ class SentenceList(Inputs):
     """Many sentences, each read separately.
 
     Attributes:
-        labeled_option: the option for a table of labeled texts that replaces the sentences; "" if there is no
-            such option.
+        labeled_option: the command-line option for a table of labeled texts that replaces the sentences; ""
+            if there is no such option.
     """
 
     labeled_option: str = ""

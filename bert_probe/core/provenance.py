@@ -203,7 +203,7 @@ def model_name(model: Mapping[str, Any]) -> str | None:
 
 
 def config_name(config: Mapping[str, Any]) -> str:
-    """Return the name by which `open_config` finds a configuration."""
+    """Return the argument of `open_config` for a config: its model name and, after @, its revision."""
     suffix = f"@{config['revision']}" if config["revision"] else ""
     return f"{config['model']}{suffix}"
 

@@ -25,7 +25,7 @@ _WAIT = 5.0
 """Seconds that `write` waits for another writer. Writers normally hold their lock for milliseconds."""
 
 _reserved: ContextVar[frozenset[Path]] = ContextVar("reserved", default=frozenset())
-"""Paths that the current context has reserved but has not started to write."""
+"""Paths that the current thread or task has reserved but has not started to write."""
 
 
 @contextmanager

@@ -98,7 +98,7 @@ class AttentionSearch(Question):
             )
         queries, keys, weights = (pairs[name].to_numpy() for name in ("query", "key", "weight"))
         parameters = {"layer": str(layer + 1), "head": str(head + 1)}
-        # Links can select tokens but not words, which the head view may split differently than the file.
+        # The link selects the query only if it is a token, because the head view may split words differently.
         pins = [{} if store.question.words else {"pins": f"query.{query - 1}"} for query in queries]
         return AttentionSearchResult(
             replace(self, head=(layer, head)),

@@ -90,7 +90,7 @@ def build_corpus(
         on: runner that processes the shards, see `ShardRunner`. By default, shards are processed in threads.
         progress: called with the number of processed records and their total, or with (0, 0) while the
             records are counted.
-        watch: opens a progress bar for each phase: hashing, counting and reading the inputs.
+        watch: called for each phase (hashing, counting and reading the inputs); opens a progress bar.
         on_shard: called with a log entry for each completed shard.
 
     Raises:
@@ -235,7 +235,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
         write_json(folder / MANIFEST, manifest)
         return {}
     store = open_corpus(folder)
-    if not store.shards:  # any run may replace a store without shards
+    if not store.shards:  # the store contains no results, so replace its manifest
         write_json(folder / MANIFEST, manifest)
         return {}
     for name, difference in _DIFFERENCES.items():

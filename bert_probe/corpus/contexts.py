@@ -53,8 +53,8 @@ class NearestContexts(Question):
         word: a word of the text, see `find_word`; WORD:2 is its second occurrence.
         layer: layer of the vectors; 0 is the output of the embeddings. If None, the last layer of the store.
         top: number of contexts.
-        every: whether to list several words of the same row. By default, each row is listed
-            once, with its nearest word.
+        every: whether to list several words of the same row. By default, each row is listed once, with its
+            nearest word.
         others: whether to leave out rows that have the same text as the query.
         exact: whether to compare the query with every vector. By default, large stores are searched with an
             approximate index.

@@ -58,7 +58,7 @@ from bert_probe.text.tagged_sentences import NO_UNIT, AlignedWords, align_words
 from bert_probe.text.words import WordLens, word_lens
 
 BATCH_TOKENS = 1024
-"""Maximum number of tokens in a batch on a CPU, including padding; their vectors fit in its cache."""
+"""Maximum number of tokens in a batch on a CPU, including padding, so that vectors fit in the CPU cache."""
 DEVICE_BATCH_TOKENS = 2**15
 """Maximum number of tokens in a batch on a GPU, including padding; a GPU needs larger batches than a CPU."""
 

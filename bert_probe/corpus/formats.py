@@ -168,7 +168,7 @@ def _join(start: bytes | None, end: bytes) -> bytes | None:
 
 
 HEADER_LINES = 100
-"""Number of lines at the start of a JSON lines file whose keys are the columns of the file."""
+"""Number of lines at the start of a JSON lines file that determine the columns of the file."""
 _PARQUET_BATCH = 256
 _PARQUET_BUFFER = 1 << 20
 _PARQUET_ERRORS = (OSError, pa.ArrowException)
@@ -440,7 +440,7 @@ def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileR
 
 
 def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
-    """Yield the number of the first line of each sentence in a tagged file, mostly without parsing it."""
+    """Yield the first line number of each sentence in a tagged file, without parsing most sentences."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
         # A block with an invalid line or a numbered word is always a row. Other blocks must be parsed.

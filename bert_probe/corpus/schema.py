@@ -235,7 +235,7 @@ _MAX_BYTES: Final = 100_000_000
 """Maximum size of a JSON file in bytes. A manifest takes about 150 bytes per input file."""
 
 Check = tuple[str, Callable[[Any], bool]]
-"""(description of the allowed values for error messages, function that tests a value)."""
+"""A check of a value: (description of the allowed values for error messages, function that tests it)."""
 
 
 def _integer(low: int, high: int) -> Check:
@@ -414,8 +414,8 @@ class TableFile:
         """Return a phrase that describes what is wrong with the file, such as "has grown"; "" if it is valid.
 
         Args:
-            every_byte: always compare the digest. By default, it is compared only if the file was modified
-                after the shard was completed, for example because the store was copied.
+            every_byte: whether to always compare the digest. By default, it is compared only if the file was
+                modified after the shard was completed, for example because the store was copied.
             on_bytes: called after each block that is hashed, with the number of bytes in the block.
         """
         try:

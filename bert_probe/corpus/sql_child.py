@@ -111,7 +111,7 @@ class StoreConnection:
     def _register(self, sql: str) -> None:
         """Register pyarrow datasets for tables that a query names but that DuckDB cannot read itself.
 
-        Other tables are not registered, because pyarrow.dataset imports pandas, which is slow.
+        A table is registered only when a query names it, because importing pyarrow.dataset is slow.
         """
         lists_tables = any(word in sql for word in _LISTING_WORDS)
         for name in list(self._unregistered):
@@ -433,7 +433,7 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
     Args:
         parsed: the query as serialized by DuckDB's `json_serialize_sql`.
         tables: names of the tables of the store.
-        views: names of DuckDB's internal views, which describe the process.
+        views: names of DuckDB's internal views, which describe the process and are not allowed.
 
     Raises:
         SelectionError: a function or a table is not allowed, or DuckDB cannot serialize the query.

@@ -288,7 +288,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
     all digests.
 
     Raises:
-        StoreError: the folder is not a store, has a newer version, or has missing or changed files.
+        StoreError: the folder is not a store, has another format version, or has missing or changed files.
     """
     store = read_store(folder)
     for file in table_files(store):

@@ -184,7 +184,7 @@ class ArrayFile:
         return result
 
     def _fill(self, content: Array, rows: Sequence[int] | Array) -> None:
-        """Read rows of the file into an array; consecutive rows are read with one system call."""
+        """Read rows of the file into an array; each run of consecutive rows is read at once."""
         is_range = isinstance(rows, range) and rows.step == 1
         starts = [0] if is_range else np.flatnonzero(np.r_[True, np.diff(rows) != 1]).tolist()
         row_bytes = self.shape[1] * self.stored.itemsize
@@ -244,7 +244,7 @@ def _read_npy(stream: BinaryIO, name: str, _progress: Progress, _limit: int | No
     with _array_errors(name, "NPY"):
         vectors = np.load(stream, allow_pickle=False)
         if not isinstance(vectors, np.ndarray):
-            vectors.close()  # free the uploaded bytes, which belong to an NPZ file
+            vectors.close()  # np.load has opened an NPZ file: release its contents
             raise ValueError("it has several arrays")
         return {"vectors": vectors}
 

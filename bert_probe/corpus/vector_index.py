@@ -122,7 +122,7 @@ class VectorIndex:
         return cls(MappedFile.of(file), _open_index(file), metadata, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function that takes a number k, and returns k approximate neighbors of a query vector."""
+        """Return a function of k that returns k approximate nearest neighbors of the query vector."""
         unit = unit_vector(query, self._vectors.hidden)
         return lambda count: self._best(unit, count)
 
@@ -534,7 +534,7 @@ class ExactSearch:
 
 
 _BELOW_COSINES = -2.0
-"""A threshold below every cosine, but above -inf, which marks zero and non-finite vectors."""
+"""A value below every cosine. Zero and non-finite vectors are excluded, because their value is -inf."""
 
 
 def error_bound(hidden: int) -> float:

@@ -75,7 +75,7 @@ class PendingChunks:
 
 @dataclass(frozen=True, eq=False)
 class ShardJob:
-    """A job that computes and writes the shards of chunks. It can run in any thread or process.
+    """Computes and writes the shards of a corpus run, in any thread or process.
 
     Attributes:
         folder: the folder of the store.
@@ -117,7 +117,7 @@ class ShardRunner(Protocol):
 
 @dataclass(frozen=True)
 class ThreadRunner:
-    """Processes chunks in threads of this process, which share the weights of the model.
+    """A `ShardRunner` that processes chunks in threads, which share the weights of the model.
 
     Attributes:
         workers: number of shards that are processed at the same time.
@@ -228,7 +228,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RayRunner:
-    """Runs the jobs of a corpus run in Ray actors.
+    """A `ShardRunner` that processes chunks in Ray actors, on this machine or on a cluster.
 
     Attributes:
         address: the address of a cluster, see ``ray.init``. If None, Ray is started and stopped on this

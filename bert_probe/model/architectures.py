@@ -46,8 +46,8 @@ WITHOUT_FULL_ATTENTION = {
     "its attention weights.",
     "tapas": "TAPAS reads tables, with the row, column and rank of each token, instead of plain text.",
 }
-"""Model type → why its attention cannot be shown. Only the checks decide whether a model opens; these
-sentences explain a failed check.
+"""Model type → why its attention cannot be shown. These sentences only explain why a model failed the checks;
+they do not decide whether a model opens.
 """
 
 WITHOUT_SCORES = {
