@@ -206,8 +206,8 @@ def output_options(command: Command) -> Command:
         "--save-view",
         type=OutputPath(),
         metavar="FILE",
-        help="Also write the question, the model and the texts to a view file, which the commands ask, "
-        "report and app --view can open.",
+        help="Also write a view file with the question, the model and the texts. View files can be opened "
+        "with the commands ask, report and app --view.",
     )
     @functools.wraps(command)
     def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **values: Any) -> None:

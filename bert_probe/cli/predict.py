@@ -247,7 +247,7 @@ def _attribute(
     "--seed",
     type=click.IntRange(0),
     metavar="N",
-    help="Seed of the selection of the masked tokens.  [default: 0]",
+    help="Random seed for the choice of masked tokens.  [default: 0]",
 )
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER] DATA")
 @as_named_option

@@ -77,8 +77,8 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     "notes",
     multiple=True,
     metavar="N:TEXT",
-    help="Note TEXT on view number N. In it, {{3, weight}} is replaced by the value in row 3, column weight, "
-    "of the view's table.",
+    help="Add the note TEXT to view number N. In a note, {{3, weight}} is replaced by the value in row 3, "
+    "column weight of the view's table.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @YES

@@ -284,7 +284,7 @@ def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
         tensors[name] = tensor.resolve_neg()
         written += size
     if sum(storages.values()) > source.size or written > 2 * source.size:
-        raise source.error("describes more numbers than it contains")
+        raise source.error("declares more tensor data than it contains")
     return tensors
 
 

@@ -46,7 +46,7 @@ class AttentionSearch(Question):
 
     inputs = OneStore()
 
-    head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
+    head: tuple[int, int] = param(OneHead(), about="Layer and head, such as 3.1.")
     query_pos: str | None = param(Optional(FieldType()), default=None, about="Tag of the word that attends.")
     key_pos: str | None = param(
         Optional(FieldType()), default=None, about="Tag of the word that is attended to."
@@ -54,7 +54,7 @@ class AttentionSearch(Question):
     relation: str | None = param(
         Optional(FieldType()),
         default=None,
-        about="Relation between the two words, such as obj, in either direction.",
+        about="Dependency relation between the two words, such as obj, in either direction.",
     )
     top: int = param(
         Number(1, MAX_ROWS),

@@ -434,7 +434,7 @@ class HeadExamples(Question):
 
     inputs = OneStore()
 
-    head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
+    head: tuple[int, int] = param(OneHead(), about="Layer and head, such as 3.1.")
     measure: str = param(Choice(MEASURES), about="Measure of the head.")
     which: str = param(
         Choice(RANKINGS),

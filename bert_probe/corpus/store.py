@@ -175,7 +175,7 @@ class Store:
         """
         if not self.has(table):
             raise UnavailableError(
-                f"{self.folder.name} has no table of {table}, only of {', '.join(self.layouts)}. "
+                f"{self.folder.name} has no table {table}. Its tables are {', '.join(self.layouts)}. "
                 f"Run the corpus with --keep {','.join([*self.question.keep, table])}."
             )
         return [table_path(self.folder, table, self.layouts[table], shard.name) for shard in self.shards]
