@@ -89,15 +89,15 @@ def find_files(source: Source) -> CheckpointFiles:
     pickles: dict[str, str] = {}
     copies: list[str] = []
     indices: dict[str, tuple[str, ...]] = {}
-    for part in _folders(folder):
-        prefix = "" if part == folder else f"{part.relative_to(folder).as_posix()}/"
-        names = sorted(entry.name for entry in part.iterdir() if entry.is_file())
+    for subfolder in _folders(folder):
+        prefix = "" if subfolder == folder else f"{subfolder.relative_to(folder).as_posix()}/"
+        names = sorted(entry.name for entry in subfolder.iterdir() if entry.is_file())
         copies += [
             prefix + name
             for name in names
             if any(fnmatchcase(name, pattern) for pattern in (*_CONFIGS, *_TOKENIZER_FILES))
         ]
-        weights, pickled = _weight_names(part, names)
+        weights, pickled = _weight_names(subfolder, names)
         copies += [prefix + name for name in weights]
         targets = _target_names(pickled)
         pickles |= {prefix + name: prefix + target for name, target in targets.items()}
@@ -150,15 +150,15 @@ def _folders(folder: Path) -> Iterator[Path]:
             yield Path(path)
 
 
-def _weight_names(part: Path, names: list[str]) -> tuple[list[str], list[str]]:
+def _weight_names(subfolder: Path, names: list[str]) -> tuple[list[str], list[str]]:
     """Return the names of the safetensors files in a folder or, if there are none, of the pickled files."""
     if _WEIGHTS in names:
         return [_WEIGHTS], []
     if _WEIGHTS_INDEX in names:
-        return [_WEIGHTS_INDEX, *_listed(part / _WEIGHTS_INDEX, ".safetensors")], []
+        return [_WEIGHTS_INDEX, *_listed(subfolder / _WEIGHTS_INDEX, ".safetensors")], []
     if _PICKLE in names:
         return [], [_PICKLE]
-    return [], _listed(part / _PICKLE_INDEX, ".bin") if _PICKLE_INDEX in names else []
+    return [], _listed(subfolder / _PICKLE_INDEX, ".bin") if _PICKLE_INDEX in names else []
 
 
 def _listed(index: Path, suffix: str) -> list[str]:
@@ -273,16 +273,16 @@ def convert(
     tied = find_tied_weights(source.folder)
     records: list[dict[str, Any]] = []
 
-    def fill(part: Path) -> None:
+    def fill(new_folder: Path) -> None:
         for name in files.copies:
-            (part / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source.folder / name, part / name)
+            (new_folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source.folder / name, new_folder / name)
         for name in files.pickles.values():
-            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            (new_folder / name).parent.mkdir(parents=True, exist_ok=True)
         setups = [
             FileSetup(
                 source=str((source.folder / name).resolve()),
-                target=str(part / written_name),
+                target=str(new_folder / written_name),
                 tied=tied if "/" not in name else {},
             )
             for name, written_name in files.pickles.items()
@@ -290,10 +290,10 @@ def convert(
         memory = WORKING_MEMORY + max(sizes[name] for name in files.pickles)
         with reserved_memory(memory, f"Converting {source.name}", "Close other programs."):
             digests, conversions = _run(setups, seconds, progress)
-        records[:] = _check_results(part, files, digests, conversions)
-        _write_indices(part, files)
+        records[:] = _check_results(new_folder, files, digests, conversions)
+        _write_indices(new_folder, files)
         record = _record(source.name, source.revision, records)
-        (part / HISTORY_FILE).write_text(
+        (new_folder / HISTORY_FILE).write_text(
             json.dumps({"conversion": record}, indent=1) + "\n", encoding="utf-8"
         )
 
@@ -454,14 +454,14 @@ class _Process:
 
 
 def _check_results(
-    part: Path, files: CheckpointFiles, digests: Sequence[str], conversions: Sequence[Conversion]
+    new_folder: Path, files: CheckpointFiles, digests: Sequence[str], conversions: Sequence[Conversion]
 ) -> list[dict[str, Any]]:
     """Check the files that the child process has written, and return a record of each file."""
     records = []
     for (name, written_name), sha256, conversion in zip(
         files.pickles.items(), digests, conversions, strict=True
     ):
-        path = part / written_name
+        path = new_folder / written_name
         if len(_tensor_names(path)) != conversion["tensors"]:
             raise CheckpointError(f"{name} was not converted completely. Convert the model again.")
         with path.open("rb") as stream:
@@ -489,16 +489,16 @@ def _tensor_names(path: Path) -> list[str]:
         ) from None
 
 
-def _write_indices(part: Path, files: CheckpointFiles) -> None:
+def _write_indices(new_folder: Path, files: CheckpointFiles) -> None:
     for index, names in files.indices.items():
-        folder = (part / index).parent
+        folder = (new_folder / index).parent
         file_names = [Path(name).name for name in names]
         weight_map = {tensor: name for name in file_names for tensor in _tensor_names(folder / name)}
         content = {
             "metadata": {"total_size": sum((folder / name).stat().st_size for name in file_names)},
             "weight_map": dict(sorted(weight_map.items())),
         }
-        (part / index).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (new_folder / index).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def _record(name: str, revision: str | None, files: list[dict[str, Any]]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ MAX_NAMES = 40
 class AttentionSearch(Question):
     """Search for pairs of words in which one head attends most from the first word to the second word.
 
-    Tags and relations come from CoNLL or CoNLL-U files. If the store keeps tokens instead of words, the
+    Tags and relations come from CoNLL or CoNLL-U files. If the store contains tokens instead of words, the
     weight of a word pair is the largest weight of its token pairs. Pairs within one word, and pairs that
     contain a special token or an untagged token, are left out.
 

@@ -419,7 +419,7 @@ def cache_of(store: Store) -> SearchCache:
 
 
 CLUSTER_COUNTS = range(2, 6)
-"""Candidate numbers of clusters; the number with the best silhouette is used."""
+"""Candidate numbers of clusters. The number with the best silhouette coefficient is used."""
 MIN_CONTEXTS = 8
 """Minimum number of distinct vectors for clustering; fewer vectors form a single cluster."""
 
@@ -489,7 +489,7 @@ def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array)
 
 
 def _cluster(units: Array) -> tuple[Array, float]:
-    """Cluster unit vectors by k-means. The number of clusters is the one with the best silhouette.
+    """Cluster unit vectors by k-means, with the number of clusters in `CLUSTER_COUNTS` that fits best.
 
     Returns:
         The cluster index of each vector, and the mean silhouette coefficient; NaN for a single cluster.

@@ -178,7 +178,7 @@ class _Buffers:
                 self.vectors[layer, self.ends[index] : self.ends[index + 1]] = vectors
 
     def tables(self, schemas: Mapping[str, TableSchema]) -> Tables:
-        """Return the optional tables that the store keeps, including statistics if it keeps profiles."""
+        """Return the optional tables that the store contains, and statistics if it contains profiles."""
         max_tokens = self._checkpoint.description.max_tokens
         sentences = self.sentences
         columns: dict[str, Callable[[], Mapping[str, Any]]] = {
@@ -399,7 +399,7 @@ class ReadRecord:
         record: the input row.
         encoding: tokens of the sentence.
         words: alignment of the tagged words with the tokens; None for a record without tags.
-        merged: the words into which tokens are merged; None if the store keeps tokens.
+        merged: the words into which tokens are merged; None if the store contains tokens.
     """
 
     record: Record

@@ -40,7 +40,7 @@ RECALL_COUNT = 10
 """Number of nearest neighbors for which recall is measured (the k of recall@k)."""
 
 _QUERIES = 100
-"""Number of sampled vectors for choosing the number of probes. The same number of others measures recall."""
+"""Number of sampled vectors for choosing the number of probes, and of further vectors to measure recall."""
 _TARGET_RECALL = 0.98
 """The number of probes is doubled until the recall reaches this value."""
 _SAMPLES_PER_LIST = 64
