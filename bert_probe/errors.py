@@ -13,13 +13,13 @@
     │   ├── TooLongError         more tokens than the model accepts
     │   └── InvalidFileError     invalid lines in a file
     ├── SelectionError           no such layer, head, token or option (also an IndexError)
-    ├── SubjectError             an analysis that does not apply to its inputs (also a TypeError)
+    ├── SubjectError             inputs that an analysis does not support (also a TypeError)
     ├── UnavailableError         not available for this architecture or checkpoint
     ├── ShapeError               arrays of inconsistent shapes (also a ValueError)
     ├── ExportError              a file could not be written
     ├── ReportError              a view file or report could not be read or created
     ├── StoreError               a corpus store could not be read or created
-    ├── AddressError             a network address that is not available
+    ├── AddressError             the app cannot be served at this address and port
     ├── StalledError             a job that stopped reporting progress
     └── OutOfMemoryError         not enough memory (also a MemoryError)
 
@@ -69,7 +69,7 @@ class PickledWeightsError(WeightsError):
 
 
 class TokenizerError(CheckpointError):
-    """Raised for a missing or unsupported tokenizer, or if the character positions of tokens are unknown."""
+    """Raised for a tokenizer that is missing, unsupported, or does not report the positions of tokens."""
 
 
 class TextError(ProbeError):
@@ -102,7 +102,7 @@ class SelectionError(ProbeError, IndexError):
 
 
 class SubjectError(ProbeError, TypeError):
-    """Raised when an analysis does not apply to its inputs."""
+    """Raised when an analysis is called with inputs that it does not support."""
 
 
 class UnavailableError(ProbeError):

@@ -129,7 +129,7 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
 @output_options
 @question_options(CorpusHealth)
 def health(file: Path, model: str | None, revision: str | None, arguments: dict[str, Any]) -> Result:
-    """Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.
+    """Find duplicates, outliers and hubs among text vectors, which may come from any model.
 
     VECTORS is a .parquet file with the column vector, and possibly id, text and tokens_dropped; an .npz
     file with the array vectors, and possibly ids, texts and tokens_dropped; or a corpus store, whose sentence

@@ -1,4 +1,4 @@
-"""Commands that are imported, or derived from questions, only when they are called."""
+"""Click commands whose module or question class is imported only when the command is called."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LazyCommand(click.Command):
-    """A command whose module or question is imported only when the command is called."""
+    """A placeholder for a command, whose module or question class is imported only when it is called."""
 
     def __init__(self, name: str, source: str | DerivedCommand, help_line: str, full_name: str = "") -> None:
         super().__init__(name, help=help_line)
@@ -32,7 +32,7 @@ class LazyCommand(click.Command):
         self._full_name = full_name or name
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Import the actual command and return its context, so that the command replaces this object."""
+        """Import the actual command, and return its context instead of the context of the placeholder."""
         with long_lived_imports():
             if isinstance(self._source, str):
                 module = import_module(f"bert_probe.cli.{self._source}")
@@ -43,7 +43,7 @@ class LazyCommand(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group of commands, some of which are derived from questions.
+    """A group of commands that can include commands derived from question classes.
 
     Attributes:
         prefix: common prefix of the full names of the derived commands, such as "diff "; "" includes all
@@ -68,7 +68,7 @@ class CommandGroup(click.Group):
         return sorted({*super().list_commands(ctx), *(self._derived() if self.has_derived else ())})
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. `main` reports Ctrl+C, because click would print an empty line first."""
+        """Run a command; on Ctrl+C, raise `Abort` without the empty line that click would print first."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -85,7 +85,7 @@ class CommandGroup(click.Group):
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DEFINITION = re.compile(r'^@question\(.*?\)\nclass \w+\(.*?:\n    """.*?"""', re.MULTILINE | re.DOTALL)
-"""Matches the decorator, name and docstring of a question. Parsing complete modules would take 0.1 s."""
+"""Matches the decorator, class line and docstring of a question. Parsing a complete module is slower."""
 
 Command = Callable[..., Any]
 
@@ -106,9 +106,9 @@ class DerivedCommand(NamedTuple):
 
 @cache
 def derived_commands() -> Mapping[str, DerivedCommand]:
-    """Return the questions from which commands are derived, by command name.
+    """Return a dict from command names to the questions from which these commands are derived.
 
-    The modules are parsed instead of imported, because most analyses import torch.
+    The modules of the questions are parsed instead of imported, because most of them import torch.
     """
     stub = ast.parse((_PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
     commands: dict[str, DerivedCommand] = {}
@@ -142,17 +142,17 @@ def _command_name(node: ast.stmt) -> str | None:
 
 
 def build(name: str, derived: DerivedCommand) -> click.Command:
-    """Import a question and return its command."""
+    """Import a question class, and return the command that is derived from it."""
     question: type[Question] = getattr(import_module(f"bert_probe.{derived.module}"), derived.class_name)
     return command_of(question, name.rpartition(" ")[2])
 
 
 def command_of(question: type[Question], name: str) -> click.Command:
-    """Return the command of a question.
+    """Create the command that computes the result of a question.
 
     Args:
         question: a class whose `inputs` are texts, sentences, files or models.
-        name: the last word of the command.
+        name: the last word of the command's name.
     """
     from bert_probe.cli.options import (
         checkpoint_options,
@@ -184,7 +184,7 @@ def _help(question: type[Question]) -> str:
 
 
 def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]:
-    """Return the arguments and options for the inputs of the command with this name."""
+    """Return decorators that add the arguments and options for the inputs of a command."""
     from bert_probe.cli.options import as_named_option, pair_option
     from bert_probe.core.inputs import ManyTraces
 
@@ -229,7 +229,7 @@ def _parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]
 
 
 def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Command]]:
-    """Return the arguments and options for a command's sentences or documents."""
+    """Return decorators that add the arguments and options for the sentences or documents of a command."""
     from bert_probe.core.inputs import Documents
 
     path = click.Path(path_type=Path)
@@ -252,12 +252,12 @@ def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Comm
 
 
 def _answer(question: Any, values: dict[str, Any]) -> Result:
-    """Read the inputs of a command and return the result."""
+    """Read the inputs that command-line arguments name, and return the result of the question."""
     from bert_probe.cli.options import print_message, with_notice
     from bert_probe.core.inputs import InputValues
     from bert_probe.runtime.progress import terminal_bar
 
-    question = _of_vectors(question, values)
+    question = _use_vector_search(question, values)
     inputs, truncate = question.inputs, values["truncate"]
     other = values.get("other")
     checkpoints = [values["checkpoint"], *([] if other is None else [other])]
@@ -281,10 +281,11 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
     return result
 
 
-def _of_vectors(question: Any, values: Mapping[str, Any]) -> Any:
-    """Convert a `Search` to a vector search if its documents are vectors; otherwise return it unchanged.
+def _use_vector_search(question: Any, values: Mapping[str, Any]) -> Any:
+    """Return a `VectorSearch` for a `Search` whose file contains vectors; return other questions unchanged.
 
-    A store with sentence vectors is searched by its texts if other scorers than the bi-encoder are selected.
+    A store with sentence vectors also has texts. `Search` reads these texts if a scorer other than the
+    bi-encoder is selected.
 
     Raises:
         SelectionError: a scorer needs the texts of the documents.
@@ -356,7 +357,7 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
 
 
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
-    """Return the sentences in FILE; () if a file option is passed instead."""
+    """Read the sentences in FILE; return () if the option for labeled texts is passed instead."""
     from bert_probe.errors import SelectionError
     from bert_probe.runtime.progress import terminal_bar
 
@@ -396,7 +397,7 @@ def _documents(values: Mapping[str, Any]) -> DocumentList:
 
 
 def _folder_files(inputs: Inputs, folder: Path | None, paths: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the input files: those in a folder, replaced by the files that options name."""
+    """Return a dict from argument names to input files. Options take precedence over files in the folder."""
     from bert_probe.errors import SelectionError
     from bert_probe.text.retrieval_data import find_retrieval_files
 

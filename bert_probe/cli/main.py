@@ -89,7 +89,7 @@ CORPUS_COMMANDS = {
     "heads": ("corpus", "Print statistics of each head over all rows of STORE, or example rows of one head."),
     "health": (
         "corpus",
-        "Find duplicates, outliers and hubs among vectors of texts, which any model may have computed.",
+        "Find duplicates, outliers and hubs among text vectors, which may come from any model.",
     ),
     "histograms": ("corpus", "Print the histogram of a measure over all rows of STORE, for each head."),
     "verify": ("corpus", "Compare each file of STORE with its SHA-256 digest."),

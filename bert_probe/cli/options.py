@@ -1,4 +1,4 @@
-"""Decorators that add shared options to commands: for models, questions, texts and output."""
+"""Decorators that add options for models, questions, texts and output files to commands."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def other_checkpoint_options(command: Command) -> Command:
 
 
 def model_options(command: Command) -> Command:
-    """Add the options of `checkpoint_options`, but let the command open the model if needed."""
+    """Add the options of `checkpoint_options`, but pass their values instead of opening the model."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)
@@ -206,8 +206,8 @@ def output_options(command: Command) -> Command:
         "--save-view",
         type=OutputPath(),
         metavar="FILE",
-        help="Also write the question, the model and the texts to a view file, which the commands ask, "
-        "report and app --view can open.",
+        help="Also write a view file with the question, the model and the texts. View files can be opened "
+        "with the commands ask, report and app --view.",
     )
     @functools.wraps(command)
     def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **values: Any) -> None:
@@ -243,7 +243,10 @@ def _save_view(result: Any, file: Path, force: bool) -> None:
 
 
 def own_extension(extension: str) -> Callable[[Command], Command]:
-    """Mark a command whose result itself writes files with this extension. Apply this decorator innermost."""
+    """Return a decorator for commands whose result writes files with this extension in its own method `save`.
+
+    It must be the innermost decorator of the command.
+    """
 
     def decorate(command: Command) -> Command:
         command.own_extension = extension  # type: ignore[attr-defined]
@@ -271,7 +274,8 @@ def _output_files(out: Path | None, has_own_format: bool, save_view: Path | None
         return [out, *views]
     try:
         return [*files.output_paths(out), *views]
-    except ExportError as error:  # The suffix may be that of a figure, which `output_paths` does not accept.
+    except ExportError as error:
+        # Add the extensions of figures, which `output_paths` does not know, to its message.
         raise ExportError(str(error).replace(" in .csv", f" in {', '.join(EXTENSIONS)}, .csv")) from None
 
 
@@ -282,7 +286,7 @@ def is_picture_requested() -> bool:
 
 
 def _to_page(result: Any) -> Page:
-    """Return the figure of a command's result."""
+    """Convert the result of a command to a figure."""
     if isinstance(result, Page):
         return result
     if not isinstance(result, Result):
@@ -305,7 +309,7 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
 
     Args:
         cls: the class of the question.
-        excluded: names of the fields that the command itself reads.
+        excluded: names of fields for which no option is added, because the command already has one.
     """
     included = [
         field
@@ -342,7 +346,7 @@ def _dimensions(values: Mapping[str, Any]) -> Dimensions:
 
 
 def _parameter_name(field: Field[Any]) -> str:
-    """Return the parameter name for a field's option; a prefix prevents clashes with command arguments."""
+    """Return the click parameter name of a field. The prefix avoids conflicts with other parameters."""
     return f"field_{field.name}"
 
 
@@ -355,7 +359,7 @@ def _option(field: Field[Any]) -> Callable[[Command], Command]:
         return click.option(*names, is_flag=True, help=help_text)
     is_required = field.default is MISSING
     if isinstance(kind, Choice):
-        # Omit the default, which the question supplies.
+        # Only show the default: `arguments` must contain only options that the user passes.
         default = "" if is_required else f"  [default: {field.default}]"
         return click.option(
             *names, type=click.Choice(kind.words), help=help_text + default, required=is_required
@@ -387,7 +391,7 @@ def text_options(command: Command) -> Command:
 
 
 def read_text(text: str) -> str:
-    """Return a text or, for a FASTA record, its sequence with a message on stderr.
+    """Return the text unchanged; for a FASTA record, return its sequence and print its header to stderr.
 
     Raises:
         TextError: the text has several FASTA records, or invalid lines.
@@ -402,7 +406,7 @@ def read_text(text: str) -> str:
 
 
 def with_notice(trace: Trace) -> Trace:
-    """Return a trace; if most of its tokens are unknown to the model, print a message to stderr."""
+    """Return the trace unchanged; print a note to stderr if the model does not know most of its tokens."""
     from bert_probe.analyses.vocabulary.tokens import find_unknown_tokens
 
     unknown = find_unknown_tokens(trace)
@@ -412,7 +416,7 @@ def with_notice(trace: Trace) -> Trace:
 
 
 def print_bytes(content: bytes) -> None:
-    """Write bytes to standard output, because its text encoding may lack characters of tokens."""
+    """Write bytes to standard output. Its text encoding might not support all characters in tokens."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Pass a file with --out.")
     assert isinstance(sys.stdout, SafeStream)  # always true, because `main` has replaced standard output

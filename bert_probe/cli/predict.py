@@ -138,7 +138,7 @@ def lens(trace: Trace, arguments: dict[str, Any]) -> LensResult:
     """Print what the task head predicts from each layer's vectors, at masks or at all tokens of TEXT.
 
     Layer 0 is the output of the embeddings; the last layer gives the model's prediction. The head was trained
-    on the last layer only. A tuned lens first maps the vectors of each other layer to those of the last
+    on the last layer only. A tuned lens first maps the vectors of each earlier layer to vectors of the last
     layer.
     """
     result = Lens(**arguments).of(trace)
@@ -247,7 +247,7 @@ def _attribute(
     "--seed",
     type=click.IntRange(0),
     metavar="N",
-    help="Seed of the selection of the masked tokens.  [default: 0]",
+    help="Random seed for the choice of masked tokens.  [default: 0]",
 )
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER] DATA")
 @as_named_option

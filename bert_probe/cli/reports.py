@@ -77,8 +77,8 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     "notes",
     multiple=True,
     metavar="N:TEXT",
-    help="Note TEXT on view number N. In it, {{3, weight}} is replaced by the value in row 3, column weight, "
-    "of the view's table.",
+    help="Add the note TEXT to view number N. In a note, {{3, weight}} is replaced by the value in row 3, "
+    "column weight of the view's table.",
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @YES
@@ -128,7 +128,7 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
 
 
 def _read_draft(paths: tuple[Path, ...]) -> Draft:
-    """Combine view files and drafts, in order, into a draft with the first nonempty title."""
+    """Combine view files and drafts, in this order, into one draft. Its title is the first nonempty title."""
     title = ""
     entries: list[DraftEntry] = []
     for path in paths:
@@ -154,7 +154,7 @@ def _add_notes(draft: Draft, notes: tuple[str, ...]) -> Draft:
 
 
 def _opener(replacement: str | None, yes: bool) -> Callable[[ModelReference], Checkpoint]:
-    """Return a function that opens the models that a file names.
+    """Return a function that opens the models named in a view file or a report.
 
     The file may be untrusted, so models other than the built-in model are opened only after confirmation.
 

@@ -1,10 +1,10 @@
 """The child process that reads pickled weights and writes them as safetensors.
 
-`python -m bert_probe.conversion.child` reads a `Setup` as one line of JSON, opens the output files, and gives
-up all other access to the system (see `sandbox`) before reading the first byte of a pickle file. The process
-writes lines of JSON: {"progress": bytes}, for the first time when reading begins, and at the end
-{"error": message} or {"files": …} with a `Conversion` for each file. The process exits when its standard
-input ends, that is, when the parent process ends.
+`python -m bert_probe.conversion.child` reads a `Setup` as one line of JSON and opens the output files. It
+blocks its own access to the system (see `sandbox`) before it reads the first byte of a pickle file. The
+process writes lines of JSON: {"progress": bytes} when it begins to read and after each tensor, and finally
+{"error": message} or {"files": […]} with a `Conversion` for each file. The process exits when its standard
+input ends, because the parent process has then ended.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DTYPES: Final = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""Data types that are converted, with their names in safetensors."""
+"""Supported dtype → its name in the safetensors format."""
 MAX_TENSORS: Final = 100_000
 """Maximum number of tensors in a file."""
 MAX_INSTRUCTIONS: Final = 5_000_000
@@ -60,14 +60,14 @@ _ALLOWED: Final = re.compile(
 )
 """Matches the globals that a state dict needs; torch's unpickler allows more, such as bytearray."""
 _UNSUPPORTED: Final = ("STACK_GLOBAL", "EXT1", "EXT2", "EXT4")
-"""Other instructions that import a global; torch.save writes protocol 2, which does not need them."""
+"""Pickle instructions, besides GLOBAL and INST, that import a global; torch.save does not write them."""
 _LEGACY_PICKLES: Final = 5
-"""A file of torch before 1.6 begins with five pickles: magic number, version, system, tensors, storages."""
+"""Number of pickles that torch before 1.6 writes: magic number, version, system, tensors, storage keys."""
 _ZIP, _BLOCK = b"PK\x03\x04", 1 << 24
 
 
 class FileSetup(TypedDict):
-    """A file to convert: absolute paths, and for each tied weight the name of its stored tensor."""
+    """A file to convert: absolute input and output path, and a dict from tied weights to stored tensors."""
 
     source: str
     target: str
@@ -83,7 +83,7 @@ class Setup(TypedDict):
 
 
 class Conversion(TypedDict):
-    """The result for one file.
+    """The result of converting one file.
 
     `tensors` is the number of written tensors. `shared` maps the name of each tied tensor, which is not
     written, to the name of the stored tensor.
@@ -94,7 +94,7 @@ class Conversion(TypedDict):
 
 
 class _PickleFile:
-    """An open file with pickled weights."""
+    """A file with pickled weights."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name
@@ -138,7 +138,7 @@ def convert_file(
 
 
 def check_pickles(source: _PickleFile) -> None:
-    """Raise an error unless the file's pickles use only the globals of a state dict.
+    """Raise an error unless the pickles in a file import only globals that a state dict needs.
 
     The pickle instructions are parsed, not executed. This check can name the global in the error message, and
     is stricter than the subsequent check by torch's unpickler.
@@ -187,7 +187,7 @@ def _pickle_in_zip(source: _PickleFile, stream: BinaryIO) -> IO[bytes]:
 
 
 def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
-    """Raise an error if the next pickles in a stream are invalid or use other globals."""
+    """Raise an error unless the next `count` pickles in a stream are valid and use only allowed globals."""
     instructions = 0
     for position in range(count):
         names: list[str] = []  # in pickle protocol 4, the last two strings form the name of a global
@@ -201,9 +201,9 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
                 if operation.name in ("GLOBAL", "INST"):
                     name = str(argument).replace(" ", ".", 1)
                     if not _ALLOWED.fullmatch(name):
-                        raise _asks_for(source, name)
-                elif operation.name in _UNSUPPORTED:  # instructions that torch does not support either
-                    raise _asks_for(source, ".".join(names) or f"the extension {argument}")
+                        raise _forbidden_global(source, name)
+                elif operation.name in _UNSUPPORTED:  # torch's unpickler rejects these instructions, too
+                    raise _forbidden_global(source, ".".join(names) or f"the extension {argument}")
                 elif isinstance(argument, str):
                     names = [*names[-1:], argument]
         except (ValueError, EOFError, OSError, OverflowError, zipfile.BadZipFile) as error:
@@ -212,7 +212,7 @@ def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
             raise source.error("was not written by torch.save") from None
 
 
-def _asks_for(source: _PickleFile, name: str) -> WeightsError:
+def _forbidden_global(source: _PickleFile, name: str) -> WeightsError:
     return source.error(
         f"refers to {_printable(name)}, which is not needed to store weights and may run code",
         "No code from the file was executed. Use other weights, and report the file to its publisher.",
@@ -236,7 +236,7 @@ def _load(source: _PickleFile) -> Any:
     except Exception as error:  # the functions that the pickle calls may raise any exception
         text = str(error)
         if refused := re.search(r"GLOBAL (\S+)", text):
-            raise _asks_for(source, refused[1]) from None
+            raise _forbidden_global(source, refused[1]) from None
         with memory_errors(f"{source.name} needs more memory than is allowed for its size."):
             if isinstance(error, RuntimeError):
                 raise_if_out_of_memory(error)
@@ -245,7 +245,7 @@ def _load(source: _PickleFile) -> Any:
 
 
 def raise_if_out_of_memory(error: RuntimeError) -> None:
-    """Raise an error again if it is torch's error for a failed memory allocation."""
+    """Raise MemoryError if the error is torch's RuntimeError for a failed memory allocation."""
     if re.search(
         r"not enough memory|can't allocate memory|failed to allocate|out of memory|mmap", str(error)
     ):
@@ -253,7 +253,7 @@ def raise_if_out_of_memory(error: RuntimeError) -> None:
 
 
 def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
-    """Return the tensors in a state dict; reject anything but dense tensors within their storages."""
+    """Return the tensors in a state dict. Raise an error for any value that is not a valid dense tensor."""
     if type(state) not in (dict, OrderedDict):
         raise source.error("does not contain a dict of tensors", "Save the model's state dict.")
     if not 0 < len(state) <= MAX_TENSORS:
@@ -284,12 +284,12 @@ def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
         tensors[name] = tensor.resolve_neg()
         written += size
     if sum(storages.values()) > source.size or written > 2 * source.size:
-        raise source.error("describes more numbers than it contains")
+        raise source.error("declares more tensor data than it contains")
     return tensors
 
 
 def _last_byte(tensor: torch.Tensor) -> int:
-    """Return the end of a tensor in its storage, in bytes; for negative strides, the largest integer."""
+    """Return the byte offset at which a tensor ends in its storage; sys.maxsize for negative strides."""
     if min(tensor.stride(), default=0) < 0 or tensor.storage_offset() < 0:
         return sys.maxsize
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -297,7 +297,7 @@ def _last_byte(tensor: torch.Tensor) -> int:
 
 
 def find_shared(tensors: Mapping[str, torch.Tensor], tied: Mapping[str, str]) -> dict[str, str]:
-    """Return a dict from the names of tied tensors to the names of the identical tensors in the file.
+    """Return a dict from the names of tied tensors to the names of the tensors whose memory they share.
 
     Only tensors that transformers ties are included. Other tensors with shared memory are written
     separately, because loading the file would not tie them.
@@ -327,13 +327,14 @@ def _is_same(first: torch.Tensor, second: torch.Tensor) -> bool:
 def write_safetensors(
     tensors: Mapping[str, torch.Tensor], target: BinaryIO, on_written: Callable[[int], None]
 ) -> None:
-    """Write tensors as safetensors, one at a time, so that only one tensor is copied at a time.
+    """Write tensors to a file in safetensors format, with at most one tensor copied in memory.
 
-    The function of the safetensors library copies all tensors.
+    The safetensors library copies all tensors before it writes them.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # keeps alignment
+    # Write tensors with large elements first, so that the offset of every tensor is aligned.
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     for name, tensor in ordered:
         end = start + tensor.numel() * tensor.element_size()
         header[name] = {
@@ -375,7 +376,7 @@ def _printable(text: object) -> str:
 
 
 def _end_with_parent() -> None:
-    """Exit when standard input ends, even while a file is being read."""
+    """Start a thread that exits the process when standard input ends, even while a file is being read."""
 
     def wait() -> None:
         sys.stdin.buffer.read()

@@ -89,15 +89,15 @@ def find_files(source: Source) -> CheckpointFiles:
     pickles: dict[str, str] = {}
     copies: list[str] = []
     indices: dict[str, tuple[str, ...]] = {}
-    for part in _folders(folder):
-        prefix = "" if part == folder else f"{part.relative_to(folder).as_posix()}/"
-        names = sorted(entry.name for entry in part.iterdir() if entry.is_file())
+    for subfolder in _folders(folder):
+        prefix = "" if subfolder == folder else f"{subfolder.relative_to(folder).as_posix()}/"
+        names = sorted(entry.name for entry in subfolder.iterdir() if entry.is_file())
         copies += [
             prefix + name
             for name in names
             if any(fnmatchcase(name, pattern) for pattern in (*_CONFIGS, *_TOKENIZER_FILES))
         ]
-        weights, pickled = _weight_names(part, names)
+        weights, pickled = _weight_names(subfolder, names)
         copies += [prefix + name for name in weights]
         targets = _target_names(pickled)
         pickles |= {prefix + name: prefix + target for name, target in targets.items()}
@@ -150,15 +150,15 @@ def _folders(folder: Path) -> Iterator[Path]:
             yield Path(path)
 
 
-def _weight_names(part: Path, names: list[str]) -> tuple[list[str], list[str]]:
+def _weight_names(subfolder: Path, names: list[str]) -> tuple[list[str], list[str]]:
     """Return the names of the safetensors files in a folder or, if there are none, of the pickled files."""
     if _WEIGHTS in names:
         return [_WEIGHTS], []
     if _WEIGHTS_INDEX in names:
-        return [_WEIGHTS_INDEX, *_listed(part / _WEIGHTS_INDEX, ".safetensors")], []
+        return [_WEIGHTS_INDEX, *_listed(subfolder / _WEIGHTS_INDEX, ".safetensors")], []
     if _PICKLE in names:
         return [], [_PICKLE]
-    return [], _listed(part / _PICKLE_INDEX, ".bin") if _PICKLE_INDEX in names else []
+    return [], _listed(subfolder / _PICKLE_INDEX, ".bin") if _PICKLE_INDEX in names else []
 
 
 def _listed(index: Path, suffix: str) -> list[str]:
@@ -198,19 +198,19 @@ def _check_size(file: Path) -> None:
 SAFE_TORCH = (2, 10)
 """The oldest version of torch whose restricted unpickler has no known vulnerability."""
 SPARE_MEMORY = 1 << 30
-"""Bytes of address space that the process may use in addition to twice the size of the largest file."""
+"""Bytes of address space that the child process may use in addition to twice the largest file size."""
 WORKING_MEMORY = 1 << 29
-"""Bytes of memory that the process needs in addition to the weights: torch and one tensor."""
+"""Bytes of memory that the child process needs for torch and one tensor, in addition to the weights."""
 CONSTANT_SECONDS, BYTES_PER_SECOND = 120, 10_000_000
-"""The default time limit: a constant, and a low estimate of the speed."""
+"""The default time limit is CONSTANT_SECONDS + bytes / BYTES_PER_SECOND, a low estimate of the speed."""
 MAX_SECONDS = 86_400
-"""Longest time limit: a day."""
+"""Maximum time limit in seconds, which is one day."""
 START_SECONDS = 600
-"""Time limit for the process to import torch, which the time limit of the conversion does not include."""
+"""Time limit for the child process to import torch, before the time limit of the conversion begins."""
 _POLL_SECONDS = 0.05
 _MAX_LINE = 1 << 24
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "LANG")
-"""Environment variables that the process gets; others may contain passwords."""
+"""Environment variables that are passed to the child process. Others may contain passwords."""
 
 
 @dataclass(frozen=True)
@@ -273,16 +273,16 @@ def convert(
     tied = find_tied_weights(source.folder)
     records: list[dict[str, Any]] = []
 
-    def fill(part: Path) -> None:
+    def fill(new_folder: Path) -> None:
         for name in files.copies:
-            (part / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source.folder / name, part / name)
+            (new_folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source.folder / name, new_folder / name)
         for name in files.pickles.values():
-            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            (new_folder / name).parent.mkdir(parents=True, exist_ok=True)
         setups = [
             FileSetup(
                 source=str((source.folder / name).resolve()),
-                target=str(part / written_name),
+                target=str(new_folder / written_name),
                 tied=tied if "/" not in name else {},
             )
             for name, written_name in files.pickles.items()
@@ -290,10 +290,10 @@ def convert(
         memory = WORKING_MEMORY + max(sizes[name] for name in files.pickles)
         with reserved_memory(memory, f"Converting {source.name}", "Close other programs."):
             digests, conversions = _run(setups, seconds, progress)
-        records[:] = _check_results(part, files, digests, conversions)
-        _write_indices(part, files)
+        records[:] = _check_results(new_folder, files, digests, conversions)
+        _write_indices(new_folder, files)
         record = _record(source.name, source.revision, records)
-        (part / HISTORY_FILE).write_text(
+        (new_folder / HISTORY_FILE).write_text(
             json.dumps({"conversion": record}, indent=1) + "\n", encoding="utf-8"
         )
 
@@ -319,9 +319,9 @@ def check_torch_version(version: str) -> None:
 
 
 def find_tied_weights(folder: Path) -> dict[str, str]:
-    """Return the stored tensor's name for each weight that transformers ties in a checkpoint's model.
+    """Return a dict from the names of weights that transformers ties to the names of the stored tensors.
 
-    Return {} for a model that BERT Probe cannot open. Its tied weights are then written separately.
+    For a model that BERT Probe cannot open, return {}, so that tied weights are written separately.
     """
     try:
         config = load_config(folder, folder.name)
@@ -368,7 +368,7 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 class _Process:
-    """The child process (see `child`), which ends with the ``with`` block."""
+    """A context manager that starts the child process (see `child`), and kills it when the block ends."""
 
     def __init__(self, setup: Setup) -> None:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -436,7 +436,7 @@ class _Process:
             answer = self._parse(line)
             if "progress" not in answer:
                 return answer
-            if done < 0:  # the first report; the time limit starts when reading begins
+            if done < 0:  # the first progress line: reading has begun, so start the time limit
                 end = time.monotonic() + seconds
             done = min(int(answer["progress"]), total)
 
@@ -454,14 +454,14 @@ class _Process:
 
 
 def _check_results(
-    part: Path, files: CheckpointFiles, digests: Sequence[str], conversions: Sequence[Conversion]
+    new_folder: Path, files: CheckpointFiles, digests: Sequence[str], conversions: Sequence[Conversion]
 ) -> list[dict[str, Any]]:
-    """Check the files that the process has written, and return their records."""
+    """Check the files that the child process has written, and return a record of each file."""
     records = []
     for (name, written_name), sha256, conversion in zip(
         files.pickles.items(), digests, conversions, strict=True
     ):
-        path = part / written_name
+        path = new_folder / written_name
         if len(_tensor_names(path)) != conversion["tensors"]:
             raise CheckpointError(f"{name} was not converted completely. Convert the model again.")
         with path.open("rb") as stream:
@@ -489,16 +489,16 @@ def _tensor_names(path: Path) -> list[str]:
         ) from None
 
 
-def _write_indices(part: Path, files: CheckpointFiles) -> None:
+def _write_indices(new_folder: Path, files: CheckpointFiles) -> None:
     for index, names in files.indices.items():
-        folder = (part / index).parent
+        folder = (new_folder / index).parent
         file_names = [Path(name).name for name in names]
         weight_map = {tensor: name for name in file_names for tensor in _tensor_names(folder / name)}
         content = {
             "metadata": {"total_size": sum((folder / name).stat().st_size for name in file_names)},
             "weight_map": dict(sorted(weight_map.items())),
         }
-        (part / index).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (new_folder / index).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def _record(name: str, revision: str | None, files: list[dict[str, Any]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _RESERVE_SECONDS = 5
-"""Seconds between the soft and the hard limit of processor time."""
+"""Seconds between the soft and the hard limit of CPU time."""
 
 _BLOCKED_EVENTS: Final = (
     *("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "os.kill"),
@@ -54,8 +54,8 @@ def _limit(kind: int, soft: int, hard: int | None = None) -> None:
     import resource
 
     highest = resource.getrlimit(kind)[1]
-    wanted = soft if hard is None else hard
-    new_hard = wanted if highest == resource.RLIM_INFINITY else min(wanted, highest)
+    requested = soft if hard is None else hard
+    new_hard = requested if highest == resource.RLIM_INFINITY else min(requested, highest)
     resource.setrlimit(kind, (min(soft, new_hard), new_hard))
 
 
@@ -187,12 +187,12 @@ _BLOCKED_CALLS: Final = {
     "kexec_file_load": (320, 294),
     "reboot": (169, 142),
 }
-"""System calls that fail with EPERM: name → numbers on x86-64 and ARM64; None if a processor has none."""
+"""System calls that fail with EPERM: name → numbers on x86-64 and ARM64; None if the call does not exist."""
 _MACHINES: Final = ("x86_64", "aarch64")
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _CLONE3: Final = 435
 _OPEN_CALLS: Final = {"x86_64": ((2, 1), (257, 2)), "aarch64": ((56, 2),)}
-"""(number, index of the argument with the flags) of open and openat."""
+"""For open and openat on each architecture: (system call number, index of the argument with the flags)."""
 _ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE_THREAD = 0x10000
 _X32_BIT = 0x40000000
@@ -228,7 +228,7 @@ def _install_filter() -> bool:
 
 def _filter_program(machine: str) -> list[bytes]:
     """Return the filter instructions (classic BPF); each block returns an error or falls through."""
-    number, argument = 0, 16  # offsets in struct seccomp_data, in which the architecture has the offset 4
+    number, argument = 0, 16  # offsets in struct seccomp_data; the architecture is at offset 4
     eperm, enosys = _ERROR | errno.EPERM, _ERROR | errno.ENOSYS
     writing_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
     program = [

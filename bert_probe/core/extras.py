@@ -1,4 +1,4 @@
-"""Imports of packages: optional packages with the extras that install them, and large packages."""
+"""Check for optional packages, and import large packages without garbage collection."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ EXTRAS: Final[Mapping[str, str]] = {
     "ir_measures": "search",
     "ray": "ray",
 }
-"""Module → the extra that installs it."""
+"""Optional module → the extra of bert-probe that installs it."""
 
 
 @contextmanager
 def explain_missing() -> Iterator[None]:
-    """Convert the error for a missing optional package to one that names the command to install the package.
+    """Convert the import error for a missing optional package to an error that names the pip command.
 
     Raises:
         UnavailableError: the block imports an optional package that is not installed.
@@ -48,7 +48,7 @@ def require(module: str, alternative: str = "") -> None:
 
     Args:
         module: a key of `EXTRAS`.
-        alternative: alternative to the installation, for the error message, as in "run on local".
+        alternative: what the user can do instead of installing the package, such as "run on local".
 
     Raises:
         UnavailableError: the package is not installed.
@@ -73,7 +73,7 @@ def is_installed(module: str) -> bool:
 
 
 def missing_message(module: str, alternative: str = "") -> str:
-    """Return the error message for a missing module; the message names the command to install the module."""
+    """Return the error message for a missing module, which names the pip command that installs it."""
     instead = f", or {alternative}" if alternative else ""
     return f'{module} is not installed. Install it with pip install "bert-probe[{EXTRAS[module]}]"{instead}.'
 

@@ -1,4 +1,4 @@
-"""Field types of questions. A field type checks, resolves, parses and writes the values of a field.
+"""Types of the fields of a `Question`. A field type checks, resolves, parses and writes the field's values.
 
 URLs, command lines, JSON and provenance of a question are derived from the types of its fields. In all of
 them, layers and heads count from 1; in Python, they count from 0.
@@ -21,7 +21,7 @@ Schema: TypeAlias = dict[str, Any]
 """A JSON Schema, draft 2020-12."""
 
 MAX_NUMBER = 999_999_999_999
-"""Largest number that is accepted; some computations do not support larger numbers."""
+"""Largest number that `Number` parses from a string or JSON."""
 _MAX_INDEX = 999_999_999  # largest accepted layer or head number
 
 
@@ -45,7 +45,7 @@ class FieldType:
     metavar = "TEXT"
 
     def check(self, name: str, value: Any) -> Any:
-        """Return the validated value in the form that the question stores.
+        """Validate a value, and return it in the type that the question stores.
 
         Raises:
             SelectionError: the value has the wrong type or is out of range.
@@ -55,7 +55,7 @@ class FieldType:
         return value
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
-        """Return the value for one text: indices count from 0, and words are replaced by their positions.
+        """Return the value for one text, with indices that count from 0 and token positions instead of words.
 
         Raises:
             SelectionError: the text or its model does not have this layer, head, token or word.
@@ -97,7 +97,7 @@ class FieldType:
 
 
 class FileName(FieldType):
-    """The name of a file."""
+    """A string that is the name of a file."""
 
     metavar = "FILE"
 
@@ -170,9 +170,9 @@ class Index(FieldType):
 
     Args:
         axis: "layer" or "head".
-        first: the number that stands for index 0 in strings and JSON. It is 1, or 0 for layers of hidden
-            states, where 0 is the output of the embeddings.
-        mean: whether "mean", the mean over all layers or heads, is accepted too.
+        first: the number of index 0 in strings and JSON. It is 1, or 0 for layers of hidden states, where
+            layer 0 is the output of the embeddings.
+        mean: whether "mean", the mean over all layers or heads, is also accepted.
     """
 
     def __init__(self, axis: str, first: int = 1, *, mean: bool = False) -> None:
@@ -180,7 +180,7 @@ class Index(FieldType):
         self.metavar = "N|mean" if mean else "N|last"
 
     def count(self, sizes: Dimensions) -> int:
-        """Return the number of layers or heads of the model."""
+        """Return the number of heads or layers; if `first` is 0, the embeddings count as a layer."""
         return sizes.heads if self.axis == "head" else sizes.layers + 1 - self.first
 
     def check(self, name: str, value: Any) -> Any:
@@ -267,7 +267,7 @@ class Flag(FieldType):
 
 
 class Name(FieldType):
-    """A name that the checkpoint defines, such as a prompt name; the question checks that it exists."""
+    """A name that a checkpoint defines, such as a prompt name. The method `of` checks whether it exists."""
 
     metavar = "NAME"
 
@@ -376,12 +376,12 @@ class Optional(FieldType):
         return None if text == "" else self.kind.read(name, text, sizes)
 
     def options(self, option: str, value: Any) -> list[str]:
-        """Return no command-line arguments for None, or those of the wrapped type."""
+        """Return [] for None; otherwise return the command-line arguments of the wrapped type."""
         return [] if value is None else self.kind.options(option, value)
 
 
 MAX_ITEMS = 1000
-"""Maximum number of entries of a list, because the cost of an analysis grows with each of them."""
+"""Maximum number of entries in a list. It bounds the cost of an analysis."""
 
 
 def check_item_count(name: str, value: Sequence[Any]) -> None:
@@ -395,12 +395,13 @@ def check_item_count(name: str, value: Sequence[Any]) -> None:
 
 
 POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
-"""JSON Schema of a token position, from 0."""
+"""JSON Schema of a token position, which counts from 0."""
 
 
 class WordList(FieldType):
-    """A list of words, which may be empty. In strings, commas separate the words, and a backslash escapes a
-    comma or backslash within a word.
+    """A list of zero or more words.
+
+    In strings, commas separate the words. A backslash escapes a comma or a backslash within a word.
     """
 
     metavar = "WORD,…"
@@ -446,7 +447,7 @@ class Choices(WordList):
 
     @property
     def metavar(self) -> str:  # type: ignore[override]
-        """The words as shown in the help of the command line."""
+        """The allowed words, separated by vertical bars, for help texts."""
         return f"{'|'.join(self.words)},…"
 
     def check(self, name: str, value: Any) -> tuple[str, ...]:
@@ -476,7 +477,7 @@ class TokenSelector(FieldType):
         """Return the value as an int if it is a position, or as a string if it is a word."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
             raise SelectionError(f"{name} must be a position or a word, not {value!r}.")
-        # Digits are read as a position, as in `find_token`, unless the number exceeds any text length.
+        # Like `find_token`, parse digits as a position, unless they exceed the length of any text.
         digits = not isinstance(value, str) or re.fullmatch("[0-9]{1,9}", value)
         return int(value) if digits else str(value)
 

@@ -1,4 +1,4 @@
-"""Field types that hold several layers, heads or words."""
+"""Field types whose values are heads, or lists of layers, heads, words or other values."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class ChoiceList(FieldType):
 
 
 class Indices(FieldType):
-    """Several layers or several attention heads; None stands for all of them."""
+    """One or more layers or attention heads. In Python, None selects all of them."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -135,7 +135,7 @@ class Indices(FieldType):
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of an array of layers or heads, or of "all"."""
+        """The JSON Schema of an array of layers or heads, or the string "all"."""
         indices = {"type": "array", "items": self.index.schema, "minItems": 1}
         return {"anyOf": [{"const": "all"}, indices]}
 

@@ -33,7 +33,7 @@ CSV_SAFE_HELP = (
 )
 """Help text of the option ``csv_safe``."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
-# Spreadsheets configured for another separator split cells at these characters, even within quotes.
+# A spreadsheet configured for another separator splits cells at these characters, even within quotes.
 _CELL_START = re.compile(r"([;\t\r\n])(?=[=+\-@'])")
 
 
@@ -103,16 +103,16 @@ def to_csv(frame: pd.DataFrame) -> str:
     """Return a table as CSV text, with the index only if the index has a name."""
     indexed = frame.index.name is not None
     text: str = frame.to_csv(index=indexed, lineterminator="\n")
-    # pandas quotes a line break only if its own line terminator contains it.
+    # pandas quotes a cell that contains \r only if lineterminator also contains \r.
     return frame.to_csv(index=indexed, lineterminator="\r\n") if "\r" in text else text
 
 
 def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which spreadsheets interpret no text as a formula; numbers are unchanged.
+    """Escape text in a table, so that spreadsheets do not interpret it as formulas. Numbers do not change.
 
-    In column names and text cells, a ' is inserted before = + - @ ' at the start of the cell or after a
-    semicolon, tab or line end, and before a tab or line end at the start of the cell. Removing these '
-    restores the original text.
+    In column names and text cells, the character ' is inserted in two cases: before one of = + - @ ' at the
+    start of the cell or after a semicolon, tab or line end; and before a tab or line end at the start of the
+    cell. Removing the inserted characters restores the original text.
     """
     safe = frame.copy(deep=False)
     for position, (_, column) in enumerate(frame.items()):
@@ -134,16 +134,16 @@ def _escape_cell(cell: Any) -> Any:
 
 
 def csv_zip(frame: pd.DataFrame, name: str, csv_safe: bool = False) -> bytes:
-    """Return a ZIP archive of ``name.csv`` and ``name.csv.meta.json``."""
+    """Return a ZIP archive with a table (``name.csv``) and its provenance (``name.csv.meta.json``)."""
     return _zip(
         {f"{name}.csv": _csv(frame, csv_safe), f"{name}.csv.meta.json": _metadata_json(frame, csv_safe)}
     )
 
 
-def parts_zip(parts: Iterable[pd.DataFrame], name: str, csv_safe: bool = False) -> bytes:
-    """Return the archive of `csv_zip` for the joined parts, with only one part in memory at a time."""
+def parts_zip(chunks: Iterable[pd.DataFrame], name: str, csv_safe: bool = False) -> bytes:
+    """Return the ZIP archive of `csv_zip` for a table in chunks of rows. One chunk is in memory at a time."""
     target = io.BytesIO()
-    iterator = iter(parts)
+    iterator = iter(chunks)
     first = next(iterator)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open(f"{name}.csv", "w", force_zip64=True) as stream:
@@ -154,14 +154,14 @@ def parts_zip(parts: Iterable[pd.DataFrame], name: str, csv_safe: bool = False) 
     return target.getvalue()
 
 
-def _csv_blocks(parts: Iterable[pd.DataFrame]) -> Iterator[bytes]:
+def _csv_blocks(chunks: Iterable[pd.DataFrame]) -> Iterator[bytes]:
     # The header is written separately, because pyarrow would quote every name.
     options = pyarrow.csv.WriteOptions(include_header=False)
-    for number, part in enumerate(parts):
+    for number, chunk in enumerate(chunks):
         if number == 0:
-            yield f"{','.join(part.columns)}\n".encode()
+            yield f"{','.join(chunk.columns)}\n".encode()
         sink = io.BytesIO()
-        pyarrow.csv.write_csv(pyarrow.Table.from_pandas(part, preserve_index=False), sink, options)
+        pyarrow.csv.write_csv(pyarrow.Table.from_pandas(chunk, preserve_index=False), sink, options)
         yield sink.getvalue()
 
 
@@ -170,7 +170,7 @@ def _csv(frame: pd.DataFrame, csv_safe: bool) -> bytes:
 
 
 def _json(frame: pd.DataFrame) -> bytes:
-    """Return a table as JSON: the provenance, then each column on its own line."""
+    """Return a table as a JSON object with its provenance and its columns, one column per line."""
     provenance = _dumps(frame.attrs.get("provenance", {})).replace(b"\n", b"\n ")
     columns = (
         b"  %s: %s" % (_dumps(name, indent=None), _json_column(cells)) for name, cells in _columns(frame)
@@ -179,7 +179,7 @@ def _json(frame: pd.DataFrame) -> bytes:
 
 
 def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
-    """Yield name and cells of each column that `flatten_index` would return, without building the table."""
+    """Yield the name and cells of each column of `flatten_index`, without building the flattened table."""
     if frame.index.name is not None:
         yield str(frame.index.name), _cell_array(frame.index)
     yield from zip(_column_names(frame), _cells_by_column(pd.DataFrame(frame)), strict=True)
@@ -188,8 +188,7 @@ def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
 def _cells_by_column(frame: pd.DataFrame) -> Iterable[Any]:
     """Return the cells of each column, as an iterable over the columns.
 
-    A table of a single dtype is transposed at once, because iterating over columns in pandas takes longer
-    than writing them.
+    A table with a single dtype is converted to one array, because iterating over pandas columns is slow.
     """
     types = set(frame.dtypes)
     if len(types) == 1 and isinstance(types.pop(), np.dtype):
@@ -240,10 +239,11 @@ def _arrow_table(frame: pd.DataFrame) -> pyarrow.Table:
 
 
 def _npz(frame: pd.DataFrame) -> bytes:
-    """Return a matrix as ``values``, ``rows`` and ``columns``, or a table as one array per column.
+    """Return a table as an NPZ file with one array per column.
 
-    Missing values become NaN in numeric columns and "" in all others, because NumPy's integers and strings
-    have no missing value.
+    A table whose index has a name is a matrix, with the arrays ``values``, ``rows`` and ``columns``. Missing
+    values become NaN in numeric columns and "" in other columns, because NumPy integers and strings cannot
+    represent missing values.
     """
     if frame.index.name is not None:
         arrays = {
@@ -275,8 +275,8 @@ def _npz_column(series: pd.Series) -> Any:
 
 
 def flatten_index(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the index as a column and unique column names; see `_column_names`."""
-    table = pd.DataFrame(frame)  # a copy without attrs, which pandas would copy for every column
+    """Convert the named index of a table to a column, and make column names unique; see `_column_names`."""
+    table = pd.DataFrame(frame)  # drop attrs, because pandas copies them for every column
     if frame.index.name is None:
         return table
     table.columns = pd.Index(_column_names(frame))
@@ -284,7 +284,7 @@ def flatten_index(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _column_names(frame: pd.DataFrame) -> list[str]:
-    """Return the column names. If the table has an index, repeated names are prefixed with their position."""
+    """Return the column names. In a table with an index, repeated names get their position as a prefix."""
     names = [str(name) for name in frame.columns]
     label = frame.index.name
     repeated = label is not None and len({*names, str(label)}) <= len(names)

@@ -42,11 +42,11 @@ HELD_OUT_HELP = "File with the evaluation data; by default, a fifth of DATA is h
 LABELED_HELP = "A table of labeled texts instead of FILE."
 
 Texts = tuple[int, int | None]
-"""Smallest and largest number of texts; None for any number."""
+"""(minimum, maximum) number of texts; the maximum is None if it is unlimited."""
 Text = tuple[str, str | None, bool]
-"""A text, its pair, and whether it is truncated if it is too long."""
+"""(text, second text of a sentence pair or None, whether to truncate texts that are too long)."""
 TABLE, TAGGED, DOCUMENTS, JUDGMENTS = "table", "tagged", "documents", "judgments"
-"""Formats of a `FileInput`: a table of labeled texts, CoNLL or CoNLL-U, documents or queries, and qrels."""
+"""Formats of a `FileInput`: labeled texts, CoNLL or CoNLL-U, documents or queries, relevance judgments."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class InputValues:
         checkpoints: one checkpoint per model.
         traces: one trace per text; for two models, one trace per text and model.
         sentences: many sentences, or labeled texts if the question accepts them.
-        files: rows of each `FileInput`, by name; an optional file may be missing.
+        files: rows of each `FileInput`, by argument name; an optional file may be missing.
         truncate: whether texts that are too long are truncated.
     """
 
@@ -101,7 +101,7 @@ class FileInput:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs that a question needs. Each subclass is one type of input.
+    """Base class of the types of inputs, such as one text, two models or a corpus store.
 
     Attributes:
         texts: smallest and largest number of texts that the model reads.
@@ -109,11 +109,11 @@ class Inputs:
         has_other: whether the question accepts an optional second model for comparison.
         has_sentences: whether the question reads many sentences or documents.
         list_name: name of the sentences or documents in Python and in an HTTP request.
-        list_file: name of the file in code snippets that read them.
-        list_option: command-line option for the file; "" for a positional argument.
+        list_file: name of the file of sentences or documents in code snippets.
+        list_option: command-line option for this file; "" for a positional argument.
         has_list: whether a request may contain the sentences or documents as a list instead of a file.
         can_truncate: whether the inputs include texts that can be truncated.
-        can_skip: whether broken rows of the file can be skipped.
+        can_skip: whether invalid rows of the file of documents can be skipped.
         has_folder: whether the command line accepts a folder in the BEIR layout instead of single files.
         types: types of the first positional arguments of `Question.of`.
     """
@@ -135,7 +135,7 @@ class Inputs:
         self, file: Path, column: str | None, as_named: bool, progress: Progress
     ) -> tuple[str, ...]:
         """Read the sentences of a file. For documents, use `read_documents`."""
-        del progress  # only vectors take long to read
+        del progress  # only a subclass that reads files of vectors reports progress
         return read_sentences(file, column, as_named)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> tuple[str, ...]:  # noqa: ARG002
@@ -180,7 +180,7 @@ class OneTrace(Inputs):
     texts: ClassVar[Texts] = (1, 1)
     types: ClassVar[tuple[type, ...]] = (Trace,)
     names: ClassVar[tuple[str, ...]] = ("trace",)
-    """Names of the traces in Python."""
+    """Variable names of the traces in Python snippets."""
 
     def arguments(self, values: InputValues) -> list[Any]:
         """Return the traces as the arguments of `Question.of`."""
@@ -222,7 +222,7 @@ class OneOrTwoTraces(OneTrace):
     """One text, or two texts that are read separately.
 
     Attributes:
-        second: the option for the second text; "" for a positional argument.
+        second: the command-line option for the second text; "" for a positional argument.
     """
 
     second: str = ""
@@ -240,7 +240,8 @@ class TwoTraces(OneOrTwoTraces):
     """Two texts that are read separately.
 
     Attributes:
-        pair_options: for each text, the option for its pair; empty if the texts have no pairs.
+        pair_options: for each text, the command-line option for the second text of its sentence pair; empty
+            if sentence pairs are not supported.
     """
 
     pair_options: tuple[str, ...] = ()
@@ -256,7 +257,7 @@ class ManyTraces(OneTrace):
     """Two or more texts, each read separately.
 
     Attributes:
-        option: the option for a text; it is repeated for each text.
+        option: the command-line option for a text, which is repeated for each text.
     """
 
     option: str = "--text"
@@ -265,7 +266,7 @@ class ManyTraces(OneTrace):
     types = ()
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
-        """Return the traces of the texts, which share a forward pass."""
+        """Return one trace per text; the texts are traced in batches."""
         pairs = [(text, pair) for text, pair, _ in texts]
         return checkpoints[0].traces(pairs, any(truncate for *_, truncate in texts))
 
@@ -312,8 +313,8 @@ class SentenceList(Inputs):
     """Many sentences, each read separately.
 
     Attributes:
-        labeled_option: the option for a table of labeled texts that replaces the sentences; "" if there is no
-            such option.
+        labeled_option: the command-line option for a table of labeled texts that replaces the sentences; ""
+            if there is no such option.
     """
 
     labeled_option: str = ""
@@ -361,9 +362,9 @@ class Documents(SentenceList):
     list_option = "--documents"
     can_skip = True
     variable: ClassVar[str] = "documents"
-    """Name of the documents in code."""
+    """Variable name of the documents in Python snippets."""
     reader: ClassVar[str] = "read_documents"
-    """Function that reads them from a file."""
+    """Name of the function in `bert_probe` that reads the documents from a file."""
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> DocumentList:
         """Parse documents from the contents of a file."""
@@ -392,17 +393,17 @@ class Documents(SentenceList):
         return lines, ", ".join(["checkpoint", self.variable, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the option and the file of the documents, and the question's own arguments."""
+        """Return the option and the file of the documents, followed by the question's own arguments."""
         return [self.list_option, self.file(record), *end_of_options(leading)]
 
     def file(self, record: InputRecord) -> str:  # noqa: ARG002
-        """Return the name of the file of the documents in code."""
+        """Return the name of the file of documents in code snippets."""
         return self.list_file
 
 
 @dataclass(frozen=True)
 class DocumentFile(Documents):
-    """Documents without a query. They are not truncated; each question handles long documents itself."""
+    """Documents without a query. The question itself handles documents that are too long for the model."""
 
     list_option = ""
     can_truncate = False
@@ -532,7 +533,7 @@ class TwoModelSentences(TwoCheckpoints):
 
 @dataclass(frozen=True)
 class Configs(Inputs):
-    """Configurations of models, with or without their weights."""
+    """Configs of models, with or without weights."""
 
     can_truncate = False
 

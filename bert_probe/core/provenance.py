@@ -35,7 +35,7 @@ class InputRecord:
         sentences: for many sentences, their number, their digest and the number of truncated tokens. For
             files, the digest is replaced by a record of each file, keyed by argument name.
         other: the second model, if two are compared.
-        configs: the models of a question about sizes, with or without weights.
+        configs: the models of a question about model sizes, which may have only a config.
         store: folder name, number of rows and digest of a corpus store.
     """
 
@@ -103,7 +103,7 @@ class InputRecord:
 
     @property
     def models(self) -> tuple[Mapping[str, Any], ...]:
-        """The models of the record: one, two, or all models of a question about sizes."""
+        """The models of the record: all configs if there are any, otherwise one or two models."""
         return self.configs or ((self.model, self.other) if self.other else (self.model,))
 
     @classmethod
@@ -113,7 +113,7 @@ class InputRecord:
         files: Mapping[str, LabeledTexts | Sequence[TaggedSentence] | DocumentList | Judgments],
         dropped: int,
     ) -> InputRecord:
-        """Create a record for files of tagged sentences or labeled texts.
+        """Create a record for input files: tagged sentences, labeled texts, documents or relevance judgments.
 
         Args:
             files: content of each file, by argument name.
@@ -126,7 +126,7 @@ class InputRecord:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The record as a dict for JSON, with the keys of a single text or a list of several texts."""
+        """The record as a dict for JSON. A single text is merged into the dict; several texts form a list."""
         models = {**self.model, **({"other_model": dict(self.other)} if self.other else {})}
         if len(self.texts) == 1:
             return {**models, **self.texts[0], **self.store}
@@ -138,7 +138,7 @@ class InputRecord:
 def describe_file(
     name: str, rows: LabeledTexts | Sequence[TaggedSentence] | DocumentList | Judgments
 ) -> dict[str, Any]:
-    """Return the name, number of sentences and digest of a file. Code snippets use the name."""
+    """Return the record of a file: its name in code snippets, number of sentences and SHA-256 digest."""
     if isinstance(rows, Judgments):
         return {"file": f"{name}.tsv", "sentences": 0, "judgments": len(rows), "sha256": rows.digest}
     if isinstance(rows, DocumentList):
@@ -179,7 +179,7 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 def _model_identity(trace: Trace) -> tuple[object, ...]:
     """Return the values that must be equal for two traces to be comparable.
 
-    The values do not include the model's name, because the same folder can have several names.
+    They do not include the model's name, because a folder can be opened under several names.
     """
     names = {"model", "origin", "revision", *TEXT_KEYS}
     settings = {name: value for name, value in trace.provenance.items() if name not in names}
@@ -203,7 +203,7 @@ def model_name(model: Mapping[str, Any]) -> str | None:
 
 
 def config_name(config: Mapping[str, Any]) -> str:
-    """Return the name by which `open_config` finds a configuration."""
+    """Return the argument of `open_config` for a config: its model name and, after @, its revision."""
     suffix = f"@{config['revision']}" if config["revision"] else ""
     return f"{config['model']}{suffix}"
 
@@ -215,10 +215,12 @@ def model_arguments(model: Mapping[str, Any]) -> list[str]:
 
 
 def model_options(record: InputRecord, has_other: bool = False) -> list[str]:
-    """Return the command-line options that name the model; for two models, only those for their revisions.
+    """Return the command-line options for the models of a record.
+
+    If both models are positional arguments, only the options for their revisions are returned.
 
     Args:
-        has_other: whether options, not arguments, name both models.
+        has_other: whether the command has the option --other for a second model.
     """
     if has_other:
         options = [("--model", model_name(record.model)), ("--revision", record.model.get("revision"))]
@@ -235,7 +237,7 @@ def model_options(record: InputRecord, has_other: bool = False) -> list[str]:
 
 
 def load_expression(model: Mapping[str, Any], name: str = "model") -> str:
-    """Return the Python expression that opens a model; `name` is the variable of a model in memory."""
+    """Return the Python expression that opens a model; `name` is the variable name of an in-memory model."""
     if model.get("origin") == "in memory":
         return f"bert_probe.wrap({name}, tokenizer)"
     arguments = model_arguments(model)

@@ -42,9 +42,9 @@ def param(
     Args:
         kind: the type of the field.
         default: the default value; without one, the field is required.
-        key: name of the URL parameter, by default the name of the field.
-        option: the command-line option, by default derived from the name. "" for a positional argument, or
-            for a field that is not available on the command line.
+        key: name of the URL parameter; by default, the name of the field.
+        option: the command-line option; by default, derived from the name of the field. Pass "" if the field
+            is not available on the command line.
         about: one line of help.
         display_only: whether the field selects what the table shows, and does not change the computation.
         positional: whether the field is a positional argument on the command line, before the inputs.
@@ -109,8 +109,8 @@ def question(
     Args:
         analysis: name of the analysis in provenance, JSON and cache keys.
         command: name of the command that runs the analysis, by default `analysis`.
-        is_analysis: whether to add the class to `QUESTIONS`; the results of these questions are tables of
-            numbers.
+        is_analysis: whether to add the class to `QUESTIONS`, which contains only questions that return a
+            table of numbers.
     """
 
     def decorate(cls: type[Q]) -> type[Q]:
@@ -136,7 +136,7 @@ class Question:
     analysis: ClassVar[str]
     command: ClassVar[str]
     inputs: ClassVar[Inputs]
-    """The type of inputs that the method ``of`` takes."""
+    """Description of the inputs that the method ``of`` takes."""
     has_progress: ClassVar[bool]
     """Whether the method ``of`` has a parameter ``progress``."""
 
@@ -153,13 +153,13 @@ class Question:
         return [field for field in fields(self) if getattr(self, field.name) != field.default]
 
     def check_limits(self, *inputs: Any) -> None:
-        """Raise UnavailableError if the inputs, the arguments of `of`, are too large for a server.
+        """Raise UnavailableError if the arguments of `of` are too large for a server.
 
-        The HTTP API and the pages call this. In Python and on the command line there are no such limits.
+        The HTTP API and the web app call this method. Python and the command line do not limit inputs.
         """
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question for one text; 0-based indices replace every "last" and every word.
+        """Return the question with 0-based indices for one text in place of negative indices and words.
 
         Raises:
             SelectionError: the text or its model does not have this layer, head, token or word.

@@ -19,7 +19,7 @@ DEFAULT_URL = "http://127.0.0.1:8501"
 
 
 def python(question: Question, record: InputRecord, csv_safe: bool = False) -> str:
-    """Return a Python script whose last line computes the table, or writes it as escaped CSV."""
+    """Return a Python script whose last line computes the table, or saves it as CSV with escaped formulas."""
     statements, arguments = question.inputs.python(record)
     ending = f'save("{question.command}.csv", csv_safe=True)' if csv_safe else "table()"
     return "\n".join(
@@ -28,7 +28,7 @@ def python(question: Question, record: InputRecord, csv_safe: bool = False) -> s
 
 
 def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> str:
-    """Return the shell command that prints the table, or a comment that explains why there is none.
+    """Return the shell command that prints the table, or a comment that explains why no command can.
 
     Args:
         csv_safe: whether the command prints CSV with escaped formulas.
@@ -52,9 +52,9 @@ def shell(question: Question, record: InputRecord, csv_safe: bool = False) -> st
 
 
 def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str:
-    """Return the curl command for the HTTP API, or a comment that explains why there is none.
+    """Return the curl command for the HTTP API, or a comment that explains why the API cannot be used.
 
-    If the body refers to files, it contains their names only; a comment says where to add their content.
+    The body contains only the names of input files. A comment says where to add their content.
 
     Args:
         url: address of the app.
@@ -88,7 +88,7 @@ def url_name(analysis: str) -> str:
 
 
 def body(question: Question, record: InputRecord) -> dict[str, Any]:
-    """Return the body of the HTTP request for the same question and inputs."""
+    """Return the JSON body of the HTTP request for a question and the inputs in a record."""
     content: dict[str, Any] = _model(record.model)
     content |= {"other_model": _model(record.other)} if record.other else {}
     texts = [text["text"] if text["pair"] is None else _pair(text) for text in record.texts]
@@ -109,7 +109,7 @@ def body(question: Question, record: InputRecord) -> dict[str, Any]:
 
 
 def url_parameters(record: InputRecord) -> dict[str, str] | None:
-    """Return the URL parameters with which the app opens the same texts with the same model.
+    """Return the URL parameters with which the app opens the texts and the model of a record.
 
     Returns:
         The parameters; None for a model or attention that is only in memory.
@@ -137,7 +137,7 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -> str:
-    """Return the shell command for a question about configs, of which the last may be an open model."""
+    """Return the shell command for a question about configs. The last config may belong to an open model."""
     *configs, last = record.configs
     configs, opened = (configs, last) if "weights_sha256" in last else ([*configs, last], None)
     if any("weights_sha256" in config for config in configs):

@@ -1,7 +1,7 @@
 """Reserve output files before a computation, and write them completely or not at all.
 
-A path is reserved by an operating system lock on a hidden file next to it. The system releases the lock of a
-killed process, so no reservation outlives its owner.
+A path is reserved by an operating system lock on a hidden file next to it. The system releases the locks of a
+process when the process ends, even if it is killed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bert_probe.errors import ExportError
 
 _LOCK_PREFIX, _LOCK_SUFFIX = ".bert-probe-", ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Error numbers of file systems without locks, where files are not protected against concurrent writers."""
+"""Error numbers that indicate a file system without locks. Concurrent writers are not detected there."""
 _WAIT = 5.0
 """Seconds that `write` waits for another writer. Writers normally hold their lock for milliseconds."""
 
 _reserved: ContextVar[frozenset[Path]] = ContextVar("reserved", default=frozenset())
-"""Paths that the current context has reserved but has not started to write."""
+"""Paths that the current thread or task has reserved but has not started to write."""
 
 
 @contextmanager
@@ -38,42 +38,42 @@ def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
         ExportError: a file cannot be written, is listed twice, is being written by another command, or must
             not be overwritten.
     """
-    places: dict[Path, Path] = {}
+    paths: dict[Path, Path] = {}
     for file in files:
         with _system_errors(file):
-            place = _target(file)
-        if place in places:
+            path = _target(file)
+        if path in paths:
             raise ExportError(f"{file} is the path of two output files. Choose different paths.")
-        places[place] = file
+        paths[path] = file
     with ExitStack() as stack:
-        for place, file in sorted(places.items()):
+        for path, file in sorted(paths.items()):
             with _system_errors(file):
-                if place.is_file() or not place.exists():  # pipes and devices are not locked
-                    stack.enter_context(locked([place], reserve=True))
+                if path.is_file() or not path.exists():  # pipes and devices are not locked
+                    stack.enter_context(locked([path], reserve=True))
         if not overwrite:
-            _check_new(places.values())
+            _check_new(paths.values())
         yield
 
 
 @contextmanager
-def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> Iterator[None]:
+def locked(paths: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> Iterator[None]:
     """Lock paths against other processes and threads that use this function.
 
     Args:
-        places: resolved paths of files or folders, which need not exist.
-        reserve: reserve the paths for a writer that is called inside the block. The writer calls this
-            function without `reserve`. In the same context, it takes over the lock.
+        paths: resolved paths of files or folders, which need not exist.
+        reserve: whether to reserve the paths for a writer that is called inside the block. The writer calls
+            this function without `reserve`, in the same context, and then uses the existing lock.
         wait: seconds to wait for another writer.
 
     Raises:
         ExportError: another process or thread has locked one of the paths.
         OSError: no lock file can be created, because the folder is not writable.
     """
-    reserved_before, requested = _reserved.get(), frozenset(places)
+    reserved_before, requested = _reserved.get(), frozenset(paths)
     with ExitStack() as stack:
         # Lock in sorted order, so that two writers cannot deadlock.
-        for place in sorted(requested - reserved_before):
-            stack.enter_context(_lock(place, wait))
+        for path in sorted(requested - reserved_before):
+            stack.enter_context(_lock(path, wait))
         token = _reserved.set(reserved_before | requested if reserve else reserved_before - requested)
         try:
             yield
@@ -81,9 +81,9 @@ def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> 
             _reserved.reset(token)
 
 
-def is_reserved(place: Path) -> bool:
+def is_reserved(path: Path) -> bool:
     """Return whether the current context has reserved a path."""
-    return place in _reserved.get()
+    return path in _reserved.get()
 
 
 def is_lock_file(file: Path) -> bool:
@@ -106,68 +106,68 @@ def write(contents: Mapping[Path, bytes], overwrite: bool = True) -> None:
     Raises:
         ExportError: a file cannot be written, or exists and must not be overwritten.
     """
-    places: dict[Path, bytes] = {}
+    paths: dict[Path, bytes] = {}
     for file, content in contents.items():
         with _system_errors(file):
-            place = _target(file)
-            if place.exists() and not place.is_file():
+            path = _target(file)
+            if path.exists() and not path.is_file():
                 if not overwrite:
                     _check_new([file])
-                place.write_bytes(content)
+                path.write_bytes(content)
             else:
-                places[place] = content
-    if not places:
+                paths[path] = content
+    if not paths:
         return
-    with _system_errors(next(iter(contents))), locked(places, wait=_WAIT):
+    with _system_errors(next(iter(contents))), locked(paths, wait=_WAIT):
         if not overwrite:
-            _check_new(places)
-        _write_together(places, overwrite)
+            _check_new(paths)
+        _write_together(paths, overwrite)
 
 
 def _write_together(contents: Mapping[Path, bytes], overwrite: bool) -> None:
-    parts: dict[Path, Path] = {}
+    temporaries: dict[Path, Path] = {}
     published: list[Path] = []
     try:
-        for place, content in contents.items():
-            parts[place] = place.with_name(f".{secrets.token_hex(6)}.part")
-            with _system_errors(place):
-                _write_new(parts[place], content, place)
+        for path, content in contents.items():
+            temporaries[path] = path.with_name(f".{secrets.token_hex(6)}.part")
+            with _system_errors(path):
+                _write_new(temporaries[path], content, path)
         if overwrite:
-            for place in list(parts)[1:]:
-                place.unlink(missing_ok=True)
-        for place in list(parts):
-            with _system_errors(place):
-                _publish(parts[place], place, overwrite)
-            published.append(place)
-            del parts[place]
+            for path in list(temporaries)[1:]:
+                path.unlink(missing_ok=True)
+        for path in list(temporaries):
+            with _system_errors(path):
+                _publish(temporaries[path], path, overwrite)
+            published.append(path)
+            del temporaries[path]
     except BaseException:
         if not overwrite:
-            for place in published:
-                place.unlink(missing_ok=True)
+            for path in published:
+                path.unlink(missing_ok=True)
         raise
     finally:
-        for part in parts.values():
-            with suppress(OSError):  # ignored, because the temporary file may not exist
-                part.unlink()
+        for temporary in temporaries.values():
+            with suppress(OSError):  # the temporary file may not exist
+                temporary.unlink()
 
 
-def _publish(part: Path, place: Path, overwrite: bool) -> None:
+def _publish(temporary: Path, path: Path, overwrite: bool) -> None:
     """Rename a completely written temporary file to its final path."""
     if overwrite:
-        part.replace(place)
+        temporary.replace(path)
         return
     try:
-        os.link(part, place)  # a hard link fails if the file exists, while a rename would replace the file
+        os.link(temporary, path)  # unlike a rename, a hard link fails if the file exists
     except FileExistsError:
-        raise _exists(place) from None
+        raise _exists(path) from None
     except OSError:  # The file system does not support hard links.
         try:
-            os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         except FileExistsError:
-            raise _exists(place) from None
-        part.replace(place)
+            raise _exists(path) from None
+        temporary.replace(path)
         return
-    part.unlink()
+    temporary.unlink()
 
 
 def _check_new(files: Iterable[Path]) -> None:
@@ -181,15 +181,15 @@ def _exists(file: Path) -> ExportError:
 
 
 @contextmanager
-def _lock(place: Path, wait: float) -> Iterator[None]:
+def _lock(path: Path, wait: float) -> Iterator[None]:
     from filelock import FileLock, Timeout  # imported here because filelock imports asyncio, which is slow
 
-    lock = FileLock(_lock_file(place), timeout=wait, thread_local=False)
+    lock = FileLock(_lock_file(path), timeout=wait, thread_local=False)
     try:
         lock.acquire()
     except Timeout:
         raise ExportError(
-            f"{place} is being written by another command. Wait until that command has ended, or choose "
+            f"{path} is being written by another command. Wait until that command has ended, or choose "
             "another name."
         ) from None
     except OSError as error:
@@ -205,10 +205,10 @@ def _lock(place: Path, wait: float) -> Iterator[None]:
             lock.release()
 
 
-def _lock_file(place: Path) -> Path:
-    """Return the lock file of a path: next to it, or inside it for a folder with a read-only parent."""
-    digest = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]
-    parent = place if place.is_dir() and not os.access(place.parent, os.W_OK) else place.parent
+def _lock_file(path: Path) -> Path:
+    """Return the lock file of a path: next to the path, or inside a folder whose parent is not writable."""
+    digest = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
+    parent = path if path.is_dir() and not os.access(path.parent, os.W_OK) else path.parent
     return parent / f"{_LOCK_PREFIX}{digest}{_LOCK_SUFFIX}"
 
 
@@ -218,27 +218,27 @@ def _target(file: Path) -> Path:
     Raises:
         OSError: no file can be written at this path.
     """
-    place = Path(os.path.realpath(file))
+    path = Path(os.path.realpath(file))
     with suppress(FileNotFoundError):
-        os.lstat(place)  # raises an error if the name is too long or a parent is a file
-    if place.is_symlink():
+        os.lstat(path)  # raises an error if the name is too long or a parent is a file
+    if path.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    if not place.parent.is_dir():  # raise an error here, because filelock would create the folder
+    if not path.parent.is_dir():  # raise an error here, because filelock would create the folder
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    if place.is_dir():
+    if path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     # Check the permissions of the file, because a rename ignores them.
-    if place.exists() and not os.access(place, os.W_OK):
+    if path.exists() and not os.access(path, os.W_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-    return place
+    return path
 
 
-def _write_new(file: Path, content: bytes, like: Path) -> None:
-    """Create a file with this content, and copy the permissions of the file `like` if it exists."""
+def _write_new(file: Path, content: bytes, original: Path) -> None:
+    """Create a file with this content and, if the file `original` exists, with its permissions."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:
         stream.write(content)
-    if like.exists():
-        file.chmod(stat.S_IMODE(like.stat().st_mode))
+    if original.exists():
+        file.chmod(stat.S_IMODE(original.stat().st_mode))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Search a store for word pairs with certain tags or a relation, ranked by the attention of one head."""
+"""Search a corpus store for word pairs with given tags or relation, ranked by the attention of one head."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_NAMES = 40
 class AttentionSearch(Question):
     """Search for pairs of words in which one head attends most from the first word to the second word.
 
-    Tags and relations come from CoNLL or CoNLL-U files. If the store keeps tokens instead of words, the
+    Tags and relations come from CoNLL or CoNLL-U files. If the store contains tokens instead of words, the
     weight of a word pair is the largest weight of its token pairs. Pairs within one word, and pairs that
     contain a special token or an untagged token, are left out.
 
@@ -46,7 +46,7 @@ class AttentionSearch(Question):
 
     inputs = OneStore()
 
-    head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
+    head: tuple[int, int] = param(OneHead(), about="Layer and head, such as 3.1.")
     query_pos: str | None = param(Optional(FieldType()), default=None, about="Tag of the word that attends.")
     key_pos: str | None = param(
         Optional(FieldType()), default=None, about="Tag of the word that is attended to."
@@ -54,7 +54,7 @@ class AttentionSearch(Question):
     relation: str | None = param(
         Optional(FieldType()),
         default=None,
-        about="Relation between the two words, such as obj, in either direction.",
+        about="Dependency relation between the two words, such as obj, in either direction.",
     )
     top: int = param(
         Number(1, MAX_ROWS),
@@ -64,7 +64,7 @@ class AttentionSearch(Question):
     min_weight: float = param(Number(0, 1, integer=False), default=0.0, about="Minimum weight, 0 to 1.")
 
     def of(self, store: Store, progress: Progress = no_progress) -> AttentionSearchResult:
-        """Return the matching word pairs by descending weight. Ties keep the order of the store.
+        """Return the matching word pairs in descending order of weight; ties are in the order of the store.
 
         Args:
             store: a store with neighbors and tags.
@@ -98,7 +98,7 @@ class AttentionSearch(Question):
             )
         queries, keys, weights = (pairs[name].to_numpy() for name in ("query", "key", "weight"))
         parameters = {"layer": str(layer + 1), "head": str(head + 1)}
-        # Pin tokens only: the head view may split a text into words differently than the file does.
+        # The link selects the query only if it is a token, because the head view may split words differently.
         pins = [{} if store.question.words else {"pins": f"query.{query - 1}"} for query in queries]
         return AttentionSearchResult(
             replace(self, head=(layer, head)),
@@ -170,7 +170,7 @@ class AttentionSearch(Question):
 
 
 def _word_spans(tables: StoreTables, rows: Sequence[int]) -> Mapping[tuple[int, int], tuple[int, int]]:
-    """Return the character span of each tagged word in some rows, as a mapping from (row, word number)."""
+    """Return a dict from (row, word number) to the character span (start, end) of each tagged word."""
     if not rows:
         return {}
     table = tables.select(

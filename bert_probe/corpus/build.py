@@ -1,4 +1,4 @@
-"""Build a store from a corpus, shard by shard, so that an interrupted run can be continued, and verify it."""
+"""Build a corpus store shard by shard, continue an interrupted run, and verify the files of a store."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def build_corpus(
     watch: StageProgress = no_stage_progress,
     on_shard: ShardLog = lambda _: None,
 ) -> Store:
-    """Add the input records that are not in a store yet, and return the store.
+    """Process the input records that a store does not contain yet, add them to the store, and return it.
 
     Args:
         checkpoint: the model.
@@ -84,13 +84,13 @@ def build_corpus(
         folder: the folder of the store, which is created or continued.
         column: the text column of tables, JSON lines and Parquet. By default, the only column, or the column
             named "sentence" or "text".
-        as_named: trust the file extensions, even if a file looks like another format.
+        as_named: whether to trust the file extensions, even if a file looks like another format.
         shard_rows: maximum number of records in a shard. Shards of long texts have fewer; see `chunked`.
         workers: number of shards processed at the same time, in threads that share the weights.
-        on: runner that processes the chunks, see `ShardRunner`. By default, they are processed in threads.
+        on: runner that processes the shards, see `ShardRunner`. By default, shards are processed in threads.
         progress: called with the number of processed records and their total, or with (0, 0) while the
             records are counted.
-        watch: opens a progress bar for each phase: hashing, counting and reading the inputs.
+        watch: called for each phase (hashing, counting and reading the inputs); opens a progress bar.
         on_shard: called with a log entry for each completed shard.
 
     Raises:
@@ -142,12 +142,12 @@ def build_corpus(
 
 @contextmanager
 def _watch_preparation(watch: StageProgress, label: str, unit: str, progress: Progress) -> Iterator[Progress]:
-    """Show a progress bar for a phase before the first record, such as hashing the input files.
+    """Show a progress bar for a phase before the records are read, such as hashing the input files.
 
-    ``progress`` is called with zeros only, but it can cancel the phase.
+    ``progress`` is called with (0, 0), so that the callback can cancel the phase.
     """
     with watch(label, unit) as bar:
-        yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - they do not count records
+        yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - not numbers of records
 
 
 def _both(first: Progress, second: Progress) -> Progress:
@@ -159,7 +159,7 @@ def _both(first: Progress, second: Progress) -> Progress:
 
 
 class _ShardProgress:
-    """Adds up the numbers of records processed in all shards, and reports the sum as progress."""
+    """Reports the total number of records processed in all shards, which may run in several threads."""
 
     def __init__(self, before: int, total: int, progress: Progress) -> None:
         self._total, self._progress = total, progress
@@ -235,7 +235,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
         write_json(folder / MANIFEST, manifest)
         return {}
     store = open_corpus(folder)
-    if not store.shards:  # any run may replace a store without shards
+    if not store.shards:  # the store contains no results, so replace its manifest
         write_json(folder / MANIFEST, manifest)
         return {}
     for name, difference in _DIFFERENCES.items():
@@ -257,7 +257,7 @@ _DIFFERENCES = {
     "shard_rows": "a different number of rows per shard",
     "shard_bytes": "a different shard size, by a different version of BERT Probe",
 }
-"""Manifest entries that must not change when a store is continued, with the words for a change in the error
+"""Manifest entry that must not change when a store is continued → description of a change for the error
 message."""
 
 
@@ -309,7 +309,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class FileDifference:
-    """A file of a store that does not match the description in its metadata.
+    """A file of a store that does not match the metadata of the store.
 
     Attributes:
         file: path of the file within the store.
@@ -345,7 +345,7 @@ class Verification:
         )
 
     def summary(self) -> str:
-        """Return a sentence that states how many files were compared, and how many of them differ."""
+        """Return a sentence with the number of compared files and the number of files that differ."""
         count = len(self.differences)
         outcome = f"{count:,} {'differs' if count == 1 else 'differ'}" if count else "nothing differs"
         return f"{self.store}: compared {self.files:,} files with {self.bytes:,} bytes; {outcome}."

@@ -1,4 +1,4 @@
-"""Find the contexts in a store that are nearest to a word, and cluster them.
+"""Search a store for the contexts whose vectors are nearest to the vector of a word, and cluster them.
 
 For comparison, this module also estimates the cosine similarity of unrelated words.
 """
@@ -53,9 +53,11 @@ class NearestContexts(Question):
         word: a word of the text, see `find_word`; WORD:2 is its second occurrence.
         layer: layer of the vectors; 0 is the output of the embeddings. If None, the last layer of the store.
         top: number of contexts.
-        every: list every near word of a row. By default, each row is listed only once, with its nearest word.
-        others: leave out rows whose text equals the text of the query word.
-        exact: compare with every vector. By default, large stores are searched with an approximate index.
+        every: whether to list several words of the same row. By default, each row is listed once, with its
+            nearest word.
+        others: whether to leave out rows that have the same text as the query.
+        exact: whether to compare the query with every vector. By default, large stores are searched with an
+            approximate index.
     """
 
     inputs = StoreAndTrace()
@@ -129,7 +131,7 @@ class NearestContexts(Question):
     def _contexts(
         self, words: WordLookup, search: LayerSearch, vector: Array, text: str
     ) -> tuple[ContextMatch, ...]:
-        """Return the nearest contexts that pass the filters. Search again if too few of them pass."""
+        """Return the nearest contexts that pass the filters. If too few hits pass, search for more hits."""
         find_nearest, count = search.search(vector), 2 * self.top + 32
         while True:
             hits = find_nearest(count)
@@ -198,7 +200,7 @@ class NearestContextsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Number of tokens of the query word, and the search method."""
+        """Number of tokens in the query word ("pieces"), and the search method."""
         return {"pieces": len(self.unit.positions), **self.searched}
 
     def frame(self) -> pd.DataFrame:
@@ -245,7 +247,7 @@ class WordLookup:
     """Looks up the words of a store by row and position. The most recently used shards are cached."""
 
     def __init__(self, store: Store) -> None:
-        self._shard_of = store.shard_of  # keep no reference to the store, see `SearchCache`
+        self._shard_of = store.shard_of  # this function does not refer to the store, see `SearchCache`
         self._name = store.folder.name
         self._files = [*zip(store.files(ROWS), store.files(TOKENS), strict=True)]
         self._shards: OrderedDict[int, _ShardWords] = OrderedDict()
@@ -335,7 +337,7 @@ EXACT_UP_TO = 1_000_000
 """Maximum number of vectors that are searched exactly by default, which takes 0.1 seconds on two cores."""
 
 FOLDER = "index"
-"""Name of the folder in a store that contains the indexes. It can be deleted, as indexes are rebuilt."""
+"""Name of the folder of indexes in a store. The folder can be deleted; indexes are rebuilt when needed."""
 
 
 class LayerSearch:
@@ -359,7 +361,7 @@ class LayerSearch:
             }
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function that takes a number k, and returns the k nearest neighbors of a query vector."""
+        """Return a function of k that returns the k nearest neighbors of the query vector."""
         return ExactSearch(self._vectors, query).best if self._index is None else self._index.search(query)
 
 
@@ -380,7 +382,7 @@ class SearchCache:
 
         Args:
             layer: a layer whose vectors the store has.
-            exact: compare with every vector instead of using an index.
+            exact: whether to compare the query with every vector instead of using an index.
             progress: called with the number of prepared vectors and their total.
 
         Raises:
@@ -417,7 +419,7 @@ def cache_of(store: Store) -> SearchCache:
 
 
 CLUSTER_COUNTS = range(2, 6)
-"""Candidate numbers of clusters; the number with the best silhouette is used."""
+"""Candidate numbers of clusters. The number with the best silhouette coefficient is used."""
 MIN_CONTEXTS = 8
 """Minimum number of distinct vectors for clustering; fewer vectors form a single cluster."""
 
@@ -451,7 +453,7 @@ class ContextClusters:
 
 
 def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> ContextClusters:
-    """Project the vectors of some contexts to a plane, and cluster them.
+    """Cluster the vectors of contexts, and project them to their first two principal components.
 
     Args:
         store: a store with vectors.
@@ -467,14 +469,14 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Con
     clusters, silhouette = _cluster(units)
     try:
         plane = pca(units)
-    except UnavailableError:  # A single context, or equal vectors, have no principal components.
+    except UnavailableError:  # a single vector and equal vectors have no principal components
         points = read_only(np.zeros((len(units), 2), np.float32))
         return ContextClusters(points, (0.0, 0.0), clusters, silhouette)
     return ContextClusters(plane.points, plane.explained or (0.0, 0.0), clusters, silhouette)
 
 
 def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array) -> Array:
-    """Return the index of the vector of each context, a (row, position) pair with both counted from 1."""
+    """Return the vector index of each context, which is a (row, position) pair; both count from 1."""
     pairs = np.array(contexts, np.int64).reshape(-1, 2)
     indices = np.empty(len(pairs), np.int64)
     first = 0
@@ -487,7 +489,7 @@ def _indices(vectors: LayerVectors, contexts: Sequence[tuple[int, int]] | Array)
 
 
 def _cluster(units: Array) -> tuple[Array, float]:
-    """Cluster unit vectors by k-means, with the number of clusters that has the best silhouette.
+    """Cluster unit vectors by k-means, with the number of clusters in `CLUSTER_COUNTS` that fits best.
 
     Returns:
         The cluster index of each vector, and the mean silhouette coefficient; NaN for a single cluster.

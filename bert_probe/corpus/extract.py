@@ -58,7 +58,7 @@ from bert_probe.text.tagged_sentences import NO_UNIT, AlignedWords, align_words
 from bert_probe.text.words import WordLens, word_lens
 
 BATCH_TOKENS = 1024
-"""Maximum number of tokens in a batch on a CPU, including padding; their vectors fit in its cache."""
+"""Maximum number of tokens in a batch on a CPU, including padding, so that vectors fit in the CPU cache."""
 DEVICE_BATCH_TOKENS = 2**15
 """Maximum number of tokens in a batch on a GPU, including padding; a GPU needs larger batches than a CPU."""
 
@@ -136,7 +136,7 @@ class _Buffers:
             self.predictions = _Predictions(outputs.get(TEXT_CLASSIFICATION) or outputs[TOKEN_CLASSIFICATION])
 
     def add_batch(self, group: Sequence[int]) -> None:
-        """Run the model on the sentences with these indices, as one batch, and store the results."""
+        """Run the model on one batch, the sentences with these indices, and store the results."""
         checkpoint, keep = self._checkpoint, self._question.keep
         members = [self._sentences[index] for index in group]
         inputs = batch(checkpoint, [member.encoding for member in members])
@@ -162,11 +162,11 @@ class _Buffers:
             self.profiles[group] = heads.measures.transpose(1, 2, 3, 0)
         if heads.keys is None or heads.weights is None:
             return
-        for place, index in enumerate(group):
+        for member, index in enumerate(group):
             units = self._sentences[index].units
             span = slice(self.ends[index] * self._heads, self.ends[index + 1] * self._heads)
-            self.keys[span] = heads.keys[place, ..., :units].ravel()
-            self.weights[span] = heads.weights[place, ..., :units].ravel()
+            self.keys[span] = heads.keys[member, ..., :units].ravel()
+            self.weights[span] = heads.weights[member, ..., :units].ravel()
 
     def _store_vectors(self, group: Sequence[int], states: Sequence[torch.Tensor]) -> None:
         for layer, padded_states in enumerate(map(as_array, states)):
@@ -178,7 +178,7 @@ class _Buffers:
                 self.vectors[layer, self.ends[index] : self.ends[index + 1]] = vectors
 
     def tables(self, schemas: Mapping[str, TableSchema]) -> Tables:
-        """Return the optional tables that the store keeps, including statistics if it keeps profiles."""
+        """Return the optional tables that the store contains, and statistics if it contains profiles."""
         max_tokens = self._checkpoint.description.max_tokens
         sentences = self.sentences
         columns: dict[str, Callable[[], Mapping[str, Any]]] = {
@@ -239,8 +239,9 @@ class _Buffers:
 class _SentenceVectors:
     """The sentence vectors of a shard.
 
-    The vector of a sentence is pooled from the pass that computes all other tables. A sentence that the
-    pooling reads differently (with a prompt, lowercased, or up to its own maximum length) gets a second pass.
+    A sentence vector is pooled from the forward pass that computes the other tables. The sentence gets a
+    second forward pass if the pooling changes its tokens: adds a prompt, lowercases the text, or has a
+    different maximum length.
 
     Args:
         dtype: data type of the stored vectors.
@@ -261,7 +262,7 @@ class _SentenceVectors:
                 self._inputs[index] = inputs
 
     def add_batch(self, group: Sequence[int], output: Any) -> None:
-        """Pool the sentences of a batch, given by their indices, from the output of the encoder."""
+        """Pool the vectors of the sentences with these indices from the encoder output of their batch."""
         states = output.last_hidden_state
         lengths = torch.tensor(
             [len(self._sentences[index].encoding) for index in group], device=states.device
@@ -277,14 +278,14 @@ class _SentenceVectors:
             self._vectors[[group[row] for row in rows]] = vectors
 
     def run_second_pass(self, group: Sequence[int]) -> None:
-        """Run the model on the sentences of a batch that the pooling reads differently."""
+        """Run the model again on the sentences with these indices whose tokens the pooling changes."""
         indices = [index for index in group if index in self._inputs]
         if indices:
             inputs = [self._inputs[index] for index in indices]
             self._vectors[indices] = pool_inputs(self._checkpoint, inputs, self._recipe, no_progress)
 
     def columns(self, rows: Array) -> dict[str, Any]:
-        """Return the columns of the table; `rows` are the numbers of the records of the sentences."""
+        """Return the columns of the table; `rows` contains the record number of each sentence."""
         components = pa.array(self._vectors.ravel())
         vectors = pa.FixedSizeListArray.from_arrays(components, self._vectors.shape[1])
         return {"row": rows, "tokens_dropped": self._dropped, "vector": vectors}
@@ -350,7 +351,7 @@ class _Predictions:
         row = sentence.record.row
         probabilities = PROBABILITIES[problem_type(self._output)](logits)
         classes = zip(self._output.labels, logits.tolist(), probabilities.tolist(), strict=True)
-        return [  # For a regression, which has no probabilities, the column is null.
+        return [  # a regression has no probabilities, so this column is null
             (row, None, label, logit, None if np.isnan(probability) else probability)
             for label, logit, probability in classes
         ]
@@ -380,7 +381,7 @@ def _numbers(count: int) -> Array:
 
 
 def _positions(sizes: Array) -> Array:
-    """Return the positions from 1 in sequences of these sizes, concatenated; for sizes 2 and 3, 1 2 1 2 3."""
+    """Return the positions, from 1, in consecutive sequences of these sizes: [1, 2, 1, 2, 3] for [2, 3]."""
     starts = np.cumsum(sizes) - sizes
     positions: Array = np.arange(1, int(sizes.sum()) + 1) - np.repeat(starts, sizes)
     return positions.astype(np.int32)
@@ -398,7 +399,7 @@ class ReadRecord:
         record: the input row.
         encoding: tokens of the sentence.
         words: alignment of the tagged words with the tokens; None for a record without tags.
-        merged: how tokens are merged into words; None if the store keeps tokens.
+        merged: the words into which tokens are merged; None if the store contains tokens.
     """
 
     record: Record

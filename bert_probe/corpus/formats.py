@@ -109,7 +109,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the message of an operating system or decoding error, without the final period."""
+    """Return the message of an exception, such as an OSError, without the final period."""
     return str(getattr(error, "strerror", None) or error).rstrip(".")
 
 
@@ -168,7 +168,7 @@ def _join(start: bytes | None, end: bytes) -> bytes | None:
 
 
 HEADER_LINES = 100
-"""Number of lines at the start of a JSON lines file whose keys are the columns of the file."""
+"""Number of lines at the start of a JSON lines file that determine the columns of the file."""
 _PARQUET_BATCH = 256
 _PARQUET_BUFFER = 1 << 20
 _PARQUET_ERRORS = (OSError, pa.ArrowException)
@@ -219,7 +219,7 @@ def _row_of_value(line: int, value: object) -> FileRow:
 
 
 def _text_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
-    """Yield the lines of a text file that are not blank, as one sentence each."""
+    """Yield one sentence for each line of a text file that is not blank."""
     for line in lines:
         if line.problem or line.text is None:
             yield refused_row(line.number, line.problem)
@@ -275,9 +275,9 @@ class _RawRow(NamedTuple):
 class _RowSplitter:
     """Splits the lines of a table into rows. A row with a quoted cell may span several lines.
 
-    With an unclosed quotation mark, a row would extend to the end of the file. Only the line of the quotation
-    mark is rejected. The following lines are read again, each as a separate row, so that no line is read more
-    than three times.
+    A row with an unclosed quotation mark would extend to the end of the file. Therefore, only the line with
+    this quotation mark is rejected, and each of the following lines is read again as a separate row. No line
+    is read more than three times.
     """
 
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
@@ -310,7 +310,7 @@ class _RowSplitter:
         return _RawRow(line.number, cells, next((part.problem for part in row_lines if part.problem), ""))
 
     def _following(self, row_lines: list[InputLine]) -> Iterator[str]:
-        """Yield further lines to the CSV reader as it requests them, and append them to `row_lines`."""
+        """Yield the next lines when the CSV reader requests them, and append these lines to `row_lines`."""
         size = 0
         while (line := self._next()) is not None:
             row_lines.append(line)
@@ -440,7 +440,7 @@ def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileR
 
 
 def _tagged_starts(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
-    """Yield the number of the first line of each sentence in a tagged file, mostly without parsing it."""
+    """Yield the first line number of each sentence in a tagged file, without parsing most sentences."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
         # A block with an invalid line or a numbered word is always a row. Other blocks must be parsed.
@@ -544,8 +544,8 @@ READERS: Mapping[str, Reader] = MappingProxyType(
     }
 )
 ENDINGS = (*READERS, PARQUET)
-"""Extensions of the files that are read from a folder. One of `COMPRESSED_ENDINGS` may follow each of them
-except for Parquet's."""
+"""Extensions of the files that are read from a folder. One of `COMPRESSED_ENDINGS` may follow each extension
+except .parquet."""
 WITHOUT_COLUMNS = (".txt", ".text", ".conllu", ".conll", *FASTA_ENDINGS)
 
 
@@ -586,7 +586,7 @@ def open_rows(path: Path, name: str, column: str | None) -> Iterator[Iterator[Fi
 def open_row_starts(path: Path, name: str, column: str | None) -> Iterator[Iterator[object]]:
     """Open a file, and yield an iterator with one item per row, in order to count the rows.
 
-    For tagged sentences this is faster than `open_rows`, because most of them are not parsed.
+    This is faster than `open_rows` for tagged sentences, because most of these sentences are not parsed.
     """
     ending = ending_of(path)
     if ending in (".conllu", ".conll"):

@@ -66,7 +66,7 @@ def measure_batch(
     Args:
         layers: the layers of one forward pass over the batch, all on one device.
         units: the tokens of the texts, or the words into which tokens are merged before measuring.
-        strongest: also return the key that each query attends to most.
+        strongest: whether to also return the key that each query attends to most.
         is_causal: whether tokens attend only to themselves and the tokens before them.
 
     Raises:
@@ -93,7 +93,7 @@ def measure_batch(
 
 
 def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-    """Return sums over queries, of shape [measure, text, head], which `_normalize` turns into measures."""
+    """Return the sum of each measure over the queries, with shape [measure, text, head], for `_normalize`."""
     flat = weights.flatten(2)
     sums = dict(zip(FEATURES, torch.bmm(flat, features.transpose(1, 2)).unbind(2), strict=True))
     # The entropy term 0 · log 0 counts as 0, so the logarithm must be finite.
@@ -106,7 +106,7 @@ def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor
 
 
 def _normalize(sums: Array, lengths: Array, is_causal: bool) -> Array:
-    """Turn the sums of `_sum_measures` into measures, in place; `lengths` are numbers of queries per text."""
+    """Convert the sums of `_sum_measures` to measures, in place; `lengths` is the length of each text."""
     sums /= lengths[:, None, None]
     max_bits = np.array([max_entropy_bits(int(length), int(length), is_causal) for length in lengths])
     sums[MEASURES.index("entropy_bits")] /= np.log(2)
@@ -172,7 +172,7 @@ class AttentionBlock:
         self._length = int(ends.max())
         position = torch.arange(self._length)
         is_token = position < ends[:, -1:]
-        # This mask is None if there is no padding.
+        # None if there is no padding
         self._is_token = None if bool(is_token.all()) else is_token.to(like.device)
         self._biases: dict[int, torch.Tensor | None] = {}
         self._merging: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -186,7 +186,7 @@ class AttentionBlock:
     def attention(self, layer: LayerAttention) -> torch.Tensor:
         """Return the attention weights of a layer in this block, with shape [text, head, query, key].
 
-        They are weights between words if the units are words, see `WordLens.merge`, otherwise between tokens.
+        The queries and keys are words if the units are words (see `WordLens.merge`), otherwise tokens.
 
         Raises:
             ArchitectureError: precomputed weights do not sum to 1 over the tokens of a text.
@@ -285,7 +285,7 @@ def attention_blocks(layer: LayerAttention, units: Units) -> Iterator[AttentionB
 def _query_spans(units: Units, max_queries: int) -> Iterator[tuple[slice, slice]]:
     """Split the queries of one text into chunks of whole units with at most `max_queries` tokens.
 
-    A unit with more tokens is a chunk of its own.
+    A unit with more than `max_queries` tokens forms a separate chunk.
 
     Yields:
         For each chunk, the slice of its tokens and the slice of its units.
@@ -400,7 +400,7 @@ class Units:
         return type(self)(*(column.to(device) for column in self.__dict__.values()))
 
     def part(self, texts: slice) -> Self:
-        """Return the units of some texts, padded to the longest of these texts."""
+        """Return the units of the selected texts, padded to the longest of these texts."""
         length = int(self.lengths[texts].max())
         columns = (column[texts] for column in self.__dict__.values())
         return type(self)(*(column if column.ndim == 1 else column[:, :length] for column in columns))

@@ -1,4 +1,4 @@
-"""Head measures over all rows of a store: statistics, histograms and typical rows.
+"""Head measures over all rows of a store: statistics, histograms and example rows.
 
 The statistics are written to a summary file when the last shard is complete, so that a large store opens as
 fast as a small one.
@@ -74,7 +74,7 @@ def belongs_to(table: pa.Table, store: Store) -> bool:
 
 
 def sum_statistics(store: Store) -> pa.Table:
-    """Return the statistics of all shards together, with one row per measure and head."""
+    """Return the statistics over all shards as a table with one row per measure and head."""
     shards = [pq.read_table(file, partitioning=None) for file in store.files(STATISTICS)]
 
     def stack(name: str) -> Array:
@@ -186,7 +186,7 @@ def check_profiles(store: Store) -> None:
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MAX_VALUES = 2**27
-"""Maximum number of values that are read at once, about half a gigabyte; more are read in several passes."""
+"""Maximum number of values that are read at once, about 0.5 GB. More values are read in several passes."""
 
 
 @question("head statistics", command="corpus heads", is_analysis=False)
@@ -269,9 +269,9 @@ def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tup
 
 
 def _quantiles(store: Store, measure: str, heads: Sequence[int], progress: Progress) -> Array:
-    """Return the `QUANTILES` of a measure over all rows, exact and linearly interpolated, for some heads.
+    """Return the `QUANTILES` of a measure over all rows, for these flat head indices.
 
-    The result has the shape [head, quantile].
+    The quantiles are exact, with linear interpolation. The result has the shape [head, quantile].
     """
     heads_per_pass = max(1, MAX_VALUES // store.rows)
     passes = [heads[first : first + heads_per_pass] for first in range(0, len(heads), heads_per_pass)]
@@ -434,7 +434,7 @@ class HeadExamples(Question):
 
     inputs = OneStore()
 
-    head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
+    head: tuple[int, int] = param(OneHead(), about="Layer and head, such as 3.1.")
     measure: str = param(Choice(MEASURES), about="Measure of the head.")
     which: str = param(
         Choice(RANKINGS),
@@ -449,7 +449,7 @@ class HeadExamples(Question):
     )
 
     def of(self, store: Store, progress: Progress = no_progress) -> HeadExamplesResult:
-        """Return the top-ranked rows, best first. Ties keep the order of the store.
+        """Return the top-ranked rows, best first; ties are in the order of the store.
 
         Args:
             store: a store with profiles.

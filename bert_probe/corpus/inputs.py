@@ -40,7 +40,7 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 
 _CHUNK = 1 << 20
 _COUNTED_PER_UPDATE = 1000
-"""Number of records after which a progress update is made while records are counted."""
+"""Interval, in records, at which progress is reported while records are counted."""
 _WILDCARDS = frozenset("*?[")
 
 
@@ -60,7 +60,7 @@ class MatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class InputFile(MatchedFile):
-    """An input file with the properties by which changes are detected.
+    """An input file with the size, digest and timestamps that reveal whether the file has changed.
 
     Attributes:
         size: size of the file in bytes.
@@ -110,7 +110,7 @@ def find_inputs(
         inputs: files, folders and patterns.
         column: the text column of tables. By default, the only column, or the column named "sentence" or
             "text".
-        as_named: trust the file extensions, even if a file looks like another format.
+        as_named: whether to trust the file extensions, even if a file looks like another format.
 
     Raises:
         TextError: a file cannot be opened or read, or looks like another format.
@@ -133,7 +133,7 @@ def find_inputs(
 
 
 def _match_files(source: str | Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name and path of each file that is matched by one input: a file, folder or pattern."""
+    """Yield (name, path) of each file that one input selects; the input is a file, a folder or a pattern."""
     path = Path(source)
     try:
         is_folder = path.is_dir()
@@ -170,9 +170,9 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _match_pattern(pattern: Path) -> list[tuple[Path, Path]]:
-    """Return the files that a pattern matches, directly or through a folder.
+    """Return the files that a pattern matches, and the files in the folders that it matches.
 
-    Each file is paired with the base folder of the pattern, which is its part before the first wildcard.
+    Each file is paired with the base folder of the pattern: the path before the first wildcard.
     """
     first = next(index for index, part in enumerate(pattern.parts) if _WILDCARDS & set(part))
     base = Path(*pattern.parts[:first])
@@ -199,7 +199,7 @@ def _unique_files(matches: Iterable[tuple[str, Path]]) -> tuple[MatchedFile, ...
         real_path = os.path.realpath(path)
         if real_path not in files:
             candidates = chain((short_name, path.as_posix()), (f"{short_name} ({n})" for n in count(2)))
-            # The name is stored as UTF-8, although a file name may contain any bytes.
+            # The store contains names in UTF-8, but file names may contain bytes that are not UTF-8.
             names_in_utf8 = (os.fsencode(name).decode(errors="replace") for name in candidates)
             unique_name = next(name for name in names_in_utf8 if name not in names)
             names.add(unique_name)
@@ -269,7 +269,7 @@ def check_unchanged(files: Sequence[InputFile]) -> None:
     """
     for file in files:
         try:
-            # A file that was touched or rewritten with the same content is unchanged.
+            # compare the digest, because a file may have been rewritten with the same content
             is_unchanged = _stamp(file) == file.stamp or _digest(file)[1] == file.sha256
         except OSError:
             is_unchanged = False
@@ -310,8 +310,8 @@ def _stamp(file: MatchedFile) -> tuple[int, ...]:
 def records(files: Iterable[MatchedFile], column: str | None = None) -> Iterator[Record]:
     """Yield the rows of files one by one, so that memory does not grow with the size of a file.
 
-    The same files give the same records. Blank lines are not records. A row that cannot be read is a record
-    with a problem. If the rest of a file cannot be read, it becomes a single record with a problem.
+    Blank lines are not records. A row that cannot be read becomes a record with a `problem`, and so does the
+    unreadable rest of a file. The same files always give the same records.
 
     Args:
         files: the files that `find_inputs` returned.
@@ -371,10 +371,10 @@ DTYPES = ("float32", "float16")
 
 
 def sentence_pooling(checkpoint: Checkpoint) -> PoolingConfig:
-    """Return the pooling of the sentence vectors of a store: that of documents in a search.
+    """Return the pooling configuration of a store's sentence vectors, which a search also uses for documents.
 
-    It is the pooling of the checkpoint with its prompt for documents, as in `encode_document` of
-    sentence-transformers, or the mean of all tokens if the checkpoint declares none.
+    It is the pooling that the checkpoint declares, with its prompt for documents, as in `encode_document` of
+    sentence-transformers. If the checkpoint declares no pooling, it is the mean over all tokens.
 
     Raises:
         UnavailableError: the vectors are sparse, or the declared pooling is not supported.
@@ -406,10 +406,10 @@ class IngestConfig(Question):
         keep: optional tables to store. "profiles" contains the measures of every head (see `Heads`),
             "vectors" the hidden states of every token, "neighbors" the token that each token attends to most
             in every head, "answers" the predictions of the model's classification or token classification
-            head, and "sentence_vectors" one vector of each sentence, as documents of a search have.
-        words: merge the tokens of each word before computing any of these tables.
+            head, and "sentence_vectors" one vector per sentence, see `sentence_pooling`.
+        words: whether to merge the tokens of each word before any of these tables is computed.
         dtype: data type of the stored vectors; float16 has 11 significant bits and takes half the space.
-        truncate: truncate sentences that are too long instead of rejecting them.
+        truncate: whether to truncate sentences that are too long instead of rejecting them.
     """
 
     inputs = OneCheckpoint()
@@ -433,7 +433,7 @@ class IngestConfig(Question):
     def of(self, checkpoint: Checkpoint) -> IngestConfig:
         """Return this configuration for one model, with its layers and tables in a fixed order.
 
-        Layers are counted from 0, also if they were counted from the end, and sorted.
+        The layers are sorted and counted from 0; negative layers are converted.
 
         Raises:
             SelectionError: the model does not have one of the layers.

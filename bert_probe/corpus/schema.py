@@ -1,6 +1,6 @@
-"""The files of a store: the tables with the columns of their statistics, and the JSON files.
+"""Schemas of the tables of a store, and checks of its table files and JSON files.
 
-A store may be untrusted, so every value in the JSON files is checked, and so are the metadata of the tables.
+A store may be untrusted, so all values in the JSON files and the metadata of all table files are checked.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def bin_edges(measure: str, max_tokens: int | None) -> Array:
 
 
 def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any]:
-    """Return the columns of a shard's table of statistics.
+    """Return the columns of the statistics table of a shard, with one row per measure and head.
 
     Args:
         profiles: measures of every head, float32 of shape [sentence, layer, head, measure].
@@ -235,7 +235,7 @@ _MAX_BYTES: Final = 100_000_000
 """Maximum size of a JSON file in bytes. A manifest takes about 150 bytes per input file."""
 
 Check = tuple[str, Callable[[Any], bool]]
-"""Check of a value: a description of the allowed values for error messages, and a function that tests it."""
+"""A check of a value: (description of the allowed values for error messages, function that tests it)."""
 
 
 def _integer(low: int, high: int) -> Check:
@@ -306,7 +306,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"Probe reads store version {VERSION}. Use the version of BERT Probe that wrote the store, "
             "or run the corpus again into a new folder."
         )
-    manifest.setdefault("sentence_vectors", None)  # stores of earlier versions have none
+    manifest.setdefault("sentence_vectors", None)  # earlier releases did not write this entry
     _check(file, manifest, _MANIFEST)
     if manifest["sentence_vectors"] is not None:
         _check(file, manifest, _SENTENCE_VECTORS)
@@ -374,7 +374,7 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
         value: Any = content
         *parents, name = path.split(".")
         for parent in parents:
-            value = value[parent]  # the parent is an object, as checked before
+            value = value[parent]  # an earlier check ensures that the parent is an object
         if name not in value:
             raise StoreError(f"{file} has no {path}, which must be {expected}. {_REMEDY}")
         if not is_valid(value[name]):
@@ -384,9 +384,9 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
 
 
 UNCHECKED_BYTES = 2**30
-"""Decoded size of a Parquet file, in bytes, up to which its compression ratio is not limited."""
+"""Decoded size of a Parquet file, in bytes, above which `MAX_RATIO` limits its compression ratio."""
 MAX_RATIO = 100
-"""Maximum ratio of decoded to stored bytes above `UNCHECKED_BYTES`, against decompression bombs."""
+"""Maximum ratio of decoded to stored bytes, as protection against decompression bombs."""
 
 
 @dataclass(frozen=True)
@@ -414,8 +414,8 @@ class TableFile:
         """Return a phrase that describes what is wrong with the file, such as "has grown"; "" if it is valid.
 
         Args:
-            every_byte: always compare the digest. By default, it is compared only if the file was modified
-                after the shard was completed, for example because the store was copied.
+            every_byte: whether to always compare the digest. By default, it is compared only if the file was
+                modified after the shard was completed, for example because the store was copied.
             on_bytes: called after each block that is hashed, with the number of bytes in the block.
         """
         try:
@@ -464,7 +464,7 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
 
 
 def _width(data_type: pa.DataType) -> int:
-    """Return the memory that one value of a type takes, in bytes; for a text, the size of its offset."""
+    """Return the minimum size of a value of this type in bytes; for text, the size of its Arrow offset."""
     try:
         return max(1, int(data_type.bit_width) // 8)
     except ValueError:  # Types of variable width, such as texts, have no bit width.
@@ -486,7 +486,7 @@ def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
 def store_errors(name: str) -> Iterator[None]:
     """Convert errors that invalid tables cause to a `StoreError`.
 
-    Opening a store checks the columns of its tables but not their values, which are untrusted.
+    `open_corpus` checks which columns the tables have, but not the untrusted values in these columns.
 
     Args:
         name: name of the store, for the error message.

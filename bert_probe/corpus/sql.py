@@ -51,7 +51,7 @@ MAX_CHARACTERS = 20_000
 DEFAULT_SECONDS = 60.0
 """Default time limit of a user's query, in seconds."""
 _TEXT_DTYPE: Any = pd.Series(["text"]).dtype
-"""The type of a column of texts: str since pandas 3; object in pandas 2, whose str would make None a text."""
+"""The dtype of text columns: str in pandas 3; object in pandas 2, where str would convert None to "None"."""
 _POLL_SECONDS = 0.02
 
 
@@ -122,7 +122,7 @@ class StoreTables:
         """Wait for a query in a thread, so that Ctrl+C, the time limit or ``progress`` can end the query."""
         answers: list[pa.Table] = []
         errors: list[BaseException] = []
-        # Use an event, because after Ctrl+C interrupts Thread.join, the thread wrongly counts as finished.
+        # Use an event instead of Thread.join: if Ctrl+C interrupts join, the thread is marked as finished.
         finished = threading.Event()
 
         def run() -> None:
@@ -173,7 +173,7 @@ def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
         # A separate process group lets Ctrl+C reach only this process.
         process_group=0 if os.name == "posix" else None,
     )
-    # ignored, because the first query raises the error if the child process has exited
+    # ignore the error of a child process that has exited, because the first query reports it
     with suppress(OSError):
         _send(child, setup)
     return child
@@ -259,7 +259,7 @@ class SqlQueryResult(Result):
     """The rows that a SQL query selects.
 
     Attributes:
-        answer: the rows as an Arrow table. Values that Arrow cannot represent are text, see `sql_child`.
+        answer: the rows as an Arrow table. Values that Arrow cannot represent exactly are strings or doubles.
     """
 
     question: SqlQuery
@@ -271,11 +271,11 @@ class SqlQueryResult(Result):
         return super().nbytes + int(self.answer.nbytes)
 
     def frame(self) -> pd.DataFrame:
-        """Return the rows as a table of numbers, booleans and texts. Lists and structs become JSON texts."""
+        """Return the rows as a table of numbers, booleans and strings, with lists and structs as JSON."""
         return self._frame(self.answer)
 
     def head(self, rows: int, max_bytes: int) -> pd.DataFrame:
-        """Return the first rows of `frame`, without converting the others.
+        """Return the first rows of `frame`, without converting the other rows.
 
         Args:
             rows: maximum number of rows.
@@ -340,7 +340,7 @@ def _text(cell: Any) -> str:
 
 
 def _without_nan(cell: Any) -> Any:
-    """Replace NaN and infinities in a nested value by text, because JSON does not support them."""
+    """Replace NaN and infinities in a nested value with strings, because JSON does not support them."""
     if isinstance(cell, dict):
         return {name: _without_nan(value) for name, value in cell.items()}
     if isinstance(cell, list | tuple):
@@ -349,5 +349,5 @@ def _without_nan(cell: Any) -> Any:
 
 
 def _json_value(cell: Any) -> Any:
-    """Convert a value that JSON does not support to a float or a text."""
+    """Convert a value that JSON does not support to a float or a string."""
     return float(cell) if isinstance(cell, Decimal) else str(cell)

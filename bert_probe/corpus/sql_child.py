@@ -1,7 +1,8 @@
-"""The child process in which `sql` runs DuckDB queries over a store.
+"""The child process in which the module `sql` runs DuckDB queries over a store.
 
-The operating system limits its memory, because some functions of DuckDB allocate gigabytes that DuckDB's own
-memory limit does not count. Such a query fails or ends this process, but not the process that serves users.
+The operating system limits the memory of the child process, because some DuckDB functions allocate gigabytes
+that DuckDB's own memory limit does not count. A query that exceeds the limit fails or ends only the child
+process, not the process that serves users.
 
 `python -m bert_probe.corpus.sql_child` reads lines of JSON: a `ConnectionSetup`, then one query per line. It
 answers each query with a line of JSON and, unless this line has an "error", an Arrow stream. The process
@@ -35,7 +36,7 @@ _BATCH_ROWS: Final = 10_000
 _GLOB: Final = re.compile(r"[*?\[]")
 """Matches the characters that make DuckDB interpret a file name as a glob pattern."""
 _LISTING_WORDS: Final = ("show", "duckdb_columns")
-"""Words that occur in queries that list all tables."""
+"""Words that occur in every query that lists all tables."""
 
 
 class ConnectionSetup(TypedDict):
@@ -108,9 +109,9 @@ class StoreConnection:
             return self._fetch(sql)
 
     def _register(self, sql: str) -> None:
-        """Register the tables that a query names for the first time and that DuckDB cannot read itself.
+        """Register pyarrow datasets for tables that a query names but that DuckDB cannot read itself.
 
-        Tables are not registered earlier, because pyarrow.dataset imports pandas, which is slow.
+        A table is registered only when a query names it, because importing pyarrow.dataset is slow.
         """
         lists_tables = any(word in sql for word in _LISTING_WORDS)
         for name in list(self._unregistered):
@@ -169,7 +170,7 @@ def _dataset(table: TableSetup) -> Any:
 _VALUE_BYTES = 16
 """Estimated minimum size of a value as a Python object, in bytes."""
 _LIST_BYTES, _DICT_BYTES = 64, 192
-"""Estimated size of an empty list and of a dict with a few keys, in bytes."""
+"""Estimated sizes in bytes: an empty list, and a dict with a few keys."""
 _CHARACTER_BYTES = 4
 """Maximum size of a character in a Python string, in bytes; strings that contain an emoji have this size."""
 _EXACT_TYPES = frozenset(
@@ -184,12 +185,12 @@ _NESTED_TYPES = ("list", "array", "struct")
 
 
 def _arrow_compatible(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
-    """Return a query with each column cast to a type that Arrow and Python represent exactly.
+    """Cast the columns of a query whose values Arrow or Python cannot represent exactly.
 
-    Python's dates end with the year 9999, and Arrow supports neither the time 24:00:00 nor 128-bit unsigned
-    integers, so that such values would raise an error or change. Therefore, dates and times become text as
-    formatted by DuckDB, 128-bit unsigned integers become doubles, and maps, and lists and structs that
-    contain any of these types, become JSON.
+    Python does not support dates after the year 9999. Arrow supports neither the time 24:00:00 nor 128-bit
+    unsigned integers. Such values would raise an error or change. Therefore, dates and times become strings
+    in the format of DuckDB, and 128-bit unsigned integers become doubles. Maps, and lists and structs that
+    contain any of these types, become JSON strings.
     """
     relation = connection.sql(sql)
     columns = [_expression(number, data_type) for number, data_type in enumerate(relation.types, 1)]
@@ -207,7 +208,7 @@ def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     import duckdb
 
     end = len(sql)
-    for _ in range(4):  # try several semicolons, because a comment at the end may contain some
+    for _ in range(4):  # try several semicolons, because a final comment may contain semicolons
         end = sql.rfind(";", 0, end)
         with suppress(duckdb.ParserException):
             if end >= 0 and not connection.extract_statements(sql[end:]):
@@ -235,7 +236,7 @@ def _is_exact(data_type: DuckDBPyType) -> bool:
 
 
 def literal(text: str) -> str:
-    """Return a text as an SQL string literal."""
+    """Return a string as an SQL string literal."""
     return "'{}'".format(text.replace("'", "''"))
 
 
@@ -258,7 +259,7 @@ def _check_one_select(statements: Sequence[duckdb.Statement]) -> None:
 
 @contextmanager
 def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
-    """Turn errors of DuckDB into a `SelectionError` that lists the tables or columns of the store."""
+    """Convert DuckDB errors to a `SelectionError` that lists the tables or columns of the store."""
     import duckdb
 
     try:
@@ -294,7 +295,7 @@ def _columns(table: TableSetup) -> list[str]:
 
 
 def _sentence(error: Exception, setup: ConnectionSetup) -> str:
-    """Return the first line and the hint of a DuckDB error, without its type, the query and the path."""
+    """Return the first line and the hint of a DuckDB error, without its type, query and folder path."""
     text = str(error).replace(setup["folder"], Path(setup["folder"]).name)
     first, *lines = text.strip().split("\n")
     sentence = re.sub(r"^[\w ]+ Error: ", "", first).strip()
@@ -335,7 +336,7 @@ def _lines(stream: BinaryIO) -> Iterator[Any]:
 
 
 def main() -> None:
-    """Read queries from standard input, and write their results to standard output."""
+    """Run the queries from standard input, and write their results to standard output."""
     lines, out = _lines(sys.stdin.buffer), sys.stdout.buffer
     setup: ConnectionSetup = next(lines)
     connection = StoreConnection(setup)
@@ -432,7 +433,7 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
     Args:
         parsed: the query as serialized by DuckDB's `json_serialize_sql`.
         tables: names of the tables of the store.
-        views: names of DuckDB's internal views, which describe the process.
+        views: names of DuckDB's internal views, which describe the process and are not allowed.
 
     Raises:
         SelectionError: a function or a table is not allowed, or DuckDB cannot serialize the query.

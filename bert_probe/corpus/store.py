@@ -1,4 +1,4 @@
-"""Open, read and write a store: a folder of tables, each split into complete shards (see docs/store.md)."""
+"""Open, read and write a store: a folder of tables that are split into shards (see docs/store.md)."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Store:
     def shard_of(self) -> Callable[[int], int]:
         """A function that maps a row number to the index of the row's shard in `shards` and `files`.
 
-        The function holds no reference to the store, so a cache can keep it without keeping the store alive.
+        The function does not refer to the store, so caching the function does not keep the store in memory.
         """
         first_records = [shard.first for shard in self.shards]
         return lambda row: bisect_right(first_records, row) - 1
@@ -175,7 +175,7 @@ class Store:
         """
         if not self.has(table):
             raise UnavailableError(
-                f"{self.folder.name} has no table of {table}, only of {', '.join(self.layouts)}. "
+                f"{self.folder.name} has no table {table}. Its tables are {', '.join(self.layouts)}. "
                 f"Run the corpus with --keep {','.join([*self.question.keep, table])}."
             )
         return [table_path(self.folder, table, self.layouts[table], shard.name) for shard in self.shards]
@@ -212,7 +212,7 @@ class Store:
     def named_model(self) -> str | None:
         """Name and revision of the store's model, or None if the store was built with the built-in model.
 
-        As the manifest is untrusted, `checkpoint` opens this model only with the user's consent.
+        The manifest is untrusted, so `checkpoint` opens this model only with the user's consent.
         """
         model = self.manifest["model"]
         if model["weights_sha256"] == built_in_digest():
@@ -231,14 +231,14 @@ class Store:
         """Open the model that the store was built with.
 
         Args:
-            model: the model to open instead of the one in the manifest. It must have the same weights.
+            model: the model to open instead of the model in the manifest. It must have the same weights.
             revision: branch, tag or commit of ``model``.
-            trust: whether the model that the manifest names may be opened. The built-in model always may.
+            trust: whether to open the model that the manifest names. The built-in model needs no consent.
             device: "auto", "cpu" or a CUDA device.
 
         Raises:
-            CheckpointError: the model may not be opened without ``trust``, cannot be opened, or has other
-                weights.
+            CheckpointError: opening the model requires ``trust``, the model cannot be opened, or its weights
+                differ from the weights that the store was built with.
         """
         model_record = self.manifest["model"]
         if model is None and self.named_model is not None:
@@ -270,7 +270,7 @@ class Store:
 
     @property
     def inputs(self) -> InputRecord:
-        """The provenance that is recorded with results computed from this store."""
+        """The provenance of results that are computed from this store."""
         return InputRecord.of_store(self.manifest["model"], self.folder.name, self.rows, self.digest)
 
     @cached_property
@@ -288,7 +288,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
     all digests.
 
     Raises:
-        StoreError: the folder is not a store, has a newer version, or has missing or changed files.
+        StoreError: the folder is not a store, has another format version, or has missing or changed files.
     """
     store = read_store(folder)
     for file in table_files(store):
@@ -302,7 +302,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
 
 
 def read_store(folder: str | os.PathLike[str]) -> Store:
-    """Open a store without checking its tables; only its JSON files are read.
+    """Open a store by reading only its JSON files, without checking its tables.
 
     Raises:
         StoreError: a JSON file is missing, broken, or contradicts another JSON file.
@@ -422,7 +422,7 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def atomic_path(file: Path) -> Iterator[Path]:
-    """Yield a temporary path for writing a file; if the ``with`` block succeeds, it replaces the file."""
+    """Yield a temporary path, and rename it to the path of the file if the ``with`` block succeeds."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PARTIAL}")
     try:
@@ -441,7 +441,7 @@ def remove_partial_files(folder: Path) -> None:
 
 @contextmanager
 def write_errors(folder: Path) -> Iterator[None]:
-    """Turn operating system errors into a `StoreError` that names the folder, the reason and a remedy."""
+    """Convert operating system errors to a `StoreError` with the folder, the reason and a remedy."""
     try:
         yield
     except OSError as error:
@@ -501,7 +501,7 @@ def row_numbers(store: Store) -> Array:
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return the sentences with these record numbers, in the order of the numbers."""
+    """Return the sentences with these record numbers, in the order of `rows`."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):

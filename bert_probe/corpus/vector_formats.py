@@ -1,4 +1,4 @@
-"""Formats of files with vectors: Parquet, NPZ, NPY and JSON lines."""
+"""Read files of vectors in the formats Parquet, NPZ, NPY and JSON lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bert_probe.text.sentence_files import MAX_BYTES
 
 VECTOR_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("texts", "text")
 ID_NAMES = ("ids", "id", "_id", "document")
-"""Accepted names of the columns or arrays, in order of precedence."""
+"""Accepted names of the columns or arrays with vectors, texts and IDs, in order of precedence."""
 DROPPED = "tokens_dropped"
 """Name of the optional column with the number of truncated tokens of each text."""
 _COLUMNS = {"vectors": VECTOR_NAMES, "ids": ID_NAMES, "texts": TEXT_NAMES, "dropped": (DROPPED,)}
@@ -38,31 +38,32 @@ FORMAT_HELP = (
     "and optionally ids, texts and tokens_dropped; or an .npy file that contains only the vectors"
 )
 MAX_EXPANSION = 20
-"""Maximum ratio of the decompressed to the compressed size of an uploaded NPZ file without another limit."""
+"""Maximum ratio of decompressed to compressed size of an uploaded NPZ file, if no limit in bytes applies."""
 _BLOCK_BYTES = 1 << 22
-"""Maximum number of bytes that are read and converted at once, if a row is not larger."""
+"""Maximum number of bytes that are read and converted at once; a larger row is read completely."""
 
 
 def number_type(stored: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the floating-point type in which numbers of a stored type are computed: float32 if it represents
-    all of them exactly, otherwise float64.
+    """Return the dtype for computations with numbers of the dtype `stored`.
+
+    It is float32 if float32 represents all these numbers exactly, otherwise float64.
     """
     is_exact = np.result_type(stored.newbyteorder("="), np.float32) == np.float32
     return np.dtype(np.float32 if is_exact else np.float64)
 
 
 class ArrayFile:
-    """The matrix in an .npy file, whose rows are read when they are indexed.
+    """A matrix in an .npy file. Indexing reads the selected rows from the file.
 
-    The file is not memory-mapped, because a process that accesses the missing part of a mapped file after it
-    shrank is terminated.
+    The file is not memory-mapped: if a mapped file is truncated, the operating system kills a process that
+    reads beyond its end.
 
     Attributes:
         path: the file.
-        shape: numbers of rows and columns, or another shape that `vector_files` refuses.
-        stored: data type in the file.
-        dtype: data type of the rows that are read, float32 or float64.
-        is_by_row: whether the numbers of a row are adjacent; otherwise, rows cannot be read.
+        shape: shape of the array. `vector_files` rejects arrays that do not have two dimensions.
+        stored: dtype in the file.
+        dtype: dtype of the rows that are returned, float32 or float64.
+        is_by_row: whether the array is in row-major (C) order. Rows cannot be read in column-major order.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +71,7 @@ class ArrayFile:
 
         Raises:
             OSError: the file cannot be opened.
-            ValueError: it is not a complete NPY file.
+            ValueError: the file is not a complete NPY file.
         """
         self.path = path
         # Without O_NONBLOCK, opening a named pipe waits for a writer.
@@ -80,7 +81,7 @@ class ArrayFile:
             raise ValueError("it is not a regular file")
         with open(self._descriptor, "rb", closefd=False) as stream:
             version = np.lib.format.read_magic(stream)
-            if version not in ((1, 0), (2, 0)):  # Version 3 is for arrays with named fields.
+            if version not in ((1, 0), (2, 0)):  # only structured arrays need version 3
                 raise ValueError(f"its format has the version {version[0]}.{version[1]}")
             is_first = version == (1, 0)
             read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
@@ -105,17 +106,17 @@ class ArrayFile:
 
     @property
     def nbytes(self) -> int:
-        """Size of all rows in the type in which they are read, in bytes."""
+        """Size of all rows in bytes, if they are converted to `dtype`."""
         return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
     def __getitem__(self, selection: int | slice | Array) -> Array:
         """Return rows of the matrix as a new array.
 
         Args:
-            selection: a row number, a slice, row numbers, or a Boolean for each row.
+            selection: an index, a slice, an array of indices, or a Boolean mask. Indices count from 0.
 
         Raises:
-            IndexError: there is no such row.
+            IndexError: an index is out of range.
             StoreError: the file changed after it was opened.
         """
         if isinstance(selection, int | np.integer):
@@ -130,19 +131,19 @@ class ArrayFile:
         return self._read(np.where(rows < 0, rows + len(self), rows))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Return all rows in memory.
+        """Read all rows into an array.
 
         Raises:
-            OutOfMemoryError: they do not fit.
+            OutOfMemoryError: the rows do not fit into memory.
         """
         with reserved_memory(self.nbytes, self.path.name, "Use fewer vectors."):
             return self[:] if dtype is None else self[:].astype(dtype, copy=False)
 
     def check(self) -> None:
-        """Check that the file still has the same contents. A file that was replaced or deleted has.
+        """Check that the open file has not changed. Its path may have been deleted or point to another file.
 
         Raises:
-            StoreError: its size or its time of modification is another one.
+            StoreError: the size or modification time of the open file has changed.
         """
         status = self._current_status()
         if status != self._status:
@@ -155,17 +156,17 @@ class ArrayFile:
         status = os.fstat(self._descriptor)
         return status.st_size, status.st_mtime_ns
 
-    def blocks(self, numbers: int, part: range) -> Iterator[tuple[slice, Array]]:
-        """Yield the rows of each block and their vectors, which are overwritten when the next block is read.
+    def blocks(self, max_values: int, selection: range) -> Iterator[tuple[slice, Array]]:
+        """Yield (slice of rows, vectors) for each block of rows. Each block overwrites the previous vectors.
 
         Args:
-            numbers: maximum number of values in a block, if a row does not have more.
-            part: the rows to read, in ascending order.
+            max_values: maximum number of values in a block; a longer row is a separate block.
+            selection: the rows to read, in ascending order.
         """
-        size = min(len(part), max(1, numbers // self.shape[1]))
+        size = min(len(selection), max(1, max_values // self.shape[1]))
         result = np.empty((size, self.shape[1]), self.dtype)
-        for start in range(part.start, part.stop, max(1, size)):
-            rows = range(start, min(start + size, part.stop))
+        for start in range(selection.start, selection.stop, max(1, size)):
+            rows = range(start, min(start + size, selection.stop))
             yield slice(rows.start, rows.stop), self._read(rows, result[: len(rows)])
 
     def _read(self, rows: Sequence[int] | Array, result: Array | None = None) -> Array:
@@ -183,7 +184,7 @@ class ArrayFile:
         return result
 
     def _fill(self, content: Array, rows: Sequence[int] | Array) -> None:
-        """Read rows of the file into an array; adjacent rows are read together."""
+        """Read rows of the file into an array; each run of consecutive rows is read at once."""
         is_range = isinstance(rows, range) and rows.step == 1
         starts = [0] if is_range else np.flatnonzero(np.r_[True, np.diff(rows) != 1]).tolist()
         row_bytes = self.shape[1] * self.stored.itemsize
@@ -200,7 +201,7 @@ class ArrayFile:
 
 
 def _convert(content: Array, target: Array) -> None:
-    """Write numbers to an array of another type."""
+    """Copy the numbers of `content` to an array of another dtype."""
     if content.dtype != np.float16 or not content.dtype.isnative:
         target[:] = content
         return
@@ -217,7 +218,7 @@ _BROKEN_ARRAY = (
     *(ValueError, EOFError, KeyError, MemoryError, RuntimeError, SyntaxError, TypeError),
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
 )
-"""Exceptions of NumPy and zipfile for a broken, encrypted or oversized array, or one with a broken header."""
+"""Exceptions that NumPy and zipfile raise for an array file that is broken, encrypted or too large."""
 
 
 @contextmanager
@@ -232,8 +233,8 @@ def open_array(path: Path) -> ArrayFile:
     """Open an .npy file.
 
     Raises:
-        TextError: it is not a complete NPY file.
-        OSError: it cannot be opened.
+        TextError: the file is not a complete NPY file.
+        OSError: the file cannot be opened.
     """
     with _array_errors(path.name, "NPY"):
         return ArrayFile(path)
@@ -243,7 +244,7 @@ def _read_npy(stream: BinaryIO, name: str, _progress: Progress, _limit: int | No
     with _array_errors(name, "NPY"):
         vectors = np.load(stream, allow_pickle=False)
         if not isinstance(vectors, np.ndarray):
-            vectors.close()  # free the uploaded bytes, which belong to an NPZ file
+            vectors.close()  # np.load has opened an NPZ file: release its contents
             raise ValueError("it has several arrays")
         return {"vectors": vectors}
 
@@ -288,10 +289,10 @@ def _read_json_lines(stream: BinaryIO, name: str, progress: Progress, _limit: in
 
 
 def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a JSON object by column.
+    """Return the values of a JSON object by key of `_COLUMNS`.
 
     Raises:
-        ValueError, OverflowError: a value has a wrong type, or a number is not finite.
+        ValueError, OverflowError: a value has the wrong type, or a number is not finite.
     """
     names_by_key = {key: _find(names, row) for key, names in _COLUMNS.items()}
     columns = {key: row[name] for key, name in names_by_key.items() if name is not None}
@@ -342,7 +343,7 @@ def _read_parquet(
                 raise TextError(f"{name} has several columns named {column}. Keep one of these columns.")
         for column in columns.values():
             _check_column_type(file.schema_arrow.field(column), name)
-        # Repeated texts stay dictionary-encoded until their total size is known.
+        # Read texts dictionary-encoded, so that repeated texts take no memory before the size check.
         stream.seek(0)
         file = pq.ParquetFile(stream, read_dictionary=[*columns.values()])
         table = file.read([vector, *columns.values()])
@@ -350,7 +351,7 @@ def _read_parquet(
         if max_text_bytes is not None and size > max_text_bytes:
             raise TextError(f"{name} has more than {max_text_bytes / 1e6:.0f} MB of texts. Split the file.")
         with reserved_memory(2 * size, name, "Use fewer texts."):
-            others = {key: table[column].to_pylist() for key, column in columns.items()}
+            text_columns = {key: table[column].to_pylist() for key, column in columns.items()}
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise TextError(f"{name} is not a valid Parquet file: {error}. {FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
@@ -360,7 +361,7 @@ def _read_parquet(
     sizes = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), float)
     if lists.null_count or len(set(sizes.tolist())) != 1:
         raise TextError(f"The vectors of {name} have different lengths. {FORMAT_HELP}.")
-    return {"vectors": numbers.reshape(len(lists), -1), **others}
+    return {"vectors": numbers.reshape(len(lists), -1), **text_columns}
 
 
 def _check_column_type(field: Any, name: str) -> None:
@@ -397,7 +398,8 @@ def _file_size(stream: BinaryIO, _name: str) -> int:
 
 
 def _json_size(stream: BinaryIO, name: str) -> int:
-    return 2 * _file_size(stream, name)  # With one digit and a comma, a number grows from 2 to 8 bytes.
+    # `read_vectors` doubles this size: a digit and a comma, 2 bytes, become a number of 8 bytes.
+    return 2 * _file_size(stream, name)
 
 
 def _unpacked_size(stream: BinaryIO, name: str) -> int:
@@ -419,14 +421,14 @@ def _parquet_size(stream: BinaryIO, name: str) -> int:
             for group in range(metadata.num_row_groups)
             for column in range(metadata.num_columns)
         ]
-        # Dictionary encoding stores repeated values once.
+        # Dictionary encoding stores repeated values once, so also count 8 bytes for each value.
         return sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TextError(f"{name} is not a valid Parquet file: {error}. {FORMAT_HELP}.") from None
 
 
 def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
-    """Raise TextError if an NPZ file becomes much larger when it is decompressed."""
+    """Raise TextError if an NPZ file is too large after decompression."""
     size = _unpacked_size(io.BytesIO(content), name)
     if max_bytes is not None and size > max_bytes:
         raise TextError(
@@ -443,7 +445,7 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
 def _check_parquet(content: bytes, name: str, _max_bytes: int | None) -> None:
     from bert_probe.text.parquet import check_upload
 
-    check_upload(content, name, MAX_BYTES // 4)  # the numbers of a list have at least 4 bytes
+    check_upload(content, name, MAX_BYTES // 4)  # a number takes at least 4 bytes
 
 
 def _has_column(stream: BinaryIO) -> bool:
@@ -454,7 +456,7 @@ def _has_column(stream: BinaryIO) -> bool:
     try:
         return _find(VECTOR_NAMES, pq.read_schema(stream).names) is not None
     except (pa.ArrowException, OSError, ValueError):
-        return False  # The reader of documents explains the error.
+        return False  # the file is then read as documents, which reports the error
 
 
 def _has_key(stream: BinaryIO) -> bool:
@@ -468,17 +470,17 @@ def _has_key(stream: BinaryIO) -> bool:
 
 @dataclass(frozen=True)
 class Format:
-    """How the files of a format are read.
+    """The functions that read and check the files of one format.
 
     Attributes:
-        read: returns the columns of an open file, and calls `Progress` with the number of bytes read if this
-            takes long; its last argument is `max_text_bytes` for uploads, and None for other files.
-        decoded_size: returns the number of bytes of an open file after decompression and decoding.
-        has_vectors: returns whether an open file contains vectors, and not only texts.
-        check_upload: raises TextError if the contents of an untrusted file become too large when decoded; its
-            last argument is the maximum in bytes, or None.
-        max_text_bytes: maximum size of the texts of an upload in bytes; None if decoding does not enlarge
-            them.
+        read: takes a stream, the file name, a progress callback and the maximum size of all texts in bytes
+            (`max_text_bytes` for uploads, otherwise None), and returns the columns by key of `_COLUMNS`.
+        decoded_size: takes a stream and the file name, and estimates the size of the decoded file in bytes.
+        has_vectors: takes a stream, and returns whether the file contains vectors, and not only texts.
+        check_upload: takes the contents, the file name and the maximum size in bytes or None, and raises
+            TextError if an uploaded file is too large after decoding.
+        max_text_bytes: maximum size of all texts in an upload, in bytes; None if decoding cannot enlarge
+            texts.
     """
 
     read: Callable[[BinaryIO, str, Progress, int | None], dict[str, Any]]
@@ -496,11 +498,11 @@ FORMATS = {
     ".jsonl": _JSON_LINES,
     ".ndjson": _JSON_LINES,
 }
-"""Extension of a file's name → its format."""
+"""File name extension → format."""
 
 
 def format_of(name: str) -> Format:
-    """Return the format of the files with a name.
+    """Return the format that the extension of a file name indicates.
 
     Raises:
         TextError: the extension is unknown.

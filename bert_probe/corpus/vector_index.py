@@ -40,9 +40,9 @@ RECALL_COUNT = 10
 """Number of nearest neighbors for which recall is measured (the k of recall@k)."""
 
 _QUERIES = 100
-"""Number of sampled vectors for choosing the number of probed lists; as many others measure the recall."""
+"""Number of sampled vectors for choosing the number of probes, and of further vectors to measure recall."""
 _TARGET_RECALL = 0.98
-"""Target recall; the number of probed lists is increased until the recall reaches it."""
+"""The number of probes is doubled until the recall reaches this value."""
 _SAMPLES_PER_LIST = 64
 """Number of vectors per list from which the centroids are trained."""
 _MIN_PROBES = 8
@@ -122,12 +122,12 @@ class VectorIndex:
         return cls(MappedFile.of(file), _open_index(file), metadata, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function that takes a number k, and returns k approximate neighbors of a query vector."""
+        """Return a function of k that returns k approximate nearest neighbors of the query vector."""
         unit = unit_vector(query, self._vectors.hidden)
         return lambda count: self._best(unit, count)
 
     def _best(self, unit: Array, count: int) -> Hits:
-        """Return the `count` nearest candidates. Probe more lists if these give too few candidates."""
+        """Return the `count` nearest candidates. Probe more lists if the lists contain too few vectors."""
         probes = self.metadata.probes
         while True:
             self._file.check()
@@ -165,9 +165,9 @@ def _build(file: Path, digest: str, layer: int, vectors: LayerVectors, progress:
             digest, layer, lists.ntotal, lists.nlist, probes, recall, queries, size, sha256
         )
     write_json(file.with_suffix(_METADATA_ENDING), asdict(metadata))
-    for other in file.parent.glob(f"{layer:02}-*"):
-        if other.stem != file.stem:
-            other.unlink(missing_ok=True)
+    for path in file.parent.glob(f"{layer:02}-*"):
+        if path.stem != file.stem:
+            path.unlink(missing_ok=True)
     return metadata
 
 
@@ -208,7 +208,7 @@ def _open_index(file: Path) -> faiss.IndexIVF:
         lists: faiss.IndexIVF = library.read_index(str(file), library.IO_FLAG_MMAP)
     except RuntimeError:
         raise StoreError(f"{file} is broken. Delete this file; the index will be rebuilt.") from None
-    # Limit the number of threads: by default, a search starts 32 threads, which take longer than the search.
+    # By default, faiss starts 32 prefetch threads, which takes longer than the search itself.
     library.downcast_InvertedLists(lists.invlists).prefetch_nthread = 0
     return lists
 
@@ -216,7 +216,7 @@ def _open_index(file: Path) -> faiss.IndexIVF:
 def _check_memory(vectors: LayerVectors) -> None:
     """Check that there is enough free memory to build an index.
 
-    An index needs 1 byte per component and 8 bytes per vector, and twice as much while it grows.
+    An index takes 1 byte per component and 8 bytes per vector. While it grows, it takes twice this size.
     """
     needed, free = 2 * len(vectors) * (vectors.hidden + 8), psutil.virtual_memory().available
     if needed > free:
@@ -228,7 +228,7 @@ def _check_memory(vectors: LayerVectors) -> None:
 
 
 def _train(vectors: LayerVectors) -> faiss.IndexIVF:
-    """Return an index without vectors, with centroids trained on a sample of the vectors."""
+    """Return an empty index whose centroids are trained on a sample of the vectors."""
     library = _faiss()
     count = max(1, 2 ** round(np.log2(len(vectors)) / 2))
     sample = _sample(vectors, _SAMPLES_PER_LIST * count)
@@ -265,8 +265,8 @@ def _sample(vectors: LayerVectors, count: int) -> Array:
 def _tune(lists: faiss.IndexIVF, vectors: LayerVectors, progress: Progress) -> tuple[int, float, int]:
     """Choose the number of lists that a search probes, and measure the recall of such searches.
 
-    The index is searched for the ten nearest neighbors of each sampled vector. The first half of the sample
-    chooses the number of probes, and the second half measures the recall.
+    The recall is the share of the ten nearest neighbors of a sampled vector that the index finds. The number
+    of probes is chosen on the first half of the sample, and the recall is measured on the second half.
 
     Returns:
         The number of probes, the recall, and the number of vectors on which the recall was measured.
@@ -322,16 +322,16 @@ def _faiss() -> Any:
 
 
 _MIN_LENGTH, _MAX_LENGTH = 1e-15, 1e15
-"""Supported range of vector lengths. The squares of other lengths do not fit into float32, so longer and
-shorter vectors are treated as having no direction. Models do not produce them."""
+"""Supported range of vector norms. The squares of other norms overflow or underflow in float32, so vectors
+with such norms are treated like zero vectors. Models do not produce them."""
 
 _BLOCK = 512
-"""Number of vectors that are processed together; they take about 0.8 MB and fit in the processor's cache."""
+"""Number of vectors in a block. A block takes about 0.8 MB, so that it fits in the CPU cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """The nearest neighbors of a vector, nearest first. Ties keep the order of the store.
+    """The nearest neighbors of a vector, nearest first; ties are in the order of the store.
 
     Attributes:
         rows: row number of each neighbor, from 1.
@@ -353,11 +353,13 @@ class Hits:
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A memory-mapped file. If it shrinks, an access to the missing part terminates the process.
+    """A memory-mapped file.
+
+    If the file is truncated, the operating system kills a process that reads beyond its end.
 
     Attributes:
         path: the file.
-        inode, size: its inode and its size in bytes when it was mapped.
+        inode, size: inode and size in bytes of the file at the time of mapping.
     """
 
     path: Path
@@ -366,15 +368,17 @@ class MappedFile:
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Describe a file that is about to be mapped."""
+        """Record the inode and the size of a file, before the file is mapped."""
         status = path.stat()
         return cls(path, status.st_ino, status.st_size)
 
     def check(self) -> None:
-        """Check that the file did not shrink; call this right before each access.
+        """Check that the file was not truncated; call this method before each access.
+
+        The mapping remains valid if the path was deleted or replaced by another file.
 
         Raises:
-            StoreError: the file became smaller. If it was replaced or deleted, the mapping remains valid.
+            StoreError: the file became smaller.
         """
         try:
             status = self.path.stat()
@@ -414,7 +418,7 @@ class VectorBatch:
         return scales
 
     def units(self) -> Iterator[tuple[Array, Array]]:
-        """Yield blocks of indices, from 0, and float32 unit vectors, without zero and non-finite vectors."""
+        """Yield blocks of 0-based indices and float32 unit vectors, without zero and non-finite vectors."""
         start = 0
         for block in self._blocks():
             scales = self.scales[start : start + len(block)]
@@ -423,8 +427,8 @@ class VectorBatch:
             start += len(block)
 
     def scan(self, query: Array) -> Array:
-        """Return the cosine of each vector with a unit vector, in float32; `error_bound` bounds the error."""
-        # BLAS and torch are avoided here, because their threads wait for each other on a busy machine.
+        """Return the float32 cosine of each vector with a unit vector; see `error_bound` for its error."""
+        # Use einsum, because the threads of BLAS and torch would wait for each other on a busy machine.
         cosines = np.concatenate([np.einsum("ij,j->i", block, query) for block in self._blocks()])
         cosines *= self.scales
         return cosines
@@ -434,7 +438,7 @@ class VectorBatch:
         for start in range(0, len(self.rows), _BLOCK):
             self.file.check()
             block = self.vectors[start : start + _BLOCK]
-            # NumPy's own conversion from float16 takes five times as long.
+            # torch converts float16 five times as fast as NumPy.
             yield block if block.dtype == np.float32 else tensor_view(block).float().numpy()
 
 
@@ -461,7 +465,7 @@ class LayerVectors:
         return int(self.batches[0].vectors.shape[1]) if self.batches else 0
 
     def take(self, indices: Array) -> tuple[Array, Array, Array]:
-        """Return the row number, the position and the vector of each index; indices may be in any order."""
+        """Return the row numbers, positions and vectors at these indices, which may be in any order."""
         batch_numbers = np.searchsorted(self.ends, indices, side="right")
         rows, positions = np.empty(len(indices), np.int64), np.empty(len(indices), np.int32)
         vectors = np.empty((len(indices), self.hidden), self.batches[0].vectors.dtype)
@@ -474,7 +478,7 @@ class LayerVectors:
         return rows, positions, vectors
 
     def prepare(self, progress: Progress = no_progress) -> None:
-        """Compute the norms of all vectors, so that the first search does not have to compute them.
+        """Compute and cache the norms of all vectors, which the first search would otherwise compute.
 
         The norms take 4 bytes per vector.
         """
@@ -483,14 +487,14 @@ class LayerVectors:
             progress(int(end), len(self))
 
     def rank(self, query: Array, indices: Array) -> tuple[Array, Hits]:
-        """Rank some vectors by their exact cosines with a unit vector.
+        """Rank the vectors at these indices by their exact cosines with a unit vector.
 
         Returns:
             The indices of the vectors in rank order, and the vectors as hits with float64 cosines. Zero and
             non-finite vectors are left out.
         """
         rows, positions, vectors = self.take(indices)
-        # Each row is summed on its own, so that rounding does not make a cosine depend on other vectors.
+        # Sum each row separately: in a matrix product, rounding may depend on the number of rows.
         cosines = np.clip((unit_rows(vectors) * query).sum(axis=1), -1.0, 1.0)
         order = np.lexsort((positions, rows, -cosines))
         order = order[np.isfinite(cosines[order])]
@@ -517,8 +521,8 @@ class ExactSearch:
     def best(self, count: int) -> Hits:
         """Return the `count` nearest vectors, or all vectors if there are fewer.
 
-        The error of the approximate cosines is at most `error_bound`. Therefore, the approximate cosine of
-        each vector in the result is at least the `count`-th largest one minus twice this bound.
+        The error of the approximate cosines is at most `error_bound`. Therefore, the approximate cosine of a
+        vector in the result is at least the `count`-th largest approximate cosine minus twice this bound.
         """
         if not len(self._approximate):
             return Hits(*(np.empty(0, dtype) for dtype in (np.int64, np.int32, np.float64)))
@@ -530,7 +534,7 @@ class ExactSearch:
 
 
 _BELOW_COSINES = -2.0
-"""A threshold below every cosine, but above -inf, which marks zero and non-finite vectors."""
+"""A value below every cosine. Zero and non-finite vectors are excluded, because their value is -inf."""
 
 
 def error_bound(hidden: int) -> float:

@@ -1,4 +1,4 @@
-"""Search in stored vectors of documents, up to millions, exactly and in blocks."""
+"""Exact search for the documents whose stored vectors are most similar to the vector of a query."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ ELSEWHERE = (
     "computed the vectors, with the same prompts."
 )
 SAME_VECTOR = 0.99
-"""Smallest cosine of a stored vector with that of its text at which both are considered the same. Vectors
-that were stored in 8 bits reach it; those of other models do not."""
+"""Minimum cosine at which a stored vector is considered equal to the vector computed from its text. Vectors
+that were quantized to 8 bits reach this value; vectors of other models do not."""
 _BLOCK_NUMBERS = 1 << 18
-"""Maximum number of values whose scores are computed between two reports of progress. A block of an .npy
-file that was read should still be in the processor's cache when it is multiplied."""
+"""Maximum number of values in a block. A block that was read from an .npy file should still be in the CPU
+cache when it is multiplied."""
 
 
 @question("vector search", command="search")
 class VectorSearch(PromptedSearch):
     """The documents whose stored vectors are most similar to the vector of a query.
 
-    The vectors are those of a file, which may have been computed elsewhere, or of a corpus store.
+    The vectors are read from a corpus store, or from a file that another program may have written.
 
-    The scores are those of the bi-encoder of `Search`. Every vector is compared with the query, so the best
-    documents are exact: a matrix product in the data type of the vectors selects all candidates within its
-    rounding error, and float64 ranks them.
+    The scores are the bi-encoder scores of `Search`. The search is exact: scores in the data type of the
+    vectors select all candidates that may be among the best within rounding error, and the candidates are
+    ranked in float64.
 
     Attributes:
         query: the query.
         count: number of documents in the table.
         prompt, dimensions: see `PromptedSearch`.
-        document_prompt: prompt of the documents, with which the text of the best document is encoded for a
-            check.
+        document_prompt: prompt for documents. With this prompt, the text of the best document is encoded and
+            compared with the stored vector.
     """
 
     inputs = DocumentVectors()
@@ -74,13 +74,13 @@ class VectorSearch(PromptedSearch):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> VectorSearchResult:
-        """Rank the documents.
+        """Return the documents with the highest scores.
 
         Args:
             checkpoint: the model.
             vectors: the result of `read_vectors`, or of `index` for this model.
-            truncate: truncate a query that is too long instead of raising an error.
-            progress: called with the number of indexed rows and the total.
+            truncate: whether to truncate a query that is too long instead of raising an error.
+            progress: called with the number of indexed vectors and their total.
 
         Raises:
             SelectionError: the vectors have another number of dimensions than the query, or are the sentence
@@ -131,7 +131,7 @@ class VectorSearch(PromptedSearch):
     ) -> IndexedVectors:
         """Compute data that does not depend on the query: norms of the vectors, and scores of random pairs.
 
-        The arguments and errors are those of `of`.
+        See `of` for the arguments and errors.
         """
         similarity = self.document_pooling(checkpoint).similarity
         scales = np.empty(len(vectors), np.float64)
@@ -159,19 +159,19 @@ class VectorSearch(PromptedSearch):
         return IndexedVectors(vectors, similarity, read_only(scales), pairs)
 
 
-def _blocks(vectors: VectorSet, part: range | None = None) -> Iterator[tuple[slice, Array]]:
-    """Yield the rows of each block and their vectors, which are valid until the next block is requested.
+def _blocks(vectors: VectorSet, selection: range | None = None) -> Iterator[tuple[slice, Array]]:
+    """Yield (slice of rows, vectors) for each block. The vectors are valid until the next block is requested.
 
     Args:
-        part: the rows to read, in ascending order; all rows by default.
+        selection: the rows to read, in ascending order; by default, all rows.
     """
-    matrix, part = vectors.vectors, range(len(vectors)) if part is None else part
+    matrix, selection = vectors.vectors, range(len(vectors)) if selection is None else selection
     if isinstance(matrix, ArrayFile):
-        yield from matrix.blocks(_BLOCK_NUMBERS, part)
+        yield from matrix.blocks(_BLOCK_NUMBERS, selection)
         return
     size = max(1, _BLOCK_NUMBERS // matrix.shape[1])
-    for start in range(part.start, part.stop, size):
-        rows = slice(start, min(start + size, part.stop))
+    for start in range(selection.start, selection.stop, size):
+        rows = slice(start, min(start + size, selection.stop))
         yield rows, matrix[rows]
 
 
@@ -188,9 +188,9 @@ def _check_dimensions(vectors: VectorSet, size: int, checkpoint: Checkpoint) -> 
 def _agreement(
     checkpoint: Checkpoint, recipe: PoolingConfig, documents: tuple[Document, ...], vectors: Array
 ) -> float | None:
-    """Return the cosine of the best document's stored vector with the vector of the document's text.
+    """Return the cosine of the first stored vector with the vector that the model computes for its text.
 
-    Return None if there is no text, or if the model cannot read the text.
+    Return None if the first document has no text, or if the model cannot encode the text.
     """
     text = next((str(document) for document in documents[:1]), "")
     if not text.strip():
@@ -209,7 +209,7 @@ class IndexedVectors:
 
     Attributes:
         vectors: the vectors.
-        similarity: the score of two vectors, from `SIMILARITIES`.
+        similarity: name of the similarity function, one of `SIMILARITIES`.
         scales: reciprocal norm of each vector, float64; NaN if the vector is zero or not finite.
         pair_scores: sorted scores of random pairs of vectors; None if there is only one vector.
     """
@@ -221,16 +221,16 @@ class IndexedVectors:
 
     @property
     def cache_key(self) -> tuple[Any, ...]:
-        """Key that identifies the vectors and how they are compared."""
+        """Cache key that identifies the vectors and the similarity function."""
         return type(self), self.vectors.cache_key, self.similarity
 
     def best(self, query: Array, count: int) -> tuple[Array, Array]:
-        """Return the indices of the vectors with the highest scores, in this order, and their float64 scores.
+        """Return the indices of the vectors with the highest scores, best first, and their float64 scores.
 
-        Ties keep their order. Vectors that are zero or not finite are left out.
+        Ties are in the order of the vectors. Zero and non-finite vectors are left out.
 
         Args:
-            query: the vector of the query, [size].
+            query: the vector of the query, with shape [size].
             count: maximum number of vectors.
         """
         query = query.astype(np.float64)
@@ -254,10 +254,11 @@ class IndexedVectors:
         return valid[order], values[order]
 
     def _products(self, query: Array) -> tuple[Array, Array | float]:
-        """Return the score of each vector as a matrix product in its own data type, and a bound of its error.
+        """Return the score of each vector, computed in the vectors' data type, and a bound on its error.
 
-        The error of a product of n numbers is at most n u ‖v‖ ‖q‖ with the unit roundoff u, up to terms of
-        second order (Higham 2002, section 3.1); 8 is added to n for the rounding of the query and the scale.
+        The error of a dot product of n components is at most n u ‖v‖ ‖q‖, where u is the unit roundoff, up to
+        second-order terms (Higham 2002, section 3.1). Adding 8 to n accounts for the rounding of the query
+        and the scale.
         """
         dtype = self.vectors.vectors.dtype
         length = float(np.linalg.norm(query))
@@ -265,10 +266,10 @@ class IndexedVectors:
         products = np.empty(len(self.vectors), dtype)
         converted = unit.astype(dtype)
 
-        def multiply(part: range) -> None:
+        def multiply(selection: range) -> None:
             with np.errstate(over="ignore", invalid="ignore"):
-                for rows, block in _blocks(self.vectors, part):
-                    # The threads of BLAS would wait for each other on a busy machine.
+                for rows, block in _blocks(self.vectors, selection):
+                    # Use einsum, because the threads of BLAS would wait for each other on a busy machine.
                     np.einsum("ij,j->i", block, converted, out=products[rows])
 
         blocks = -(-len(products) * len(query) // _BLOCK_NUMBERS)
@@ -285,7 +286,7 @@ class IndexedVectors:
             return self._usable(products * length), bounds
 
     def _usable(self, approximate: Array) -> Array:
-        """Return scores that are NaN only for zero and non-finite vectors; an overflow becomes infinite."""
+        """Set the scores of zero and non-finite vectors to NaN, and scores that overflowed to infinity."""
         is_valid = ~np.isnan(self.scales)
         approximate[is_valid & ~np.isfinite(approximate)] = np.inf
         approximate[~is_valid] = np.nan
@@ -297,26 +298,26 @@ class IndexedVectors:
 
     @property
     def nbytes(self) -> int:
-        """Size of the vectors in memory, and of the numbers that were computed from them, in bytes."""
+        """Size of the vectors in memory and of the precomputed data, in bytes."""
         own = 0 if isinstance(self.vectors.vectors, ArrayFile) else self.vectors.vectors.nbytes
         return own + self.scales.nbytes + 8 * MAX_PAIRS + 60 * len(self.vectors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VectorSearchResult(Result):
-    """The documents with the best scores.
+    """The documents whose stored vectors have the highest scores for a query.
 
     Attributes:
-        documents: the best documents, in the order of their scores. Their text is "" if the file has none.
+        documents: the documents, best first. Their text is "" if the file has no texts.
         scores: score of each of these documents, float64.
-        pair_scores: sorted scores of random pairs of all vectors; None if there is only one.
+        pair_scores: sorted scores of random pairs of vectors; None if there is only one vector.
         dropped: number of tokens truncated from each document, if the file has this column.
-        without_vector: number of vectors that are zero or not finite, which are left out.
+        without_vector: number of zero and non-finite vectors, which are left out.
         recipe: the pooling configuration of the query.
-        source_note: what is known about the origin of the vectors; None for the sentence vectors of a store,
-            whose model and pooling are those of the query.
-        agreement: cosine of the stored vector of the best document with the vector that this model computes
-            for its text; None without a text.
+        source_note: a sentence about the origin of the vectors; None for the sentence vectors of a store,
+            whose model and pooling have been checked.
+        agreement: cosine of the stored vector of the best document with the vector that the model computes
+            for its text; None if there is no text.
     """
 
     question: VectorSearch
@@ -337,7 +338,7 @@ class VectorSearchResult(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about the limits of the scores."""
+        """Sentences about the origin of the vectors and about excluded vectors."""
         left_out = (
             f"{self.without_vector:,} vectors are zero or not finite. These vectors are excluded."
             if self.without_vector
@@ -348,7 +349,7 @@ class VectorSearchResult(Result):
 
     @property
     def is_same_model(self) -> bool | None:
-        """Whether the model gives the stored vector for the best document's text; None without a text."""
+        """Whether `agreement` shows that the model computed the stored vectors; None if there is no text."""
         return None if self.agreement is None else self.agreement >= SAME_VECTOR
 
     @property
@@ -370,13 +371,15 @@ class VectorSearchResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling of the query, and the limits of the scores."""
+        """The pooling of the query, the notes, and the agreement."""
         agreement = {} if self.agreement is None else {"cosine_with_text_of_best": self.agreement}
         return {"recipe": self.recipe.about, "notes": list(self.notes), **agreement}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row for each document: rank, document (ID), score, percentile (the percentage of random
-        pairs of vectors with a lower score), tokens_dropped if the file has it, text.
+        """Return the documents as a table with one row per document.
+
+        Columns: rank, document (ID), score, percentile (percentage of random pairs of vectors with a lower
+        score), tokens_dropped (if the file has this column), text.
         """
         dropped = {} if self.dropped is None else {"tokens_dropped": list(self.dropped)}
         return pd.DataFrame(

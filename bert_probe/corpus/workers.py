@@ -1,4 +1,4 @@
-"""Divide a corpus into chunks, and process the chunks with threads, or with Ray on one or more machines.
+"""Split a corpus into chunks, and process the chunks in threads, or with Ray on one or more machines.
 
 With Ray, the main process reads the chunks and passes each of them to a Ray actor. An actor loads the model
 once, writes the shards itself, and returns only their descriptions. The main process reads just enough chunks
@@ -49,7 +49,7 @@ Chunk: TypeAlias = tuple[int, Sequence[Record]]
 
 @dataclass(frozen=True)
 class PendingChunks:
-    """The chunks of the inputs that are not in a store yet. Each iteration reads the inputs again.
+    """An iterable over the chunks that a store does not contain yet. Each iteration reads the inputs again.
 
     Attributes:
         files: the inputs.
@@ -75,7 +75,7 @@ class PendingChunks:
 
 @dataclass(frozen=True, eq=False)
 class ShardJob:
-    """Processes chunks into shards, in any thread or process.
+    """Computes and writes the shards of a corpus run, in any thread or process.
 
     Attributes:
         folder: the folder of the store.
@@ -102,7 +102,7 @@ class ShardJob:
 
 
 class ShardRunner(Protocol):
-    """The interface of a runner, which processes the chunks of a corpus in threads or other processes."""
+    """Protocol for classes that process the chunks of a corpus in threads or other processes."""
 
     def device(self, checkpoint: Checkpoint) -> str:
         """Return the name of the device on which the model runs, which is recorded in the manifest.
@@ -117,7 +117,7 @@ class ShardRunner(Protocol):
 
 @dataclass(frozen=True)
 class ThreadRunner:
-    """Processes chunks in threads of this process, which share the weights of the model.
+    """A `ShardRunner` that processes chunks in threads, which share the weights of the model.
 
     Attributes:
         workers: number of shards that are processed at the same time.
@@ -149,7 +149,7 @@ class ThreadRunner:
 
 
 def threads_per_worker(workers: int) -> int:
-    """Return the number of torch threads per worker with which all workers together use each core once."""
+    """Return the number of torch threads for each worker: torch's number of threads divided by `workers`."""
     return max(1, torch.get_num_threads() // workers)
 
 
@@ -166,7 +166,7 @@ def _limited_torch_threads(workers: int) -> Iterator[None]:
 SHARD_ROWS = 2000
 """Default maximum number of records in a chunk. An interrupted run loses the chunks in progress."""
 SHARD_BYTES = 2**29
-"""Memory limit of a chunk in bytes, approximately. With long texts or many layers, chunks are smaller."""
+"""Approximate memory limit of a chunk in bytes. With long texts or many layers, chunks have fewer records."""
 TEXT_BYTES = 4
 """Approximate length of a token's text in bytes (UTF-8)."""
 TOKEN_BYTES = 2048
@@ -217,7 +217,7 @@ def chunked(records: Iterable[Record], max_records: int, max_bytes: int) -> Iter
 _COMPARED = ("weights_sha256", "dtype", "device", "libraries")
 """Fields of the model's provenance that must be the same in all actors."""
 _OBJECT_STORE_BYTES = 200_000_000
-"""Memory for chunks, in bytes, beyond which Ray writes them to disk. A chunk takes several hundred KB."""
+"""Size of Ray's object store in bytes. Further chunks are written to disk. A chunk takes several 100 KB."""
 _CHUNKS_PER_ACTOR = 2
 """Number of chunks assigned to an actor at the same time: one in progress, and one waiting."""
 _MAX_RETRIES = 3
@@ -228,13 +228,13 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RayRunner:
-    """Runs the jobs of a corpus run in Ray actors.
+    """A `ShardRunner` that processes chunks in Ray actors, on this machine or on a cluster.
 
     Attributes:
         address: the address of a cluster, see ``ray.init``. If None, Ray is started and stopped on this
             machine, unless the program has already started it.
-        workers: number of actors, each of which processes one shard at a time. On this machine they share its
-            cores; on a cluster each actor has one core.
+        workers: number of actors; each actor processes one shard at a time. On this machine, the actors share
+            the cores. On a cluster, each actor has one core.
         num_gpus: number of GPUs per actor, which may be a fraction. By default, 1 if the checkpoint is on a
             GPU, otherwise 0.
 
@@ -320,7 +320,7 @@ class RayActor:
 
     @classmethod
     def of(cls, job: ShardJob, device: str, threads: int) -> RayActor:
-        """Return a description of the actors of a job, from which Ray creates them."""
+        """Return an instance whose attributes Ray passes to each actor of a job."""
         description = job.checkpoint.description
         model = {"built-in": None, "hub": description.name}.get(
             description.origin, str(job.checkpoint.folder)
@@ -389,11 +389,11 @@ def run_actors(
             done, _ = ray.wait([*running], timeout=_POLL_SECONDS)
             free = [running.pop(task)[0] for task in done]
             for _, number in [] if done else running.values():
-                # report no new progress, so that the callback can cancel the run
+                # call the progress callback without progress, so that it can cancel the run
                 job.progress_of(number)(0, 0)
             yield from map(ray.get, done)
     except RayTaskError as error:
-        raise error.cause from None  # raise an unexpected error as it would be raised without Ray
+        raise error.cause from None  # raise the original error instead of Ray's wrapper
     except RayError as error:
         raise UnavailableError(
             f"Ray ended the run: {_first_line(error)}. Complete shards are kept; run the corpus again "
@@ -445,7 +445,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
 
 
 def _start(settings: Mapping[str, Any]) -> None:
-    """Start Ray, and try again if a busy machine exceeds Ray's time limit of 30 seconds."""
+    """Start Ray. Retry after a failure, because a busy machine can exceed Ray's time limit of 30 seconds."""
     import ray
 
     for retries in reversed(range(_MAX_RETRIES)):
@@ -466,7 +466,7 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITI
 
 _LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 """Address at which Ray listens on this machine. Ray would replace 127.0.0.1 with the network address of the
-machine, and so open its ports to the network."""
+machine, which would open its ports to the network."""
 
 _SHORT_FOLDER = "/tmp" if Path("/tmp").is_dir() else None
 """Parent of Ray's temporary folder. Its path is short, because paths of sockets are limited to about 100
@@ -475,7 +475,7 @@ bytes."""
 
 @cache
 def _auth_token() -> str:
-    """Return the token that protects Ray from access by others, cached because Ray reads it once."""
+    """Return the token that clients need to connect to Ray. It is cached, because Ray reads it only once."""
     return secrets.token_hex(32)
 
 

@@ -1,9 +1,9 @@
-"""Special cases of model types: text encoders, attention that cannot be shown, and configs with model code.
+"""Special cases for model types: text encoders, unsupported attention, and configs with model code.
 
-
-Code in a Hub repository (``auto_map`` in config.json) is never run. transformers has its own models for these
-architectures. They load weights under the original names, but need settings under other names. A config is
-rejected if it changes a setting that transformers' model does not support.
+Model code in a Hub repository (``auto_map`` in config.json) is never run. For some of these repositories,
+transformers has a native model that loads the original weights, but uses other names for its settings. This
+module translates the settings. A config is rejected if it has a setting that the native model does not
+support.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TEXT_TOWERS = {
     "siglip_text_model": "SiglipTextModel",
     "siglip2_text_model": "Siglip2TextModel",
 }
-"""Model type of the text tower of a model for text and images → its class."""
+"""Model type of the text encoder of an image-text model → name of its transformers class."""
 
 
 WITHOUT_FULL_ATTENTION = {
@@ -46,8 +46,8 @@ WITHOUT_FULL_ATTENTION = {
     "its attention weights.",
     "tapas": "TAPAS reads tables, with the row, column and rank of each token, instead of plain text.",
 }
-"""Model type → why its attention cannot be shown. Only the checks decide whether a model opens; these
-sentences explain a failed check.
+"""Model type → why its attention cannot be shown. These sentences only explain why a model failed the checks;
+they do not decide whether a model opens.
 """
 
 WITHOUT_SCORES = {
@@ -79,7 +79,7 @@ def block_sparse_limit(config: Any) -> int | None:
 
 
 def limit_notes(config: Any) -> tuple[str, ...]:
-    """Return a note that a block-sparse model reads only texts for which it computes full attention."""
+    """Return a note about the maximum text length of a block-sparse model; () for any other model."""
     limit = block_sparse_limit(config)
     if limit is None:
         return ()
@@ -108,7 +108,7 @@ def text_config(config: Any) -> Any:
 
 
 def encoder_config(config: Any) -> Any:
-    """Return the encoder's config, which T5Gemma nests in the config of the model."""
+    """Return the nested encoder config if there is one, as in T5Gemma; otherwise return the config itself."""
     return getattr(config, "encoder", config)
 
 
@@ -118,7 +118,7 @@ def is_encoder_decoder(config: Any) -> bool:
 
 
 def text_model_class(config: Any) -> Any:
-    """Return the smallest transformers class that contains the text encoder described by a config."""
+    """Return the smallest transformers class that contains the text encoder of a model with this config."""
     model_type = config.model_type
     if model_type in _TEXT_TOWERS:
         return getattr(transformers, _TEXT_TOWERS[model_type])
@@ -130,7 +130,7 @@ def text_model_class(config: Any) -> Any:
 
 
 def other_part(config: Any) -> tuple[str, tuple[str, ...]]:
-    """Return the name of the checkpoint's other part (vision model or decoder), and its weight prefixes."""
+    """Return the name and weight prefixes of a model's unused component: a vision model, a decoder, or ""."""
     if config.model_type in _TEXT_TOWERS:
         return "vision model", ("vision_model.", "visual_projection.", "logit_scale", "logit_bias")
     return ("decoder", ("decoder.", "lm_head.")) if is_encoder_decoder(config) else ("", ())
@@ -143,7 +143,7 @@ def build_model(config: Any) -> Any:
 
 
 def text_encoder(model: Any) -> Any:
-    """Return the module of a model that encodes text: the encoder of an encoder-decoder, or a text tower."""
+    """Return the text encoder of a model: the encoder of an encoder-decoder, or the text tower."""
     network = model.base_model
     if is_encoder_decoder(network.config):
         is_t5_encoder = type(network).__name__ in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.values()
@@ -202,18 +202,20 @@ _NOMIC_NAMES = {
 _NOMIC_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu"}
 
 _JINA_CONVERTED = "jinaai/jina-embeddings-v3-hf"
-"""The checkpoint that the documentation of transformers uses."""
+"""Hub ID of jina-embeddings-v3, converted to the format of transformers."""
 
 
 def native_settings(settings: Settings, name: str) -> Settings:
-    """Translate the settings of a config.json for transformers' own model.
+    """Translate the settings of a config.json to the settings of transformers' native model.
+
+    Settings that need no translation are returned unchanged.
 
     Args:
         settings: contents of config.json.
         name: the model's name in error messages.
 
     Raises:
-        ArchitectureError: transformers' model lacks a setting of this config.
+        ArchitectureError: the native model does not support a setting of this config.
     """
     model_type, positions = settings.get("model_type"), settings.get("position_embedding_type")
     if model_type in ("new", "gte") and "rope_theta" in settings and "rope_parameters" not in settings:
@@ -243,7 +245,7 @@ def unused_code_note(settings: Settings, architecture: str) -> tuple[str, ...]:
 
 
 def _check(settings: Settings, allowed: Mapping[str, tuple[Any, ...]], name: str, native: str) -> None:
-    """Raise an error for a setting that transformers' class does not support."""
+    """Raise an error for a setting whose value the native class does not support."""
     for setting, values in allowed.items():
         if setting in settings and settings[setting] not in values:
             raise ArchitectureError(
@@ -263,8 +265,8 @@ def _gte(settings: Settings, name: str) -> Settings:
                 f"{name} has rope_scaling = {scaling!r} in config.json, which transformers' GteModel "
                 "does not support. Use another model."
             )
-        # The repository's code multiplies theta by the factor.
-        # The repository's code also divides all frequencies by factor^(2 ÷ head dim).
+        # The repository's code multiplies theta by the factor, and divides all frequencies by
+        # factor^(2 ÷ head dim).
         factor = scaling["factor"]
         head_dim = settings["hidden_size"] // settings["num_attention_heads"]
         rope = {
@@ -279,14 +281,14 @@ def _gte(settings: Settings, name: str) -> Settings:
 
 
 def _nomic(settings: Settings, name: str) -> Settings:
-    """Translate a config of nomic-ai/nomic-bert-2048, whose settings have the names of GPT-2."""
+    """Translate a config of nomic-ai/nomic-bert-2048, which uses the setting names of GPT-2."""
     activation = settings.get("activation_function")
     _check(settings, _NOMIC | {"activation_function": tuple(_NOMIC_ACTIVATIONS)}, name, "NomicBertModel")
     translated = {_NOMIC_NAMES.get(setting, setting): value for setting, value in settings.items()}
     multiple = settings.get("pad_vocab_size_multiple") or 1
     vocabulary = -(-settings["vocab_size"] // multiple) * multiple
     if settings.get("rotary_scaling_factor"):
-        # The scaled angles apply only to texts beyond this length, and depend on the length.
+        # For longer texts, the repository's code scales the rotary angles depending on the length.
         translated["max_position_embeddings"] = settings["max_trained_positions"]
     return translated | {
         "vocab_size": vocabulary,
@@ -310,11 +312,11 @@ def _jina(settings: Settings, name: str) -> Settings:
 
 
 def _renamed(settings: Settings, classes: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings without the translated keys, and with transformers' class names.
+    """Return the settings without rope_theta and rope_scaling, and with transformers' class names.
 
     Args:
         settings: contents of config.json.
-        classes: for each prefix of a class name in the repository, the prefix in transformers.
+        classes: prefix of a class name in the repository → prefix of the class name in transformers.
     """
     renamed = {
         setting: value for setting, value in settings.items() if setting not in ("rope_theta", "rope_scaling")

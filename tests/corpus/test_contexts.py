@@ -233,7 +233,7 @@ def test_invalid_searches_raise_readable_errors(
     bare = build_corpus(
         corpus.checkpoint, IngestConfig(keep=("profiles",)), [tmp_path / "one.txt"], tmp_path / "bare"
     )
-    with pytest.raises(UnavailableError, match="has no table of vectors"):
+    with pytest.raises(UnavailableError, match="has no table vectors"):
         NearestContexts("map").of(bare, corpus.checkpoint.trace(TEXT))
     (tmp_path / "long.txt").write_text(families.LONG)
     empty = build_corpus(corpus.checkpoint, IngestConfig(), [tmp_path / "long.txt"], tmp_path / "empty")

@@ -256,7 +256,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "one storage many times": (
         lambda: zipped(state_of(*[tensor(2500, 0, (2500,), (1,))] * 200), {"0": FOUR * 625}),
-        "describes more numbers than it contains",
+        "declares more tensor data than it contains",
     ),
     "legacy storage beyond its file": (
         lambda: legacy({"w": torch.ones(4)}).replace(b"K\x04N", b"J\x00\x00\x00\x40N"),
