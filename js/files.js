@@ -18,7 +18,7 @@ const FILES = {
 };
 
 /**
- * The arguments from `views/drawing.py`, which replace browser APIs.
+ * The arguments from `views/page.py`, which replace browser APIs.
  *
  * @typedef {object} RenderOptions
  * @property {string} component
