@@ -1,10 +1,10 @@
-"""The treebank that is part of the package."""
+"""Tests of the sample treebank, which is part of the package."""
 
 from __future__ import annotations
 
 import pytest
 
-from bert_probe.text.sample_data import sample_treebank
+from bert_probe.text.datasets import sample_treebank
 from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 
 TRAINING, HELD_OUT = sample_treebank()
