@@ -18,7 +18,7 @@ CHINESE = "東京" * 400
 
 
 @pytest.fixture(autouse=True)
-def empty_text_store() -> None:
+def no_stored_texts() -> None:
     shared_cache.open_checkpoint("", "")  # finish the imports now, so that pages do not wait for them
     sessions._texts.clear()
 
@@ -135,7 +135,7 @@ def test_unknown_text_name_is_refused() -> None:
     assert "is no longer stored" in error_text(open_page("tokens", a_kept=other))
 
 
-def test_text_store_is_bounded() -> None:
+def test_stored_texts_are_bounded() -> None:
     for number in range(3):
         ran(f"{number} {LONG}")
         assert sessions._texts.currsize <= sessions.CAPACITY_BYTES
