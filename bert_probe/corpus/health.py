@@ -70,7 +70,7 @@ class CorpusHealth(Question):
         neighbors: number k of nearest neighbors, by cosine.
         threshold: minimum cosine of near duplicates. By default, the cosine distance of near duplicates is at
             most a quarter of the distance at the 99.9th percentile of the cosines of random pairs. The pairs
-            are reference sentences if the model is known, otherwise rows.
+            consist of reference sentences if the model is known, otherwise of rows.
         pooling: pooling with which the model computed the vectors; by default, the pooling that the store or
             the model's files declare.
         min_cluster: smallest number of rows in a cluster (HDBSCAN).

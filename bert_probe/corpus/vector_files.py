@@ -218,7 +218,8 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
     Args:
         file: a Parquet or JSON lines file with a column of lists; an NPZ file with a matrix (`VECTOR_NAMES`,
             `ID_NAMES` and `TEXT_NAMES` in `vector_formats` list the names of the columns and arrays); an NPY
-            file with a matrix; or the folder of a store (see `store_vectors`).
+            file with a matrix; or the folder of a store, of which the sentence vectors are read or, if it has
+            none, the means of its token vectors.
         progress: called with the number of bytes read and the total; for JSON lines, these are bytes of the
             file, otherwise bytes of the vectors.
 
