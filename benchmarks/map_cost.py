@@ -19,7 +19,7 @@ from benchmarks import running_app
 from benchmarks.pairs import Line
 from bert_probe.analyses.vectors.token_map import MapPoint, Planes, TokenMap, TokenMapResult
 from bert_probe.core.provenance import InputRecord
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.datasets import everyday_topics
 from bert_probe.views import layer_map
 
 TOKENS, LAYERS = 21_429, 7  # gives 150,003 points

@@ -22,7 +22,7 @@ from benchmarks.pairs import Line
 from bert_probe.corpus.contexts import EXACT_UP_TO, NearestContextsResult
 from bert_probe.corpus.schema import MANIFEST
 from bert_probe.corpus.store import Store, write_json, write_shard
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.datasets import everyday_topics
 from bert_probe.text.words import word_lens, word_name
 
 VECTORS = EXACT_UP_TO + 1

@@ -18,7 +18,7 @@ const FILES = {
 };
 
 /**
- * The arguments from `views/drawing.py`, including functions that replace browser APIs.
+ * The arguments from `views/page.py`, including functions that replace browser APIs.
  *
  * @typedef {object} RenderOptions
  * @property {string} component

@@ -23,7 +23,7 @@ from xdist.scheduler import LoadFileScheduling
 import bert_probe
 from bert_probe.cli import lazy_commands
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers import families, trained
 from tests.helpers.gate import PROVE
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_probe.analyses.retrieval.calibration import SimilarityCalibration
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.datasets import everyday_topics
 from website.onnx_model import WEIGHTS_FILE, OnnxModel
 from website.tokenizer import tokenizer_data
 

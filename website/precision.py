@@ -15,7 +15,7 @@ from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.datasets import everyday_topics
 from website.onnx_model import OUTPUTS, WEIGHTS_FILE, OnnxModel
 
 COUNT: Final = 50

@@ -23,7 +23,7 @@ from benchmarks.pairs import Line
 from benchmarks.proof.broken_checkpoints import Broken, every
 from benchmarks.proof.theme import Run
 from bert_probe.errors import ProbeError
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.loading import load
 from tests.helpers.exactness import EXACT, largest
 from tests.helpers.families import TEXT, build

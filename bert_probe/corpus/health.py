@@ -1,8 +1,9 @@
-"""Health of a corpus of vectors: duplicates, outliers, hubs, clusters, isotropy and intrinsic dimension."""
+"""Corpus health: duplicates, outliers, hubs, clusters, isotropy and intrinsic dimension of vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -20,7 +21,6 @@ from bert_probe.analyses.vectors.similarity import scores_of_rows
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.exact_neighbors import block_pairs, nearest_neighbors
 from bert_probe.corpus.vector_files import VectorFile, VectorSet
 from bert_probe.corpus.vector_formats import ArrayFile
 from bert_probe.corpus.vector_search import SAME_VECTOR
@@ -34,27 +34,30 @@ TABLES = ("summary", "duplicates", "outliers", "hubs", "clusters", "spectrum", "
 OUTLIER_SCORE = 3.5
 """Smallest modified z-score of an outlier (Iglewicz and Hoaglin 1993)."""
 HUB_FACTOR = 10
-"""A row is a hub if it is among the nearest neighbors of this many times more rows than the average row."""
+"""A row is a hub if it has more than this many times the average number of occurrences in neighbor lists."""
 DUPLICATE_SHARE = 0.25
-"""Cosine distance of near duplicates, as a share of that at `DUPLICATE_PERCENTILE` of random pairs."""
+"""Cosine distance of near duplicates, relative to the distance at `DUPLICATE_PERCENTILE` of random pairs."""
 DUPLICATE_PERCENTILE = 99.9
 MAX_COMPONENTS = 8192
-"""Maximum number of principal components; their variances take time proportional to its cube."""
+"""Maximum number of principal components; the time for their variances grows with its cube."""
 MAX_VALUE = 1e100
-"""Largest length of a vector whose variance can be computed in float64."""
+"""Maximum norm of a vector; the variances of longer vectors might overflow in float64."""
 THRESHOLD_SOURCES = {
     "question": "",
     "model": "calibrated with reference sentences",
     "vectors": "calibrated with random pairs of these vectors",
 }
-"""Source of the duplicate threshold → its description: the question, the calibration of a model, or the
-vectors."""
+"""Source of the duplicate threshold (the question, a model, or the vectors) → its description."""
 _CHECKED_TEXTS = 8
-"""Number of texts whose vectors are compared with those of the model that is to calibrate the threshold."""
+"""Number of texts that are encoded again to check that the model computed the vectors."""
+_BLOCK_ROWS = 4096
+"""Number of rows in a block whose cosines with another block are computed at once."""
+_MAX_CANDIDATES = 16
+"""Maximum mean number of candidates per row for which sorting them is faster than `topk` of the block."""
 _BLOCK_NUMBERS = 1 << 20
 """Maximum number of values that are converted to float64 at once."""
 _DISCARDED = 0.1
-"""Share of the largest distance ratios that TwoNN leaves out, as in its paper."""
+"""Share of the distance ratios, the largest, that TwoNN discards, as in its paper."""
 
 
 @question("corpus health", command="corpus health", is_analysis=False)
@@ -65,11 +68,11 @@ class CorpusHealth(Question):
 
     Attributes:
         neighbors: number k of nearest neighbors, by cosine.
-        threshold: cosine from which two rows are near duplicates. By default, 1 − cosine is at most a quarter
-            of its value at the 99.9th percentile of random pairs: of reference sentences, if the model is
-            known, otherwise of the rows.
-        pooling: pooling with which the model computed the vectors; by default, that of its files or of the
-            store.
+        threshold: minimum cosine of near duplicates. By default, the cosine distance of near duplicates is at
+            most a quarter of the distance at the 99.9th percentile of the cosines of random pairs. The pairs
+            consist of reference sentences if the model is known, otherwise of rows.
+        pooling: pooling with which the model computed the vectors; by default, the pooling that the store or
+            the model's files declare.
         min_cluster: smallest number of rows in a cluster (HDBSCAN).
         show: the table to return: measures of the whole corpus ("summary"), groups of "duplicates",
             "outliers", "hubs", "clusters", the variance of each principal component ("spectrum"), or the
@@ -102,13 +105,14 @@ class CorpusHealth(Question):
 
         Args:
             vectors: the result of `read_vectors`.
-            checkpoint: the model that computed the vectors, if its calibration is to set the threshold.
-            progress: called with the number of compared blocks and the total.
+            checkpoint: the model that computed the vectors, to calibrate the threshold with it; None to
+                calibrate the threshold with the vectors.
+            progress: called with the number of compared pairs of blocks and the total.
 
         Raises:
             TextError: there are too few rows with a vector.
             SelectionError: the model did not compute the vectors.
-            UnavailableError: no pair of rows has a cosine; see also `Sentences.of`.
+            UnavailableError: the cosine is undefined for all pairs of rows; see also `Sentences.of`.
         """
         norms = _norms(vectors.vectors, final_progress(progress, 0))  # The total is unknown.
         rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
@@ -124,7 +128,7 @@ class CorpusHealth(Question):
                 f"components, but at most {MAX_COMPONENTS:,} are allowed. Use vectors with fewer "
                 "dimensions."
             )
-        # The rows with a vector, the normalized rows, and matrices of products.
+        # Reserve memory for two copies of the vectors and for matrices of products.
         size = 2 * vectors.vectors.nbytes + 32 * smaller**2
         with reserved_memory(size, vectors.name, "Use fewer vectors."):
             return self._measure(vectors, rows, norms, checkpoint, progress)
@@ -189,7 +193,7 @@ class CorpusHealth(Question):
             rows: indices of the rows with a vector.
 
         Raises:
-            SelectionError: the model gives vectors of another size, or other vectors for the texts.
+            SelectionError: the model's vectors have another size, or differ from the vectors of the texts.
         """
         pooling = self.pooling or vectors.pooling or available_poolings(checkpoint)[0]
         encode = Sentences(pooling).of
@@ -207,7 +211,7 @@ class CorpusHealth(Question):
         try:
             own = encode(checkpoint, [texts[row] for row in checked], True).vectors if checked else None
         except (EmptyTextError, TooLongError):
-            own = None  # A text without tokens cannot be compared.
+            own = None  # Texts without tokens, or with too many, cannot be compared.
         if own is not None:
             cosines = scores_of_rows(np.asarray(vectors.vectors[np.array(checked)]), own, "cosine")
             if not (cosines >= SAME_VECTOR).all():
@@ -221,12 +225,13 @@ class CorpusHealth(Question):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CorpusHealthResult(Result):
-    """The measures of a set of vectors.
+    """Health measures of a set of vectors.
 
     Attributes:
         vectors: the set.
-        rows: indices of the rows with a vector; all other arrays have one value for each of these rows.
-        threshold: cosine from which rows are near duplicates.
+        rows: indices of the rows with a usable vector. `groups`, `nearest`, `outlier_scores` and
+            `occurrences` have one value for each of these rows.
+        threshold: minimum cosine of near duplicates.
         threshold_source: a name in `THRESHOLD_SOURCES`.
         groups: index of each row's group of duplicates; −1 for a row without duplicates.
         nearest: cosine of each row with its nearest neighbor.
@@ -234,9 +239,9 @@ class CorpusHealthResult(Result):
         occurrences: k-occurrences: for each row, the number of rows that have it among their nearest
             neighbors.
         sample: indices into `rows` of the rows that were clustered.
-        labels: cluster of each row of the sample, from 0; −1 for rows in no cluster.
+        labels: cluster of each row of the sample, from 0; −1 for rows outside all clusters.
         variances: variance along each principal component, in descending order.
-        measures: measures of all rows.
+        measures: measures of the set as a whole.
     """
 
     question: CorpusHealth
@@ -255,10 +260,9 @@ class CorpusHealthResult(Result):
 
     @property
     def outlier_threshold(self) -> float:
-        """The score from which a row is an outlier: `OUTLIER_SCORE`, or sqrt(2 ln n) if that is larger.
+        """The score above which a row is an outlier: `OUTLIER_SCORE`, or sqrt(2 ln n) if that is larger.
 
-        sqrt(2 ln n) is the largest score expected of n normally distributed values (Donoho and Johnstone
-        1994).
+        sqrt(2 ln n) is about the expected maximum of n standard normal values (Donoho and Johnstone 1994).
         """
         return max(OUTLIER_SCORE, float(np.sqrt(2 * np.log(len(self.rows)))))
 
@@ -269,19 +273,19 @@ class CorpusHealthResult(Result):
 
     @property
     def outliers(self) -> Array:
-        """Indices into `rows` of the outliers, the most extreme first."""
+        """Indices into `rows` of the outliers, sorted by descending score."""
         selected = np.flatnonzero(self.outlier_scores > self.outlier_threshold)
         return np.asarray(selected[np.argsort(-self.outlier_scores[selected], kind="stable")])
 
     @property
     def hubs(self) -> Array:
-        """Indices into `rows` of the hubs, the most frequent neighbor first."""
+        """Indices into `rows` of the hubs, sorted by descending number of occurrences."""
         selected = np.flatnonzero(self.occurrences > self.hub_threshold)
         return np.asarray(selected[np.argsort(-self.occurrences[selected], kind="stable")])
 
     @property
     def finding(self) -> str:
-        """Sentences with the number of rows with each problem, and the number of clusters."""
+        """Two sentences: the number of duplicates, outliers and hubs, and the number of clusters."""
         duplicates, groups = int((self.groups >= 0).sum()), int(self.groups.max(initial=-1)) + 1
         grouped = f"in {groups:,} group{'' if groups == 1 else 's'} " if groups else ""
         source = ", ".join(filter(None, [f"{self.threshold:.3f}", THRESHOLD_SOURCES[self.threshold_source]]))
@@ -299,7 +303,7 @@ class CorpusHealthResult(Result):
         return {**self.summary(), "duplicate_threshold_source": self.threshold_source}
 
     def summary(self) -> dict[str, float]:
-        """Return the number of rows with each problem, and the measures of all rows."""
+        """Return the number of rows with each problem, and the measures of the set as a whole."""
         texts, dropped = self.vectors.texts, self.vectors.dropped
         counts = {
             "rows": len(self.vectors.vectors),
@@ -378,6 +382,84 @@ class CorpusHealthResult(Result):
         return pd.DataFrame(columns)
 
 
+def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progress) -> tuple[Array, Array]:
+    """Return the exact nearest neighbors of each row and their cosines, both of shape [row, count].
+
+    Neighbors are row indices, sorted by descending cosine; the order of ties is arbitrary. The product of
+    each pair of blocks is computed only once and used for the rows of both blocks.
+
+    Args:
+        vectors: L2-normalized vectors, shape [row, size], with more than `count` rows.
+        count: number of neighbors.
+        progress: called with the number of finished pairs of blocks and the total.
+    """
+    rows = torch.from_numpy(np.require(vectors, requirements="W"))
+    number = len(rows)
+    scores = np.full((number, count), -np.inf, dtype=vectors.dtype)
+    neighbors = np.full((number, count), -1, dtype=np.int64)
+    starts = range(0, number, _BLOCK_ROWS)
+    total, done = block_pairs(number), 0
+    # Reuse the memory: allocating memory for each product would take as long as the comparisons.
+    memory = torch.empty(min(number, _BLOCK_ROWS) ** 2, dtype=rows.dtype)
+    masks = [np.empty(len(memory), dtype=np.bool_) for _ in range(2)]
+    with ThreadPoolExecutor(len(masks)) as pool:
+        for first in starts:
+            for second in starts[first // _BLOCK_ROWS :]:
+                a, b = rows[first : first + _BLOCK_ROWS], rows[second : second + _BLOCK_ROWS]
+                product = torch.mm(a, b.T, out=memory[: len(a) * len(b)].view(len(a), len(b)))
+                if first == second:
+                    product.fill_diagonal_(-np.inf)
+                update = partial(_update, scores, neighbors, product.numpy())
+                # The updates can run in parallel, because they change different rows.
+                updates = [(first, second, 1), (second, first, 0)][: 1 + (first != second)]
+                list(pool.map(lambda values, mask, update=update: update(*values, mask), updates, masks))
+                done += 1
+                progress(done, total)
+    return neighbors, scores
+
+
+def block_pairs(count: int) -> int:
+    """Return the number of pairs of blocks for this many rows: the total that `nearest_neighbors` reports."""
+    blocks = -(-count // _BLOCK_ROWS)
+    return blocks * (blocks + 1) // 2
+
+
+def _update(
+    scores: Array, neighbors: Array, block: Array, start: int, offset: int, axis: int, mask: Array
+) -> None:
+    """Update the nearest neighbors of some rows, in place, with the cosines in a block.
+
+    Args:
+        scores, neighbors: cosines and row indices of the neighbors found so far, shape [row, count].
+        block: matrix of the cosines between the rows and their candidates.
+        start: index of the first of the rows.
+        offset: row index of the first candidate.
+        axis: axis of the candidates in the block.
+        mask: memory for a Boolean array of the size of the block; its contents are overwritten.
+    """
+    length, count = block.shape[1 - axis], scores.shape[1]
+    current = scores[start : start + length, -1]
+    is_higher = mask[: block.size].reshape(block.shape)
+    np.greater(block, np.expand_dims(current, axis), out=is_higher)
+    if np.count_nonzero(is_higher) > _MAX_CANDIDATES * length:
+        lines = torch.from_numpy(block if axis == 1 else block.T).contiguous()
+        best, indices = lines.topk(min(count, block.shape[axis]), dim=1)
+        values, columns = best.numpy().ravel(), indices.numpy().ravel()
+        rows = np.repeat(np.arange(length), best.shape[1])
+    else:
+        rows, columns = np.divmod(np.flatnonzero(is_higher), block.shape[1])
+        values = block[rows, columns]
+        rows, columns = (rows, columns) if axis == 1 else (columns, rows)
+    changed = np.flatnonzero(np.bincount(rows, minlength=length))
+    lines = np.r_[np.repeat(changed, count), rows]
+    values = np.r_[scores[start + changed].ravel(), values]
+    indices = np.r_[neighbors[start + changed].ravel(), columns + offset]
+    order = np.lexsort((-values, lines))
+    starts = np.searchsorted(lines[order], changed)
+    best = order[starts[:, None] + np.arange(count)]
+    scores[start + changed], neighbors[start + changed] = values[best], indices[best]
+
+
 def modified_z_scores(values: Array) -> Array:
     """Return 0.6745 (x − median) / median absolute deviation; 0 if the deviation is 0 (Iglewicz 1993)."""
     deviations = values - np.median(values)
@@ -386,15 +468,16 @@ def modified_z_scores(values: Array) -> Array:
 
 
 def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array:
-    """Return the group of each row, from 0 in the order of the first rows; −1 for a row without duplicates.
+    """Return the duplicate group of each row; −1 for a row without duplicates.
 
-    Two rows are in a group if a chain of nearest neighbors with at least this cosine connects them.
+    Two rows are in the same group if a chain of nearest neighbors with cosines of at least `threshold`
+    connects them. Groups are numbered from 0 in the order of their first rows.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     count = len(neighbors)
-    # Rounding may make the cosine of equal vectors smaller than 1.
+    # Because of rounding, the computed cosine of equal vectors may be slightly below 1.
     tolerance = 4 * np.finfo(scores.dtype).eps
     first, column = np.nonzero(scores >= threshold - tolerance)
     graph = coo_array((np.ones(len(first)), (first, neighbors[first, column])), shape=(count, count))
@@ -417,7 +500,7 @@ def _blocks(vectors: Array | ArrayFile, progress: Progress) -> Iterator[slice]:
 
 
 def mean_cosine(unit: Array, progress: Progress = no_progress) -> float:
-    """Return the mean cosine of all pairs of different rows, from the norm of their sum."""
+    """Return the mean cosine of all pairs of different rows, computed from the norm of their sum."""
     count = len(unit)
     total, squares = np.zeros(unit.shape[1]), 0.0
     for rows in _blocks(unit, progress):
@@ -444,13 +527,13 @@ def principal_variances(vectors: Array | ArrayFile, progress: Progress = no_prog
             centered = vectors[block] - mean
             products += centered.T @ centered
     products /= rows - 1
-    # PyTorch needs a third of the time of NumPy.
+    # PyTorch is three times as fast as NumPy here.
     variances = run_cancellable(lambda: torch.linalg.eigvalsh(torch.from_numpy(products)).numpy(), progress)
     return np.asarray(np.maximum(np.r_[variances[::-1], np.zeros(size - len(variances))], 0))
 
 
 def _norms(vectors: Array | ArrayFile, progress: Progress) -> Array:
-    """Return the length of each row in float64; not finite for a row with a number beyond `MAX_VALUE`."""
+    """Return the norm of each row in float64; infinity if it is above `MAX_VALUE` or not a number."""
     norms = np.empty(len(vectors))
     for rows in _blocks(vectors, progress):
         norms[rows] = np.linalg.norm(vectors[rows].astype(np.float64), axis=1)
@@ -476,10 +559,11 @@ def iso_score(variances: Array) -> float:
 
 
 def two_nn(unit: Array, neighbors: Array, progress: Progress = no_progress) -> float:
-    """Return the intrinsic dimension by TwoNN (Facco et al. 2017); NaN if too few rows differ.
+    """Return the TwoNN estimate of the intrinsic dimension (Facco et al. 2017); NaN if too few rows differ.
 
-    The dimension is the slope through 0 of −log(1 − F(μ)) over log μ, where μ is the ratio of the distances
-    to the second and the first neighbor. Rows with a duplicate have no ratio and are left out.
+    μ is the distance of a row to its second nearest neighbor divided by the distance to the nearest, and F
+    is the empirical distribution function of μ. The dimension is the slope of the regression through the
+    origin of −log(1 − F(μ)) on log μ. Rows with a duplicate are left out, because μ would be infinite.
     """
     first, second = np.empty(len(unit)), np.empty(len(unit))
     for rows in _blocks(unit, progress):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -25,7 +27,7 @@ from bert_probe.corpus.vector_formats import (
     number_type,
     open_array,
 )
-from bert_probe.errors import TextError
+from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
@@ -33,17 +35,65 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document
 
 if TYPE_CHECKING:
+    from bert_probe.analyses.vectors.pooling import PoolingConfig
     from bert_probe.corpus.store import Store
-    from bert_probe.corpus.store_vectors import VectorOrigin
 
 NO_MODEL = "vectors"
 """Origin of the model in the provenance of vectors without a model."""
 VECTORS_FILE = "vectors.jsonl"
 """File name of vectors in requests."""
 _DIGEST_BLOCK, _TEXT_BLOCK = 1 << 24, 10_000
-"""Numbers of bytes and of texts that are added to a digest between two reports of progress."""
+"""Number of bytes, and number of texts, that are added to a digest between two progress reports."""
 _STRING_BYTES = 64
 """Size of a short string and of the reference to it in memory, in bytes."""
+
+
+@dataclass(frozen=True)
+class VectorOrigin:
+    """The model and the pooling with which the sentence vectors of a store were computed.
+
+    Attributes:
+        model: name of the model.
+        weights_sha256: digest of its weights.
+        recipe: `PoolingConfig.about` of the pooling.
+        modules_sha256: digest of the modules that compute sentence vectors; "" if the checkpoint declares
+            none.
+    """
+
+    model: str
+    weights_sha256: str
+    recipe: Mapping[str, Any]
+    modules_sha256: str
+
+    def check(self, store: str, checkpoint: Checkpoint, recipe: PoolingConfig) -> None:
+        """Check that a checkpoint, with this pooling of documents, is the one that computed the vectors.
+
+        Args:
+            store: name of the store, for the error message.
+            recipe: pooling that the search uses for documents.
+
+        Raises:
+            SelectionError: the model or the pooling differs.
+        """
+        name, digest = checkpoint.description.name, checkpoint.description.weights_sha256
+        if digest != self.weights_sha256:
+            raise SelectionError(
+                f"The sentence vectors of {store} were computed with {self.model} (weights digest "
+                f"{self.weights_sha256[:12]}…), but {name} has the digest {digest[:12]}…. Choose the model "
+                "of the store, or run the corpus again with this model."
+            )
+        actual = json.loads(json.dumps(recipe.about))  # lists instead of tuples, as in the manifest
+        names = [key for key in actual if self.recipe.get(key) != actual[key]]
+        if names or checkpoint.description.sentence_model_sha256 != self.modules_sha256:
+            difference = (
+                f"{names[0]} is {actual[names[0]]!r} instead of {self.recipe.get(names[0])!r}"
+                if names
+                else "the files of its modules differ"
+            )
+            raise SelectionError(
+                f"The sentence vectors of {store} have another pooling than the documents of this search: "
+                f"{difference}. Use the model's default prompt for documents and all dimensions."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +101,12 @@ class VectorSet:
     """Vectors of texts.
 
     Attributes:
-        name: name of the file.
-        vectors: float32 or float64, [text, size]; read-only. Those of an .npy file are read when they
-            are indexed.
+        name: name of the file or the store.
+        vectors: float32 or float64, shape [text, size]; read-only. The vectors of an .npy file are read from
+            disk when they are indexed.
         ids: identifier of each text; its number from 1 if the file has none.
         texts: the texts; None if the file has none.
-        dropped: number of truncated tokens of each text; None if the file does not contain it.
+        dropped: number of tokens by which each text was truncated; None if the file does not contain it.
         digest: SHA-256 of the vectors and the other columns. Sets with the same name and digest are equal.
         note: how the vectors were computed; "" if unknown.
         pooling: the pooling of `Sentences` that computes equal vectors; None if unknown.
@@ -80,7 +130,7 @@ class VectorSet:
         return hash((self.name, self.digest))
 
     def to_parquet(self) -> bytes:
-        """Return the set as a file that `read_vectors` reads."""
+        """Return the content of a Parquet file that `read_vectors` reads as an equal set."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -102,7 +152,7 @@ class VectorSet:
 
     @property
     def cache_key(self) -> tuple[type, str, str]:
-        """Key that identifies the vectors, ids and texts, and the name of their file in code."""
+        """Key that identifies the vectors, ids and texts, and the file name that snippets contain."""
         return type(self), self.name, self.digest
 
     def record(self) -> InputRecord:
@@ -118,14 +168,14 @@ class VectorFile(Inputs):
     can_truncate = False
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the Python code that reads the file and loads the model, and the names of both."""
+        """Return Python statements that read the file and load the model, and the arguments as code."""
         lines = [f"vectors = bert_probe.read_vectors({record.store['store']!r})"]
         if record.model["origin"] == NO_MODEL:
             return lines, "vectors"
         return [*lines, f"checkpoint = {load_expression(record.model)}"], "vectors, checkpoint"
 
     def words(self, leading: list[str], record: InputRecord) -> list[str]:  # type: ignore[override]
-        """Return the options that name the model, the name of the file, and the question's arguments."""
+        """Return the arguments of the shell command: the model, the file, and the question's arguments."""
         model = [] if record.model["origin"] == NO_MODEL else ["--model", str(record.model["model"])]
         revision = ["--revision", record.model["revision"]] if record.model.get("revision") else []
         return [*model, *revision, *end_of_options([record.store["store"], *leading])]
@@ -166,15 +216,17 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
     The vectors of an .npy file are read in blocks when they are used, so they may be larger than the memory.
 
     Args:
-        file: a Parquet or JSON lines file with a column of lists, an NPZ file with a matrix (see
-            `VECTOR_NAMES`, `ID_NAMES` and `TEXT_NAMES` in `vector_formats` for the names), or an NPY file
-            that is a matrix; or the folder of a store, whose sentence vectors are used, or the means of
-            its token vectors.
-        progress: called with the number of bytes of the file (JSON lines) or of the vectors that were read.
+        file: a Parquet or JSON lines file with a column of lists; an NPZ file with a matrix (`VECTOR_NAMES`,
+            `ID_NAMES` and `TEXT_NAMES` in `vector_formats` list the names of the columns and arrays); an NPY
+            file with a matrix; or the folder of a store, of which the sentence vectors are read or, if it has
+            none, the means of its token vectors.
+        progress: called with the number of bytes read and the total; for JSON lines, these are bytes of the
+            file, otherwise bytes of the vectors.
 
     Raises:
         TextError: the file cannot be opened, or does not have these columns or arrays.
-        StoreError, UnavailableError: the store is broken or has no vectors, or the file changes meanwhile.
+        StoreError, UnavailableError: the store is broken or has no vectors, or the file changed while it was
+            read.
         OutOfMemoryError: the vectors do not fit into memory.
     """
     path = Path(file).expanduser()
@@ -211,7 +263,7 @@ def parse_vectors(
         progress: see `read_vectors`.
 
     Raises:
-        TextError: see `read_vectors`; also if a file becomes much larger when it is decompressed.
+        TextError: see `read_vectors`; also if a file is much larger after decompression.
     """
     file_format = format_of(name)
     file_format.check_upload(content, name, max_bytes)
@@ -223,7 +275,7 @@ def has_vectors(name: str, stream: BinaryIO) -> bool:
     """Return whether a file with this name contains vectors, and not only texts.
 
     Args:
-        stream: the open file, which is read from its beginning.
+        stream: the file, opened for reading at its start.
     """
     file_format = FORMATS.get(Path(name).suffix.lower())
     return file_format is not None and file_format.has_vectors(stream)
@@ -232,11 +284,109 @@ def has_vectors(name: str, stream: BinaryIO) -> bool:
 def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
     """Return the sentence vectors of a store, or the means of its token vectors if it has none.
 
-    The arguments and errors are those of `store_vectors.read_columns`.
-    """
-    from bert_probe.corpus.store_vectors import read_columns
+    Args:
+        progress: called with the number of bytes that were read and the total or, for token vectors, with the
+            numbers of batches.
 
-    return make_vector_set(store.folder.name, **read_columns(store, progress))
+    Raises:
+        UnavailableError: the store has no vectors.
+        StoreError: the store is broken.
+        OutOfMemoryError: the vectors do not fit into memory.
+    """
+    from bert_probe.corpus.inputs import SENTENCE_VECTORS  # imports pyarrow
+
+    read = _sentence_vectors if store.has(SENTENCE_VECTORS) else _mean_vectors
+    return make_vector_set(store.folder.name, **read(store, progress))
+
+
+def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
+    """Read the sentence vectors of a store that has them; see `store_vectors`."""
+    from bert_probe.corpus.inputs import SENTENCE_VECTORS
+    from bert_probe.corpus.schema import ROWS, store_errors
+
+    name, description, count = store.folder.name, store.manifest["sentence_vectors"], store.rows
+    size = 4 * count * description["size"]
+    with store_errors(name), reserved_memory(size, name, "Use a smaller store."):
+        vectors = np.empty((count, description["size"]), np.float32)
+        numbers, dropped, done = np.empty(count, np.int64), np.empty(count, np.int64), 0
+        for batch in store.table(SENTENCE_VECTORS).to_batches():
+            if any(column.null_count for column in (*batch.columns, batch["vector"].flatten())):
+                raise ValueError("a sentence without a vector")
+            block = slice(done, done + len(batch))
+            vectors[block] = batch["vector"].flatten().to_numpy().reshape(len(batch), -1)
+            numbers[block], dropped[block] = batch["row"].to_numpy(), batch["tokens_dropped"].to_numpy()
+            done += len(batch)
+            progress(done * size // count, size)
+        rows = store.table(ROWS).to_table(columns=["row", "text"])
+        if done != count or not np.array_equal(rows["row"].to_numpy(), numbers):
+            raise ValueError("the tables have different sentences")
+        model = store.manifest["model"]
+        origin = VectorOrigin(
+            model["model"],
+            model["weights_sha256"],
+            description["recipe"],
+            model.get("sentence_model_sha256", ""),
+        )
+        digest = hashlib.sha256(f"{store.digest} {SENTENCE_VECTORS}".encode()).hexdigest()
+        texts = rows["text"].to_pylist()
+    return {
+        "vectors": vectors,
+        "ids": numbers,
+        "texts": texts,
+        "dropped": dropped,
+        "digest": digest,
+        "pooling": "model" if origin.modules_sha256 and not description["recipe"].get("prefix") else None,
+        "origin": origin,
+    }
+
+
+def _mean_vectors(store: Store, progress: Progress) -> dict[str, Any]:
+    """Compute the mean token vector of each sentence, in the last layer with stored vectors.
+
+    If the store contains vectors of words instead of tokens, their means are computed. See `store_vectors`.
+    """
+    from bert_probe.corpus.inputs import VECTORS
+    from bert_probe.corpus.schema import ROWS, store_errors
+    from bert_probe.corpus.vector_index import LayerVectors
+
+    if not store.layers:
+        raise UnavailableError(
+            f"{store.folder.name} has no vectors. Build the store with --keep profiles,sentence_vectors, or "
+            "use a file of vectors."
+        )
+    layer = max(store.layers)
+    with store_errors(store.folder.name):
+        tokens = LayerVectors(store.files(VECTORS), layer)
+        rows = store.table(ROWS).to_table(columns=["row", "text", "tokens_dropped"])
+        numbers = rows["row"].to_numpy()
+        size = 12 * len(numbers) * tokens.hidden
+        with reserved_memory(size, store.folder.name, "Use a smaller store."):
+            means = np.zeros((len(numbers), tokens.hidden))
+            counts = np.zeros((len(numbers), 1))
+            for done, batch in enumerate(tokens.batches):
+                progress(done, len(tokens.batches))
+                batch.file.check()
+                starts = np.flatnonzero(np.r_[True, batch.rows[1:] != batch.rows[:-1]])
+                indices = np.searchsorted(numbers, batch.rows[starts])
+                means[indices] += np.add.reduceat(batch.vectors, starts, axis=0, dtype=np.float64)
+                counts[indices, 0] += np.diff(np.r_[starts, len(batch.rows)])
+            means = (means / np.maximum(counts, 1)).astype(np.float32)
+        texts, dropped = rows["text"].to_pylist(), rows["tokens_dropped"].to_numpy()
+    unit = "word" if store.question.words else "token"
+    note = (
+        f"{store.folder.name} has no sentence vectors (--keep sentence_vectors). The means of its {unit} "
+        f"vectors in layer {layer} are used, which may differ from the model's own pooling."
+    )
+    is_mean_pooling = layer == store.manifest["sizes"]["layers"] and not store.question.words
+    pooling = "mean" if is_mean_pooling else None
+    return {
+        "vectors": means,
+        "ids": numbers,
+        "texts": texts,
+        "dropped": dropped,
+        "note": note,
+        "pooling": pooling,
+    }
 
 
 def make_vector_set(
@@ -251,7 +401,7 @@ def make_vector_set(
     pooling: str | None = None,
     origin: VectorOrigin | None = None,
 ) -> VectorSet:
-    """Return vectors as a set, after checking them; see `VectorSet` for the arguments.
+    """Check vectors and their columns, and return them as a set; see `VectorSet` for the arguments.
 
     Args:
         digest: digest of the contents; by default, it is computed.
@@ -322,7 +472,7 @@ def _token_counts(values: Any, name: str) -> Array:
     Raises:
         TextError: a value is not a whole number from 0.
     """
-    # NumPy converts a list of strings to an array that is as wide as the longest.
+    # Do not convert strings: every entry of the array would take as much memory as the longest string.
     is_numeric = isinstance(values, np.ndarray) or {*map(type, values)} <= {int, float}
     counts = np.asarray(values) if is_numeric else np.empty(0, object)
     if counts.dtype.kind not in "iuf" or not ((counts >= 0) & (counts < 2**53) & (counts % 1 == 0)).all():

@@ -1,4 +1,7 @@
-"""Create a checkpoint from a model in memory. Analyses leave the model unchanged."""
+"""Create a checkpoint from a model in memory, and run models in float64.
+
+Analyses leave a model in memory unchanged. Models in float64 are the reference for float32 results.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import wraps
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from bert_probe.errors import ArchitectureError, UnavailableError, WeightsError
@@ -34,6 +39,7 @@ from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
     describe,
     library_versions,
+    load,
     make_encoder,
     unused_note,
 )
@@ -346,3 +352,60 @@ def _notes(model: Any, network: torch.nn.Module) -> tuple[str, ...]:
     encoder_ids = {id(parameter) for parameter in network.parameters()}
     unused = sorted(name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids)
     return (unused_note(unused),) if unused else ()
+
+
+class Float64Mode(TorchFunctionMode):
+    """A torch function mode that skips conversions of float64 tensors to float32.
+
+    Some models always compute softmax, norms or rotary positions in float32, because float16 would be too
+    imprecise. In a float64 model, these steps would be the least precise ones.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a torch function, but skip conversions from float64 to float32."""
+        kwargs = dict(kwargs or {})
+        if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
+            if func is torch.Tensor.float or (func is torch.Tensor.to and torch.float32 in args):
+                return args[0]
+            if func is torch.nn.functional.softmax:
+                kwargs.pop("dtype", None)
+        return func(*args, **kwargs)
+
+
+def keep_float64(model: torch.nn.Module) -> None:
+    """Patch the forward method of a float64 model so that every step is computed in float64."""
+    forward = model.forward
+
+    @wraps(forward)
+    def forward_in_float64(*args: Any, **kwargs: Any) -> Any:
+        with Float64Mode():
+            return forward(*args, **kwargs)
+
+    model.forward = forward_in_float64
+
+
+def float64_reference(checkpoint: Checkpoint) -> Checkpoint:
+    """Load the checkpoint's files again in float64 on the CPU.
+
+    Raises:
+        UnavailableError: the model is in memory and has no files.
+        CheckpointError, OutOfMemoryError: see `load`; float64 needs twice the memory of float32.
+    """
+    if checkpoint.folder is None:
+        raise UnavailableError(
+            "A model in memory has no files that can be loaded in float64. Save the model, and load it "
+            "from the folder."
+        )
+    reference = load(checkpoint.folder, device="cpu", dtype="float64")
+    keep_float64(reference.model)
+    # The provenance of results must contain the original name, not the folder.
+    description = checkpoint.description
+    renamed = replace(
+        reference.initial_description,
+        name=description.name,
+        origin=description.origin,
+        revision=description.revision,
+    )
+    return replace(reference, initial_description=renamed)

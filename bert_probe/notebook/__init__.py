@@ -6,23 +6,20 @@ import html
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from bert_probe.analyses.vectors.token_map import TokenMapResult
 from bert_probe.core.result import Result
 from bert_probe.errors import TooLongError
 from bert_probe.model.trace import Trace, resolve_index
+from bert_probe.views import built, pictures
 from bert_probe.views import head_view as head_views
-from bert_probe.views import pictures
 from bert_probe.views.head_view import HeadViewData, compute_labels, create_selection, page, parse_heads
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import Page
 from bert_probe.views.selection import Pins, Selection, Series, selection_from_json
-
-if TYPE_CHECKING:
-    from bert_probe.notebook.bridge import Bridge
-
 
 MAX_BYTES = 64_000_000
 """Size limit of a page, in bytes. Pages are stored in the notebook file, which editors load as a whole."""
@@ -148,7 +145,7 @@ class HeadView:
         self.trace, self.height = data.trace, height
         self._data, self._selection, self._exact = data, selection, exact
         self._turn = 0
-        self._bridge: Bridge | None = None
+        self._bridge: Any = None
 
     def numbered(self, layers: Sequence[int]) -> HeadView:
         """Return a copy of the view that labels the trace's layers with these layer numbers (from 1)."""
@@ -279,16 +276,40 @@ class Frame:
         return self.page.save(path, overwrite)
 
 
-def create_bridge(on_view: Callable[[Any], None]) -> Bridge | None:
-    """Return a bridge that calls `on_view` with each reported view state; None if no kernel is running."""
+def create_bridge(on_view: Callable[[Any], None]) -> Any:
+    """Return a bridge that calls `on_view` with each reported view state.
+
+    Return None if no kernel is running or anywidget is not installed. Frames also work without a bridge.
+    """
     try:
         from IPython.core.getipython import get_ipython
 
         if getattr(get_ipython(), "kernel", None) is None:
             return None
-        from bert_probe.notebook.bridge import Bridge
+        bridge = _bridge_class()(key=uuid.uuid4().hex)
     except ImportError:
         return None
-    bridge = Bridge(key=uuid.uuid4().hex)
     bridge.observe(lambda change: on_view(change["new"]), "view")
     return bridge
+
+
+@cache
+def _bridge_class() -> Any:
+    """Return the class of an invisible widget that passes messages between frames and the kernel.
+
+    `js/notebook/bridge.js` is the widget's code in the browser. The class is defined here, because anywidget
+    is optional.
+
+    Raises:
+        ImportError: anywidget is not installed.
+    """
+    import anywidget
+    import traitlets
+
+    class Bridge(anywidget.AnyWidget):
+        _esm = built.script("bridge")
+        key = traitlets.Unicode().tag(sync=True)  # key that the widget shares with its frames
+        view = traitlets.Dict().tag(sync=True)  # last view state that a frame reported
+        wish = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)  # view state to display
+
+    return Bridge

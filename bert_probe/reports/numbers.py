@@ -495,7 +495,7 @@ class NamedModels:
             ProbeError: a model cannot be opened, for example because there is not enough memory.
         """
         # Imported here, because importing torch takes seconds.
-        from bert_probe.model.float64 import float64_reference
+        from bert_probe.model.from_model import float64_reference
 
         for model, checkpoint in zip(view.models, self.of(view), strict=True):
             if model not in self._references:

@@ -24,10 +24,10 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
 from bert_probe.reports.json_reader import MAX_BYTES, parse_document, parse_object, read_bytes
+from bert_probe.text.datasets import to_file
 from bert_probe.text.documents import DocumentList, parse_documents
 from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_texts
 from bert_probe.text.retrieval_data import Judgments, parse_judgments
-from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from bert_probe.views.built import PARAMETERS
 

@@ -30,7 +30,6 @@ from bert_probe.api import errors
 from bert_probe.api.errors import Problem
 from bert_probe.errors import AddressError
 from bert_probe.server import paths
-from bert_probe.server.responses import can_deny, text_response
 
 HOSTS_VARIABLE: Final = "BERT_PROBE_HOSTS"
 """Name of the environment variable with additional host names, separated by commas."""
@@ -55,9 +54,19 @@ _PROXY_HEADER: Final = re.compile(
 """Matches the names of headers that a proxy adds to the requests of its clients."""
 
 
+def text_response(text: str, status: int) -> PlainTextResponse:
+    """Return a plain-text response that browsers do not cache."""
+    return PlainTextResponse(f"{text}\n", status_code=status, headers={"Cache-Control": "no-store"})
+
+
+def can_deny(scope: Scope) -> bool:
+    """Return whether the server can answer a WebSocket handshake with an HTTP response."""
+    return "websocket.http.response" in scope.get("extensions", {})
+
+
 @cache
 def own_names() -> tuple[str, ...]:
-    """Return the names of this machine, as listed in the settings file."""
+    """Return the host names of this machine, which the settings file lists."""
     return tuple(paths.settings()["server.allowedHosts"])
 
 
@@ -81,14 +90,15 @@ def additional_names(names: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 class AllowedHosts:
-    """ASGI middleware that rejects requests to unknown host names, and WebSockets from foreign pages.
+    """ASGI middleware that rejects requests to unknown host names, and WebSockets from pages of other sites.
 
     A WebSocket may come from a page of the same host and port, from a page of an additional host name
     (because a proxy may change Host), or from a program, which does not send Origin.
 
     Args:
         names: Allowed host names, in addition to `own_names`.
-        address: Address on which the app listens, also an allowed host. Pages on other ports are foreign.
+        address: Address on which the app listens, which is an allowed host as well. WebSockets from pages of
+            the same host but another port are rejected.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str], address: str = "") -> None:

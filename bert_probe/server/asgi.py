@@ -34,11 +34,10 @@ from bert_probe.server import (
     callbacks,
     connections,
     paths,
-    responses,
     sessions,
     visitors,
 )
-from bert_probe.server.responses import can_deny, text_response
+from bert_probe.server.access import can_deny, text_response
 from bert_probe.views.built import PARAMETERS
 
 MAIN_SCRIPT = Path(__file__).parents[1] / "ui" / "main.py"
@@ -278,7 +277,6 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
         Route("/", front_page),
         *(Route(f"/{page}", index) for page in pages() if page != FRONT_PAGE),
         *bertviz_frames.routes(),
-        *responses.SCRIPT_ROUTES,
         *sessions.routes(),
         # Streamlit would serve the front page for paths that contain a period.
         *(Route(f"/{path}/{{path:path}}", missing) for path in ("api", "trained")),

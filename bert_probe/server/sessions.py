@@ -1,15 +1,22 @@
-"""Streamlit sessions: ids, connected browsers, and unguessable URLs that expire with a session.
+"""Streamlit sessions, and what their pages request by URL.
 
-There are three types of URLs. Layers of a head view have URLs, so that a change of layer does not rerun the
-page's script. Previews of reports are shown in sandboxed frames that can reach neither the app nor the
-network. Trained models are ZIP files, which are created on disk on request and deleted after sending.
+The URL of a component's script contains a hash of the script, so that browsers can cache the script forever.
+The other URLs are unguessable and expire with a session. Layers of a head view have URLs, so that a change of
+layer does not rerun the page's script. Previews of reports are shown in sandboxed frames that can reach
+neither the app nor the network. Trained models are ZIP files, which are created on disk on request and
+deleted after sending.
+
+Texts that are too long for a URL are stored in memory, and the URL contains an unguessable name instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import os
 import secrets
+import sys
 import tempfile
 import threading
 from contextlib import ExitStack, suppress
@@ -17,6 +24,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, BinaryIO, Final
 from weakref import WeakValueDictionary, ref
 
+from cachetools import LRUCache
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -27,7 +35,8 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from bert_probe.errors import ProbeError
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.server.responses import text_response
+from bert_probe.server.access import text_response
+from bert_probe.views import built
 
 if TYPE_CHECKING:
     from bert_probe.analyses.attention.heads import Labels
@@ -45,6 +54,52 @@ def current() -> str:
 def is_connected(session: str) -> bool:
     """Return whether a session's browser is connected; always True without a server. Thread-safe."""
     return not runtime.exists() or runtime.get_instance().is_active_session(session)
+
+
+CAPACITY_BYTES: Final = 64_000_000
+"""Capacity for the stored texts of all sessions, in bytes; the least recently used text is dropped first."""
+
+_LARGEST_TEXT: Final = CAPACITY_BYTES // 8
+"""Maximum size of a stored text in bytes; larger texts exceed the limit of every model."""
+
+# Secret key for computing the names of texts. A name is the same in every session, but unguessable.
+_SECRET: Final = secrets.token_bytes(32)
+_texts: LRUCache[str, str] = LRUCache(CAPACITY_BYTES, getsizeof=sys.getsizeof)
+_texts_lock = threading.Lock()
+
+
+def text_parameter(key: str) -> str:
+    """Return the URL parameter that contains the name of a stored text instead of the text in ``key``."""
+    return f"{key}_kept"
+
+
+def store_text(text: str) -> str:
+    """Store a text unless it is too large, and return its name."""
+    name = hmac.new(_SECRET, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
+    if sys.getsizeof(text) <= _LARGEST_TEXT:
+        with _texts_lock:
+            _texts[name] = text
+    return name
+
+
+def stored_text(name: str) -> str | None:
+    """Return the text that is stored under a name; None if it is not stored."""
+    with _texts_lock:
+        return _texts.get(name)
+
+
+def script_path(name: str) -> str:
+    """Return the URL path of a component's script; the path contains a hash of the script."""
+    return f"/script/{built.file_name(name)}"
+
+
+def _script_route(name: str) -> Route:
+    async def serve(_request: Request) -> Response:
+        # The path changes with the content, so the browser can cache it forever.
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(built.script(name), media_type="text/javascript", headers=headers)
+
+    return Route(script_path(name), serve)
 
 
 class LayerLink:
@@ -96,7 +151,7 @@ def _source(data: HeadViewData) -> tuple[object, ...]:
 
 
 def head_labels(trace: Trace) -> Labels:
-    """Return one-word labels for the attention heads of each layer; () if the text is too long."""
+    """Return the one-word labels of the attention heads of each layer; () if the text is too long."""
     from bert_probe.views.head_view import compute_labels
 
     return compute_labels(trace, shared_cache.answers.of)
@@ -126,7 +181,7 @@ def _serve_layer(request: Request) -> Response:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
     layer = names.index(name)
     if data.what.takes_long(data.trace, layer):
-        # After status 204, the browser requests this layer from the page's script, which starts a job.
+        # On status 204, the browser requests this layer from the page's script, which starts a job.
         return Response(status_code=204, headers=headers)
     try:
         payload = head_view.payload(data, layer, key="", ask=shared_cache.answers.of)
@@ -206,7 +261,7 @@ class Download:
     The URL is valid as long as this object is referenced and the session's browser is connected.
 
     Attributes:
-        address: URL path of the zip.
+        address: URL path of the ZIP file.
     """
 
     def __init__(self, result: TrainingResult) -> None:
@@ -266,7 +321,7 @@ class _FileResponse(Response):
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             self._file.seek(0)
-            # the server then closes the connection, because the response is incomplete
+            # After a timeout, the server closes the connection, because the response is incomplete.
             with suppress(TimeoutError):
                 while part := await run_in_threadpool(self._file.read, _CHUNK):
                     async with asyncio.timeout(_CHUNK_SECONDS):
@@ -277,9 +332,10 @@ class _FileResponse(Response):
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes for URLs that expire with a session."""
+    """Return the routes for component scripts and for URLs that expire with a session."""
     trained = Route("/trained/{name}/{file}", _serve_download, methods=["GET"])
     return [
+        *map(_script_route, built.COMPONENTS),
         Route("/layers/{name}/{layer}", _serve_layer),
         *([trained] if permissions.current().can_train else []),
         Route("/report-preview/{name}", _serve_preview, methods=["GET"]),

@@ -21,7 +21,7 @@ from uvicorn.config import LOGGING_CONFIG
 from bert_probe.errors import AddressError
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.permissions import Permissions
-from bert_probe.server import access, asgi, paths, text_store
+from bert_probe.server import access, asgi, paths, sessions
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # loopback address for each wildcard address
 
@@ -74,7 +74,8 @@ def start(
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
     url = _url(host, port)
     if view is not None:
-        url += "/?" + urlencode({text_store.parameter_name("view"): text_store.put(view.decode("utf-8-sig"))})
+        name = sessions.store_text(view.decode("utf-8-sig"))
+        url += "/?" + urlencode({sessions.text_parameter("view"): name})
     message = f"BERT Probe is at {url} (Ctrl+C stops it)"
     if host in _WILDCARDS:
         message += (

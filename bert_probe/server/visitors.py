@@ -26,7 +26,7 @@ from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileMan
 from bert_probe.runtime import permissions
 from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import sessions
-from bert_probe.server.responses import can_deny, text_response
+from bert_probe.server.access import can_deny, text_response
 
 RUN_PATH: Final = re.compile(r"/api/v1/[^/]+$")
 """Matches the URL paths of API requests that compute a result."""

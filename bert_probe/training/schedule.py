@@ -25,12 +25,12 @@ WARM_UP = 0.1
 """Share of the steps during which the learning rate rises; afterwards, it decays linearly to 0."""
 _DECAY = 0.01
 _POOL = 16
-"""Number of batches whose texts are sorted by length together; afterwards, all batches are shuffled."""
+"""Number of batches whose texts are sorted by length together, before all batches are shuffled."""
 
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """Default settings for an update scope.
+    """Default settings for an update scope, such as the head or all parameters.
 
     Attributes:
         epochs: number of passes over the data.

@@ -14,7 +14,7 @@ import streamlit as st
 from numpy.typing import ArrayLike
 from streamlit.components.v2 import component
 
-from bert_probe.server import responses
+from bert_probe.server import sessions
 from bert_probe.views import built
 from bert_probe.views import matrix as matrix_views
 from bert_probe.views.matrix import Cell, Heatmap, HeatmapSpec
@@ -170,7 +170,7 @@ def _mounted(name: str) -> Any:
         # Streamlit treats a single line as a file path, so the CSS and the JavaScript have two or more lines.
         css=built.style(name),
         js=(
-            f"const script = await import(`${{location.origin}}{responses.script_path(name)}`);\n"
+            f"const script = await import(`${{location.origin}}{sessions.script_path(name)}`);\n"
             "export default script.default;"
         ),
     )

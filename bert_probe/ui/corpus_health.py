@@ -20,8 +20,8 @@ from bert_probe.corpus.vector_files import VectorSet, make_vector_set, store_vec
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
+from bert_probe.text.datasets import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.documents import Document, DocumentList
-from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, sentence_input, state, workbench
 from bert_probe.ui.export import export

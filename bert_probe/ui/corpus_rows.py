@@ -15,7 +15,7 @@ from bert_probe.corpus.heads import resolved
 from bert_probe.corpus.store import SentenceRow, Store
 from bert_probe.errors import SelectionError
 from bert_probe.runtime import shared_cache
-from bert_probe.server import paths, text_store
+from bert_probe.server import paths, sessions
 from bert_probe.ui import blocks, state, url_texts, workbench
 
 _HEAD: Final = "corpus_head"
@@ -140,7 +140,7 @@ def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
     parameters = snippets.url_parameters(record) or _url_with_open_model(corpus, row)
     if parameters is None or url_texts.length(parameters) <= url_texts.MAX_URL:
         return parameters
-    return {**parameters, text_store.parameter_name("a"): text_store.put(parameters.pop("a"))}
+    return {**parameters, sessions.text_parameter("a"): sessions.store_text(parameters.pop("a"))}
 
 
 def _url_with_open_model(corpus: Store, row: SentenceRow) -> dict[str, str] | None:

@@ -40,8 +40,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import paths, sessions
+from bert_probe.text.datasets import everyday_topics
 from bert_probe.text.parquet import check_upload
-from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import jobs, sentence_input, state
 from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
 

@@ -25,8 +25,8 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
+from bert_probe.text.datasets import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.labeled_texts import LabeledTexts
-from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export

@@ -1,4 +1,4 @@
-"""Head measures on pages: their choice, heatmap and table, and the section about many sentences."""
+"""Select box, heatmap and table of head measures, and the "Many sentences" section of the Heads page."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def open_in_attention(layer: int, head: int, label: str | None = None, scope: st
     """Draw the label of a head, and a button that shows the head on the Attention page.
 
     Args:
-        scope: what the label describes, where it is not obvious, as in "On the whole text,".
+        scope: text in front of the label, such as "On the whole text,"; "" for none.
     """
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if label is not None:
@@ -81,7 +81,7 @@ def open_in_attention(layer: int, head: int, label: str | None = None, scope: st
 
 
 MAX_SENTENCES = 10_000
-"""Maximum number of sentences. It is limited because all their measures are kept in memory."""
+"""Maximum number of sentences, because the measures of all sentences are stored in memory."""
 
 SOURCES = {"sample": "Reference sentences", "paste": "Paste", "file": "Upload a file"}
 

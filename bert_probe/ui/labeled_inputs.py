@@ -9,8 +9,8 @@ from itertools import zip_longest
 import streamlit as st
 
 from bert_probe.errors import ProbeError
+from bert_probe.text.datasets import TREEBANK_FILES, sample_treebank
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
-from bert_probe.text.sample_data import TREEBANK_FILES, sample_treebank
 from bert_probe.text.sentence_files import column_names, is_table, parse_sentences
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from bert_probe.ui import blocks, sentence_input, state

@@ -25,9 +25,9 @@ PRECISIONS = {
 
 
 def draw(model: str, revision: str, dtype: str) -> None:
-    """Draw the fields with these values; "" stands for the built-in model and its newest revision.
+    """Draw the fields with these values; "" is the built-in model or the newest revision.
 
-    A public server has a selector for its models, if it has several, and no other fields.
+    On a public server, only a selector for its models is drawn, and only if it has several models.
     """
     allowed = permissions.current()
     name = model or BUILT_IN

@@ -15,7 +15,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import callbacks, paths
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.datasets import everyday_topics
 from bert_probe.ui import blocks, consent, jobs, selection_state, state, workbench
 
 if TYPE_CHECKING:

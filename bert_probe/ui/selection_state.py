@@ -34,7 +34,7 @@ def current(trace: Trace) -> VersionedSelection:
     state.preserve(KEY)  # Keep the last revision when the user navigates back.
     last: VersionedSelection | None = st.session_state.get(KEY)
     text = views.digest(trace.tokens)
-    selection, unknown = views.from_address(state.url_parameters(), trace, lambda: _default_place(trace))
+    selection, unknown = views.from_address(state.url_parameters(), trace, lambda: _initial_heads(trace))
     for parameter in unknown:
         given_value, replacement = state.escape(parameter.given), state.escape(parameter.shown)
         st.caption(f":orange[There is no {parameter.what} {given_value}; showing {replacement} instead.]")
@@ -82,27 +82,30 @@ def first_look(trace: Trace) -> FirstLook:
 
 
 def reason(trace: Trace, selection: Selection) -> HeadReason | None:
-    """Return why the initial head was selected; None if the user selected a head, or no head stands out."""
+    """Return why the initial head was selected.
+
+    Return None if the user selected a head, or if all heads are averaged because no head is notable.
+    """
     if views.has_layer_or_heads(state.url_parameters()) or selection.measure != Selection.measure:
         return None
     look = first_look(trace)
     return None if look.head == "mean" else HeadReason(look.layer + 1, look.head, look.reason)
 
 
-def _default_place(trace: Trace) -> LayerAndHeads:
+def _initial_heads(trace: Trace) -> LayerAndHeads:
     look = first_look(trace)
     return look.layer + 1, "mean" if look.head == "mean" else (look.head,)
 
 
 def _store(versioned: VersionedSelection) -> None:
-    """Store a selection in the session and the URL. The URL omits a layer and heads that are defaults."""
+    """Store a selection in the session and the URL. The URL omits the layer and heads if they are default."""
     last: VersionedSelection | None = st.session_state.get(KEY)
-    place = versioned.value.layer, versioned.value.series
+    layer_and_heads = versioned.value.layer, versioned.value.series
     is_chosen = views.has_layer_or_heads(state.url_parameters())
     if not is_chosen and last is not None and last.of == versioned.of:
-        is_chosen = place != (last.value.layer, last.value.series)
+        is_chosen = layer_and_heads != (last.value.layer, last.value.series)
     st.session_state[KEY] = versioned
-    _set_parameters(views.to_address(versioned.value, None if is_chosen else place))
+    _set_parameters(views.to_address(versioned.value, None if is_chosen else layer_and_heads))
 
 
 def _set_parameters(parameters: Mapping[str, str | None]) -> None:

@@ -21,17 +21,16 @@ from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
 from bert_probe.runtime import permissions
 from bert_probe.server import paths
+from bert_probe.text.datasets import everyday_topics, sample_search, to_file
 from bert_probe.text.documents import DocumentList, as_documents, documents_in_text, parse_documents
 from bert_probe.text.formats import FASTA_ENDINGS
 from bert_probe.text.labeled_texts import CLASSES, parse_labeled_texts
-from bert_probe.text.sample_data import everyday_topics, sample_search
 from bert_probe.text.sentence_files import (
     column_names,
     default_column,
     parse_sentences,
     sentences_in_text,
 )
-from bert_probe.text.tables import to_file
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, state, url_texts
 

@@ -23,9 +23,9 @@ from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.server.sessions import Download
+from bert_probe.text.datasets import to_file
 from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER
 from bert_probe.text.similarity_examples import SCORED, SimilarityExamples
-from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.training_result import TrainingResult
 from bert_probe.ui import (

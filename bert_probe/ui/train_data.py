@@ -21,8 +21,8 @@ from bert_probe.model.checkpoint import (
     TOKEN_CLASSIFICATION,
     Checkpoint,
 )
+from bert_probe.text.datasets import everyday_topics
 from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER, SEPARATOR, LabeledTexts, parse_labeled_texts
-from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.sentence_files import column_names, parse_sentences, sentences_in_text
 from bert_probe.text.similarity_examples import (
     COLUMNS,

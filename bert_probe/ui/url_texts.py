@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote_plus, urlencode
 
 from bert_probe.errors import TextError
-from bert_probe.server.text_store import get, parameter_name, put
+from bert_probe.server.sessions import store_text, stored_text, text_parameter
 from bert_probe.ui import state
 
 MAX_LINK: Final = 2_000
@@ -48,16 +48,16 @@ def remember(key: str, text: str | None, *, named: bool = False) -> None:
     """
     is_short = text is None or (not named and fits(key, text))
     state.remember(key, text if is_short else None)
-    state.remember(parameter_name(key), None if text is None or is_short else put(text))
+    state.remember(text_parameter(key), None if text is None or is_short else store_text(text))
 
 
 def recall(key: str) -> str | None:
     """Return the text of a URL parameter, or None if it is missing or the text is no longer stored."""
     parameters = state.url_parameters()
-    name = parameters.get(parameter_name(key))
+    name = parameters.get(text_parameter(key))
     if key in parameters or name is None:
         return parameters.get(key)
-    return get(name)
+    return stored_text(name)
 
 
 def missing(*keys: str) -> dict[str, str]:
@@ -66,7 +66,7 @@ def missing(*keys: str) -> dict[str, str]:
     Args:
         keys: URL parameters of the texts.
     """
-    names = {parameter_name(key): key for key in keys if recall(key) is None}
+    names = {text_parameter(key): key for key in keys if recall(key) is None}
     return {name: value for name, value in state.url_parameters().items() if name in names}
 
 
@@ -89,7 +89,7 @@ def fits(key: str, text: str) -> bool:
     other = {
         name: value
         for name, value in state.url_parameters().items()
-        if name not in (key, parameter_name(key))
+        if name not in (key, text_parameter(key))
     }
     return length(other | {key: text}) <= MAX_URL
 
@@ -112,12 +112,12 @@ def expand(parameters: Mapping[str, str]) -> dict[str, str]:
     """
     expanded = {name: value for name, value in parameters.items() if name not in _KEYS}
     for name in _KEYS.keys() & parameters.keys():
-        text = get(parameters[name])
+        text = stored_text(parameters[name])
         if text is None:
             raise TextError(_MISSING)
         expanded[_KEYS[name]] = text
     return expanded
 
 
-_KEYS: Final = {parameter_name(key): key for key in TEXTS}
+_KEYS: Final = {text_parameter(key): key for key in TEXTS}
 """URL parameter that contains the name of a stored text → URL parameter of the text itself."""

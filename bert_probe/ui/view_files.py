@@ -20,7 +20,7 @@ from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.reports.drafts import Draft, read_any
 from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, describe_inputs
 from bert_probe.runtime import shared_cache
-from bert_probe.server import asgi, callbacks, paths, text_store
+from bert_probe.server import asgi, callbacks, paths, sessions
 from bert_probe.ui import consent, drafts, labeled_inputs, sentence_input, state, url_texts, workbench
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _file(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bytes:
 
 def _expanded(parameters: Mapping[str, str]) -> dict[str, str]:
     """Return the URL parameters for a view file: with full texts, and without the report draft."""
-    left_out = {*_LEFT_OUT, *map(text_store.parameter_name, _LEFT_OUT)}
+    left_out = {*_LEFT_OUT, *map(sessions.text_parameter, _LEFT_OUT)}
     return url_texts.expand({name: value for name, value in parameters.items() if name not in left_out})
 
 
@@ -262,7 +262,7 @@ def _restore(pending: ViewFile | Draft) -> str:
     for name, value in pending.address.items():
         if name in url_texts.TEXTS and name not in _LEFT_OUT:
             url_texts.remember(name, value)
-        elif name not in {*_LEFT_OUT, *map(text_store.parameter_name, url_texts.TEXTS)}:
+        elif name not in {*_LEFT_OUT, *map(sessions.text_parameter, url_texts.TEXTS)}:
             state.remember(name, value)
     _restore_files(pending)
     st.session_state[_MODELS] = pending.models

@@ -1,4 +1,4 @@
-"""Constants that Python and the browser share, and components built by `js/build.js`.
+"""Constants that Python and the browser share, and the files of the components that `js/build.js` builds.
 
 A component consists of an ES module and a style sheet.
 """
@@ -31,7 +31,7 @@ COMPONENTS: Final = {
 """Browser component → CSS classes of its element. Each has a script and a style sheet of the same name."""
 
 FIGURES: Final = ("matrix", "head_view", "model_view", "layer_map")
-"""The components that can stand alone: as a page, in a report, and as an SVG or PNG file."""
+"""Components that are figures: they can be saved as a page, SVG or PNG file, and added to a report."""
 
 _FOLDER: Final = Path(__file__).with_name("built")
 

@@ -1,13 +1,24 @@
-"""Self-contained web pages that show a view and need neither a network nor a server."""
+"""Self-contained web pages that show a view and need neither a network nor a server.
+
+A page can also be saved as SVG or PNG without a browser: an embedded JavaScript engine runs the code of the
+view. This module provides what the engine lacks: text widths, images as data URLs and, for PNG,
+rasterization. Text is measured and drawn in DejaVu Sans, which is part of matplotlib; a system font replaces
+missing characters.
+"""
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 import json
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bert_probe.core import extras
 from bert_probe.core.writing import write
@@ -16,6 +27,9 @@ from bert_probe.model.trace import Trace
 from bert_probe.views import built, palette
 from bert_probe.views.palette import ThemeColors
 from bert_probe.views.payload import encode_text
+
+if TYPE_CHECKING:
+    from PIL import ImageFont
 
 CAVEAT: Final = (
     "Attention shows which tokens a head reads from, not what the model's output depends on: it is not an "
@@ -79,25 +93,26 @@ class Page:
         Raises:
             ExportError: The image is too large for an SVG.
         """
-        with extras.explain_missing():
-            from bert_probe.views import drawing
-
-        return drawing.svg(self.component, self._still, self._paints)
+        return str(_render(self, "svg")["svg"])
 
     def png(self) -> bytes:
-        """Return the view as a PNG image, in light colors unless `theme` is "dark"."""
+        """Return the view as a PNG image, in light colors unless `theme` is "dark".
+
+        The image has two pixels per CSS pixel, or fewer if it would be too large.
+        """
         with extras.explain_missing():
-            from bert_probe.views import drawing
+            import resvg_py
 
-        return drawing.png(self.component, self._still, self._paints)
-
-    @property
-    def _still(self) -> Sequence[bytes]:
-        return self.payloads if self.still is None else self.still()
-
-    @property
-    def _paints(self) -> ThemeColors:
-        return _DARK if self.theme == "dark" else _LIGHT
+        output = _render(self, "png")
+        return bytes(
+            resvg_py.svg_to_bytes(
+                svg_string=output["svg"],
+                zoom=output["ratio"],
+                font_files=[str(_font_file(bold)) for bold in (False, True)],
+                font_family=_PICTURE_FONT,
+                sans_serif_family=_PICTURE_FONT,
+            )
+        )
 
     def save(self, path: str | Path, overwrite: bool = True) -> Path:
         """Write the view to a file, as an interactive page (.html) or an image (.svg, .png).
@@ -153,3 +168,76 @@ def _variables(paints: ThemeColors) -> str:
         f"--st-secondary-background-color: color-mix(in srgb, {ink} 8%, {paper});"
         f"--st-font: {font};"
     )
+
+
+_PICTURE_FONT: Final = "DejaVu Sans"
+_EM: Final = 1000
+"""Font size at which texts are measured, so large that rounding to pixels does not matter."""
+
+
+def _render(page: Page, kind: Literal["svg", "png"]) -> dict[str, Any]:
+    """Run the JavaScript of a view, and return its SVG and the number of pixels per CSS pixel for a PNG.
+
+    The payloads are stacked vertically.
+    """
+    with extras.explain_missing():
+        import quickjs
+    # Check this first, because an error in a callback of the engine would lose its message.
+    extras.require("PIL")
+    extras.require("matplotlib")
+    engine = quickjs.Context()
+    engine.add_callable("width", _width)
+    engine.add_callable("address", _data_url)
+    engine.eval(built.script("files"))
+    render = engine.eval(
+        "(kind, component, paints, ...payloads) => files.renderFile(payloads, "
+        "{ kind, component, paints: JSON.parse(paints), measure: width, encodeImage: address })"
+    )
+    paints = _DARK if page.theme == "dark" else _LIGHT
+    payloads = page.payloads if page.still is None else page.still()
+    try:
+        # The JavaScript engine does not accept bytes, so payloads are passed as base64.
+        encoded = [base64.b64encode(payload).decode("ascii") for payload in payloads]
+        output: dict[str, Any] = json.loads(
+            render(kind, page.component, json.dumps(paints._asdict()), *encoded)
+        )
+    except quickjs.JSException as error:
+        message = str(error).partition("\n")[0]
+        if message.startswith("RangeError: "):
+            raise ExportError(message.removeprefix("RangeError: ")) from None
+        raise
+    return output
+
+
+def _width(text: str, size: float, weight: float = 400) -> float:
+    """Return the width of a text in CSS pixels."""
+    font = _font(weight > 500)
+    # The font lacks East Asian wide characters, which are as wide as the font size in every font.
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    narrow = "".join(letter for letter in text if unicodedata.east_asian_width(letter) not in "WF")
+    return size * (font.getlength(narrow) / _EM + wide)
+
+
+def _data_url(width: float, height: float, pixels: str) -> str:
+    """Convert base64-encoded RGBA pixels to the data URL of a PNG."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    size = int(width), int(height)
+    Image.frombytes("RGBA", size, base64.b64decode(pixels)).convert("RGB").save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+@cache
+def _font(bold: bool) -> ImageFont.FreeTypeFont:
+    from PIL import ImageFont
+
+    return ImageFont.truetype(str(_font_file(bold)), _EM, layout_engine=ImageFont.Layout.BASIC)
+
+
+def _font_file(bold: bool) -> Path:
+    spec = find_spec("matplotlib")
+    assert spec is not None
+    assert spec.origin is not None  # not None, because only namespace packages have no origin
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return Path(spec.origin).with_name("mpl-data") / "fonts" / "ttf" / name

@@ -14,7 +14,7 @@ import bert_probe
 from bert_probe.analyses.attention.contacts import NOT_A_PREDICTION, Contacts
 from bert_probe.errors import EmptyTextError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers.proteins import SEQUENCE, save_esm
 
 

@@ -15,7 +15,7 @@ import transformers
 import bert_probe
 from bert_probe import ClassifyText, Search, SearchExplanation
 from bert_probe.errors import UnavailableError
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers import families
 from tests.helpers.exactness import assert_exact, expect_raw
 from tests.helpers.sentence_models import without_warnings

@@ -15,7 +15,7 @@ import bert_probe
 from bert_probe import DimensionCurve
 from bert_probe.analyses.evaluation.vector_comparison import _costs
 from bert_probe.errors import UnavailableError
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers import families, sentence_models
 
 TEXTS = [*families.SENTENCES, "a boat", "night night", "the river is dark", "a map of the night"]

@@ -27,10 +27,10 @@ from bert_probe.errors import (
 )
 from bert_probe.model import preflight
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.progress import Cancelled
+from bert_probe.text.datasets import everyday_topics
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts, parse_labeled_texts
-from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact

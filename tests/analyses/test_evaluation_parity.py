@@ -12,10 +12,10 @@ from bert_probe import RetrievalEvaluation, SimilarityEvaluation
 from bert_probe.analyses.evaluation.measures import MEASURES
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.datasets import everyday_topics
 from bert_probe.text.documents import Document, as_documents
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.retrieval_data import Judgments
-from bert_probe.text.sample_data import everyday_topics
 
 pytestmark = pytest.mark.prove
 

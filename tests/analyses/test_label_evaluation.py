@@ -15,8 +15,8 @@ from bert_probe import LabelEvaluation, Sentences
 from bert_probe.analyses.evaluation import label_evaluation, measures
 from bert_probe.errors import ProbeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.datasets import everyday_topics
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
-from bert_probe.text.sample_data import everyday_topics
 
 
 def texts(count: int = 8) -> LabeledTexts:

@@ -37,7 +37,7 @@ from bert_probe.errors import (
 )
 from bert_probe.model import preflight
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.late_interaction import open_multi_vector_model
 from bert_probe.model.lengths import MAX_TOKENS
 from tests.helpers import families, multi_vector_models, sentence_models

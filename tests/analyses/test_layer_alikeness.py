@@ -14,7 +14,7 @@ from bert_probe import LayerSimilarity
 from bert_probe.analyses.comparison.model_similarity import linear_cka
 from bert_probe.errors import ShapeError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers import families
 from tests.helpers.changed import changed_checkpoint, changed_folder
 from tests.helpers.exactness import assert_exact

@@ -16,7 +16,7 @@ from bert_probe.analyses.outputs.lens import LensResult, _entropy
 from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import Float64Mode, keep_float64
+from bert_probe.model.from_model import Float64Mode, keep_float64
 from bert_probe.model.trace import Trace
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact

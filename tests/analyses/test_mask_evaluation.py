@@ -13,7 +13,7 @@ import transformers
 from bert_probe import EvaluateMasks
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.exactness import assert_exact
 from tests.helpers.questions import SENTENCES

@@ -19,7 +19,7 @@ from bert_probe import Sentences, Train
 from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, available_poolings, resolve_pooling
 from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.sentence_networks import SentenceModule
 from bert_probe.ui.sentence_input import SENTENCES
 from tests.helpers import families

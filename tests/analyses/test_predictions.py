@@ -30,7 +30,7 @@ from bert_probe.analyses.outputs.find_answer import AnswerSpan
 from bert_probe.analyses.outputs.prediction import sigmoid, softmax
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers import trained
 from tests.helpers.exactness import ULP, assert_exact, expect_raw
 from tests.helpers.families import PAIR, SENTENCES, TEXT, representative

@@ -21,7 +21,7 @@ from bert_probe import (
 )
 from bert_probe.errors import SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.views.contributions import similarity_attribution_heatmap
 from bert_probe.views.heatmaps import attribution_heatmap, patching_heatmap
 from tests.helpers import sentence_models

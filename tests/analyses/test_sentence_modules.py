@@ -28,7 +28,7 @@ from bert_probe.analyses.vectors.pooling import (
 )
 from bert_probe.errors import CheckpointError, ProbeError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.sentence_modules import MODEL_FILE, read_sentence_model
 from bert_probe.model.sentence_networks import SentenceModule
 from bert_probe.views.contributions import sentence_similarity_heatmap

@@ -17,7 +17,7 @@ from bert_probe.analyses.retrieval.search import Search
 from bert_probe.analyses.vectors.pooling import prompt_names, resolve_pooling
 from bert_probe.errors import CheckpointError, ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.sources import stamp
 from tests.helpers import families, sentence_models
 from tests.helpers.exactness import assert_exact

@@ -14,8 +14,8 @@ from bert_probe.analyses.evaluation.vector_comparison import VectorFormat
 from bert_probe.errors import InvalidFileError, ProbeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import no_progress
+from bert_probe.text.datasets import to_file
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
-from bert_probe.text.tables import to_file
 
 TEXTS = ["a red boat", "the boat is red", "boats sail", "it rains", "he cooks rice", "rice with fish"]
 

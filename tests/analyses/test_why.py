@@ -31,7 +31,7 @@ from bert_probe import (
 from bert_probe.analyses.attribution.faithfulness import REMOVED_SHARES
 from bert_probe.analyses.attribution.methods import methods
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.gradients import forward_from_embeddings, linearized
 from bert_probe.model.progress import Cancelled
 from tests.helpers import rules, trained

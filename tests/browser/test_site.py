@@ -24,7 +24,7 @@ from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.retrieval.calibration import SimilarityCalibration
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.datasets import everyday_topics
 from tests.helpers.browser import App, Watch, find_violations, visit
 from tests.helpers.links import find_broken_links
 from website.gallery_entries import ENTRIES

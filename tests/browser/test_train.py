@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.datasets import everyday_topics
 from tests.helpers import trained
 from tests.helpers.browser import App, visit, wait_until_settled
 

@@ -19,13 +19,13 @@ import bert_probe
 from bert_probe import CorpusHealth
 from bert_probe.analyses.retrieval.calibration import reference_sentences
 from bert_probe.analyses.vectors.layouts import _log_odds, cluster_words
-from bert_probe.corpus import exact_neighbors, health
-from bert_probe.corpus.exact_neighbors import nearest_neighbors
+from bert_probe.corpus import health
 from bert_probe.corpus.health import (
     group_duplicates,
     iso_score,
     mean_cosine,
     modified_z_scores,
+    nearest_neighbors,
     principal_variances,
     two_nn,
 )
@@ -81,7 +81,7 @@ def test_planted_problems_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("block", [7, 20, 64])
 def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact_neighbors, "_BLOCK", block)
+    monkeypatch.setattr(health, "_BLOCK_ROWS", block)
     vectors = unit(np.random.default_rng(0).normal(size=(40, 6)))
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, -np.inf)
@@ -93,7 +93,7 @@ def test_neighbors_equal_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("block", [7, 20])
 def test_neighbors_of_equal_rows_are_other_rows(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact_neighbors, "_BLOCK", block)
+    monkeypatch.setattr(health, "_BLOCK_ROWS", block)
     neighbors, scores = nearest_neighbors(np.tile(unit(np.ones((1, 4))), (41, 1)), 5)
     np.testing.assert_allclose(scores, 1)
     for row, others in enumerate(neighbors.tolist()):

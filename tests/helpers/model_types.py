@@ -20,7 +20,7 @@ from bert_probe.analyses.retrieval.late_interaction import document_config, enco
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers import families, multi_vector_models, sentence_models
 from tests.helpers.families import BERT, DECODER, ROBERTA, TEXT, Family, byte_level, metaspace, wordpiece
 from tests.helpers.raw import Raw

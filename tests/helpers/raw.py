@@ -1,6 +1,6 @@
 """Reference numbers from transformers' own model, without the project's code.
 
-The exception is `keep_float64`, which both use; `tests/model/test_float64.py` tests it by hand.
+The exception is `keep_float64`, which both use and which `tests/model/test_from_model.py` tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from transformers import AutoConfig
 
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import EXACT, Expected, own_error, tolerance
 from tests.helpers.families import model_class

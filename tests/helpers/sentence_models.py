@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers import families
 
 PROMPTS = {"query": "where is: ", "document": "", "passage": "boat: "}

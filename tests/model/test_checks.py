@@ -18,7 +18,7 @@ import bert_probe
 from bert_probe.errors import ArchitectureError, TokenizerError
 from bert_probe.model import capture, checks
 from bert_probe.model.config import _NATIVE_CODE_TYPES, SUPPORTED
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import (
     ALL_FAMILIES,

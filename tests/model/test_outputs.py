@@ -15,7 +15,7 @@ import bert_probe
 from bert_probe.errors import UnavailableError
 from bert_probe.model import outputs
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.outputs import output_head
 from tests.helpers import trained
 from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest

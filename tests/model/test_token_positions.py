@@ -15,7 +15,7 @@ import transformers
 import bert_probe
 from bert_probe.errors import EmptyTextError, TextError, TokenizerError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import keep_float64
+from bert_probe.model.from_model import keep_float64
 from bert_probe.model.token_positions import find_positions
 from tests.helpers.families import COMMON, randomize
 from tests.helpers.proteins import SEQUENCE, save_esm

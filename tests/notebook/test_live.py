@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from bert_probe import notebook
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.notebook import HeadView
-from bert_probe.notebook.bridge import Bridge
 from tests.helpers.framed import extract_page, extract_payloads
 from tests.helpers.payloads import read_payload
 
@@ -24,7 +24,7 @@ def view(minilm: Checkpoint) -> HeadView:
 
 
 @pytest.fixture
-def bridge(view: HeadView, monkeypatch: pytest.MonkeyPatch) -> Bridge:
+def bridge(view: HeadView, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Display the view in a kernel, and return its bridge."""
 
     class Shell:
@@ -76,7 +76,7 @@ def test_measure_of_whole_layers_has_no_heads_to_set(minilm: Checkpoint) -> None
     assert view.heads == "mean"
 
 
-def test_state_is_sent_to_the_frame(view: HeadView, bridge: Bridge) -> None:
+def test_state_is_sent_to_the_frame(view: HeadView, bridge: Any) -> None:
     assert bridge.wish is None
     view.layer = 3
     view.pins = [1]
@@ -107,7 +107,7 @@ def report_of(view: HeadView, **changes: Any) -> dict[str, Any]:
     return {**view_state, "revision": 1, "value": {**view_state["value"], **changes}}
 
 
-def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
+def test_choice_in_the_frame_is_read(view: HeadView, bridge: Any) -> None:
     bridge.view = report_of(view, layer=5, heads=[0, 7], pins={"side": "key", "units": [3]})
     assert (view.layer, view.heads, view.pins, view.side) == (4, (0, 7), (3,), "key")
     assert bridge.wish is None, "no state is sent back"
@@ -117,7 +117,7 @@ def test_choice_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
     "changes",
     [{"layer": 0}, {"layer": 7, "heads": [1]}, {"layer": "2"}, {"layer": True}, {"layer": 2, "heads": None}],
 )
-def test_invalid_report_is_ignored(view: HeadView, bridge: Bridge, changes: dict[str, Any]) -> None:
+def test_invalid_report_is_ignored(view: HeadView, bridge: Any, changes: dict[str, Any]) -> None:
     for report in (
         changes,
         {"value": changes},
@@ -128,7 +128,7 @@ def test_invalid_report_is_ignored(view: HeadView, bridge: Bridge, changes: dict
     assert (view.layer, view.heads) == (1, (2,))
 
 
-def test_invalid_heads_and_pins_of_a_report_are_ignored(view: HeadView, bridge: Bridge) -> None:
+def test_invalid_heads_and_pins_of_a_report_are_ignored(view: HeadView, bridge: Any) -> None:
     bridge.view = report_of(view, heads=[99, 3, -1, "4"], pins={"side": "value", "units": [99, 2, None]})
     assert (view.heads, view.pins, view.side) == ((3,), (2,), "query")
 
@@ -138,6 +138,7 @@ def test_view_works_without_anywidget(view: HeadView, monkeypatch: pytest.Monkey
         kernel = object()
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
-    monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.bridge", None)
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    notebook._bridge_class.cache_clear()
     assert notebook.create_bridge(print) is None
     assert '"key": ""' in extract_page(view)

@@ -10,7 +10,7 @@ import bert_probe
 from bert_probe.analyses.evaluation import retrieval_evaluation
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.sample_data import everyday_topics, sample_pairs, sample_search
+from bert_probe.text.datasets import everyday_topics, sample_pairs, sample_search
 from bert_probe.ui import evaluate, sentence_input
 from tests.helpers import questions
 from tests.helpers.pages import error_text, open_page, page_text

@@ -18,7 +18,7 @@ from bert_probe.analyses.vectors.similarity import SimilarityBaseline
 from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
 from bert_probe.core import extras, files
 from bert_probe.runtime import shared_cache
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.datasets import everyday_topics
 from bert_probe.ui import context
 from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
 from tests.helpers.exactness import assert_repeatable

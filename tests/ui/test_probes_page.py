@@ -9,8 +9,8 @@ from streamlit.testing.v1 import AppTest
 
 from bert_probe import Probe, Relations, StructuralProbe
 from bert_probe.runtime import shared_cache
+from bert_probe.text.datasets import sample_treebank
 from bert_probe.text.labeled_texts import parse_labeled_texts
-from bert_probe.text.sample_data import sample_treebank
 from bert_probe.views import matrix
 from bert_probe.views.matrix import Cell
 from tests.helpers.exactness import assert_repeatable

@@ -17,7 +17,7 @@ from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
-from bert_probe.server import text_store
+from bert_probe.server import sessions
 from bert_probe.ui import drafts, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES
 from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, page_text, url_params
@@ -30,7 +30,7 @@ TEXT = "we left the ground"
 @pytest.fixture(autouse=True)
 def ready() -> None:
     shared_cache.open_checkpoint("", "")  # finish the imports now, so that pages do not wait for them
-    text_store._texts.clear()
+    sessions._texts.clear()
 
 
 def click(app: AppTest, label: str, key: str = "") -> AppTest:
@@ -175,7 +175,7 @@ def test_reload_restores_draft_or_reports_it_missing() -> None:
     address = url_params(app)
     again = open_page("report", **address)
     assert picked(again) == picked(app)
-    text_store._texts.clear()  # clear the texts, as after a restart of the server
+    sessions._texts.clear()  # clear the texts, as after a restart of the server
     gone = open_page("report", **address)
     assert "are no longer stored" in page_text(gone)
 
@@ -264,7 +264,7 @@ def test_invalid_view_file_is_reported_and_draft_is_kept(content: bytes, sentenc
 
 
 def test_app_opens_view_given_at_start() -> None:
-    name = text_store.put(a_view().to_bytes().decode())
+    name = sessions.store_text(a_view().to_bytes().decode())
     app = open_page("attention", view_kept=name)
     assert app.title[0].value == "Tokens"
     assert app.text_area(key="draft_a").value == TEXT

@@ -14,10 +14,9 @@ from streamlit.testing.v1 import AppTest
 import bert_probe
 from bert_probe import Evaluate, EvaluateMasks, Train
 from bert_probe.runtime import shared_cache
+from bert_probe.text.datasets import everyday_topics_file, to_file
 from bert_probe.text.labeled_texts import parse_labeled_texts
-from bert_probe.text.sample_data import everyday_topics_file
 from bert_probe.text.sentence_files import parse_sentences
-from bert_probe.text.tables import to_file
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from bert_probe.ui import train_running
 from bert_probe.ui.train import summary

@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.runtime import shared_cache
-from bert_probe.server import text_store
+from bert_probe.server import sessions
 from bert_probe.ui import url_texts
 from tests.helpers.pages import error_text, open_page
 
@@ -18,9 +18,9 @@ CHINESE = "東京" * 400
 
 
 @pytest.fixture(autouse=True)
-def empty_text_store() -> None:
+def no_stored_texts() -> None:
     shared_cache.open_checkpoint("", "")  # finish the imports now, so that pages do not wait for them
-    text_store._texts.clear()
+    sessions._texts.clear()
 
 
 def address(app: AppTest) -> dict[str, str]:
@@ -105,7 +105,7 @@ def test_url_of_maximum_length_is_a_link() -> None:
 @pytest.mark.parametrize(("a", "b"), [(LONG, ""), ("we left", LONG)])
 def test_missing_text_is_reported_and_not_replaced(a: str, b: str) -> None:
     query = address(ran(a, b))
-    text_store._texts.clear()  # clear the texts, as after a restart of the server
+    sessions._texts.clear()  # clear the texts, as after a restart of the server
     app = open_page("tokens", **query)
     assert not app.exception
     assert "is no longer stored" in error_text(app)
@@ -130,16 +130,16 @@ def test_text_over_limit_is_refused_and_kept() -> None:
 
 def test_unknown_text_name_is_refused() -> None:
     ran(LONG)
-    (name,) = text_store._texts
+    (name,) = sessions._texts
     other = ("0" if name[0] != "0" else "1") + name[1:]
     assert "is no longer stored" in error_text(open_page("tokens", a_kept=other))
 
 
-def test_text_store_is_bounded() -> None:
+def test_stored_texts_are_bounded() -> None:
     for number in range(3):
         ran(f"{number} {LONG}")
-        assert text_store._texts.currsize <= text_store.CAPACITY_BYTES
-    assert text_store.put("x" * text_store.CAPACITY_BYTES) not in text_store._texts
+        assert sessions._texts.currsize <= sessions.CAPACITY_BYTES
+    assert sessions.store_text("x" * sessions.CAPACITY_BYTES) not in sessions._texts
 
 
 def test_sentences_survive_reload_or_are_reported_missing() -> None:
@@ -151,7 +151,7 @@ def test_sentences_survive_reload_or_are_reported_missing() -> None:
     assert "sentences" not in query
     again = open_page("sentences", **query)
     assert again.text_area(key="sentences_draft").value == many
-    text_store._texts.clear()
+    sessions._texts.clear()
     gone = open_page("sentences", **query)
     assert "is no longer stored" in error_text(gone)
     assert gone.text_area(key="sentences_draft").value == ""
@@ -168,7 +168,7 @@ def test_context_sentences_survive_reload_or_are_reported_missing() -> None:
     assert "context" not in query
     again = open_page("context", **query)
     assert [line.text for line in again.session_state["context_lines"]] == [text.strip() for text in texts]
-    text_store._texts.clear()
+    sessions._texts.clear()
     gone = open_page("context", **query)
     assert "is no longer stored" in error_text(gone)
     assert gone.session_state["context_lines"] == ()

@@ -28,7 +28,7 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.datasets import everyday_topics
 
 MAX_PAIRS = 200_000
 """Maximum number of random pairs. If there are more pairs, a sample is drawn with a fixed seed."""

@@ -18,11 +18,11 @@ from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 import bert_probe
+from bert_probe.cli.tokens import TOKENIZERS, encode_without_model
 from bert_probe.errors import EmptyTextError, NotFoundError, TextError, TokenizerError, WeightsError
 from bert_probe.model import sources
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.tokens_alone import TOKENIZERS, encode_without_model
 from tests.helpers import families
 from tests.helpers.folders import copy
 from tests.helpers.gate import prove_unless

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bert_probe.text.sample_data import sample_treebank
+from bert_probe.text.datasets import sample_treebank
 from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 
 TRAINING, HELD_OUT = sample_treebank()

@@ -1,4 +1,4 @@
-"""Write datasets in the formats that the readers of this package accept."""
+"""Sample datasets that were written for this project, and files of datasets."""
 
 from __future__ import annotations
 
@@ -6,18 +6,75 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
+from importlib import resources
 
-from bert_probe.text.documents import DocumentList
-from bert_probe.text.labeled_texts import GROUP, MULTI_LABEL, SEPARATOR, LabeledTexts
-from bert_probe.text.retrieval_data import Judgments
+from bert_probe.text.documents import DocumentList, parse_documents
+from bert_probe.text.labeled_texts import (
+    CLASSES,
+    GROUP,
+    MULTI_LABEL,
+    NUMBER,
+    SEPARATOR,
+    LabeledTexts,
+    parse_labeled_texts,
+)
+from bert_probe.text.retrieval_data import Judgments, parse_judgments
 from bert_probe.text.similarity_examples import COLUMNS, SimilarityExamples
-from bert_probe.text.tagged_sentences import TaggedSentence
+from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 Dataset = LabeledTexts | SimilarityExamples | Sequence[TaggedSentence] | Sequence[str] | Judgments
+"""The types of datasets that `to_file` writes. A sequence of strings has one text per string."""
+
+TOPICS_FILE = "everyday_topics.csv"
+PAIRS_FILE = "sample_pairs.csv"
+SEARCH_FILES = ("help_center.jsonl", "help_center_queries.jsonl", "help_center_qrels.tsv")
+TREEBANK_FILES = ("sample_treebank.conllu", "sample_treebank_held_out.conllu")
+
+
+@lru_cache(maxsize=1)
+def everyday_topics() -> LabeledTexts:
+    """Return 300 short English sentences on six everyday topics, 50 per topic, with the topics as labels.
+
+    Few individual words indicate the topic, so a classifier needs contextual vectors.
+    """
+    return parse_labeled_texts(everyday_topics_file(), TOPICS_FILE, CLASSES)
+
+
+def everyday_topics_file() -> bytes:
+    """Return the sentences on everyday topics as a CSV file with the columns text and label."""
+    return _read(TOPICS_FILE)
+
+
+@lru_cache(maxsize=1)
+def sample_pairs() -> LabeledTexts:
+    """Return 36 pairs of short English sentences with scores from 0 (unrelated) to 5 (same meaning).
+
+    The author of the sentences assigned the scores; there were no other raters.
+    """
+    return parse_labeled_texts(_read(PAIRS_FILE), PAIRS_FILE, NUMBER)
+
+
+@lru_cache(maxsize=1)
+def sample_search() -> tuple[DocumentList, DocumentList, Judgments]:
+    """Return 30 articles of an invented help center, 14 queries, and the articles that answer each query."""
+    documents, queries = (parse_documents(io.BytesIO(_read(file)), file) for file in SEARCH_FILES[:2])
+    return documents, queries, parse_judgments(_read(SEARCH_FILES[2]), SEARCH_FILES[2])
+
+
+@lru_cache(maxsize=1)
+def sample_treebank() -> tuple[tuple[TaggedSentence, ...], tuple[TaggedSentence, ...]]:
+    """Return 16 short English sentences and 8 held-out sentences with Universal Dependencies trees."""
+    training, held_out = (parse_tagged_sentences(_read(file), file) for file in TREEBANK_FILES)
+    return training, held_out
+
+
+def _read(file: str) -> bytes:
+    return resources.files("bert_probe").joinpath("data", file).read_bytes()
 
 
 def to_file(rows: Dataset) -> bytes:
-    """Return the content of a file that contains a dataset.
+    """Return a dataset as the content of a file that the readers of this package accept.
 
     Documents are written as JSON lines, judgments as TSV, labeled texts and similarity examples as CSV,
     tagged sentences as CoNLL, and dependency trees as CoNLL-U. All other datasets have one text per line.
@@ -66,7 +123,7 @@ def _conll_block(sentence: TaggedSentence | str) -> str:
 
 
 def _conllu_block(sentence: TaggedSentence | str) -> str:
-    """Return a sentence in CoNLL-U format. A contracted token precedes its words, which share one span."""
+    """Return a sentence in CoNLL-U format. A contraction precedes its words, which share its span."""
     assert isinstance(sentence, TaggedSentence)  # only tagged sentences can have trees
     metadata = {"text": sentence.text, **sentence.metadata}
     lines = [f"# {name} = {value}" for name, value in metadata.items()]
