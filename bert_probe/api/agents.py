@@ -19,7 +19,7 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.types import INVALID_REQUEST, PARSE_ERROR
 
-from bert_probe.api import body, errors, formats, limits, schema
+from bert_probe.api import body, errors, schema
 from bert_probe.api.errors import BodyError
 from bert_probe.api.registry import RegisteredQuestion, registered_questions
 from bert_probe.core import files
@@ -96,9 +96,9 @@ def select_rows(result: Result, first_row: int, max_rows: int) -> dict[str, Any]
 
     Raises:
         SelectionError: `first_row` is after the last row.
-        TooLargeError: see `formats.build_table`.
+        TooLargeError: see `body.build_table`.
     """
-    frame = formats.build_table(result)
+    frame = body.build_table(result)
     if first_row > max(1, len(frame)):
         raise SelectionError(f"first_row must be from 1 to {len(frame)}, not {first_row}.")
     max_rows = max(1, min(max_rows, MAX_CELLS // max(1, frame.shape[1])))
@@ -242,18 +242,18 @@ class _Input:
 
     def _read_line(self) -> bytes:
         """Return the next line; if the line is too long, return only its first bytes."""
-        line = part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
-        while len(part) > limits.MAX_BODY_BYTES and not part.endswith(b"\n"):
-            part = self._stream.readline(limits.MAX_BODY_BYTES + 1)
+        line = part = self._stream.readline(permissions.MAX_BODY_BYTES + 1)
+        while len(part) > permissions.MAX_BODY_BYTES and not part.endswith(b"\n"):
+            part = self._stream.readline(permissions.MAX_BODY_BYTES + 1)
         return line
 
 
 def refusal(line: bytes) -> types.JSONRPCError | None:
     """Return the error for a line that is not a message, or None for a message."""
-    if len(line) > limits.MAX_BODY_BYTES:
+    if len(line) > permissions.MAX_BODY_BYTES:
         return _error(
             INVALID_REQUEST,
-            f"The message has more than {limits.MAX_BODY_BYTES:,} bytes. Send a shorter message.",
+            f"The message has more than {permissions.MAX_BODY_BYTES:,} bytes. Send a shorter message.",
         )
     try:
         message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)

@@ -26,7 +26,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from bert_probe.api import errors, limits
+from bert_probe.api import errors
 from bert_probe.api.errors import Problem
 from bert_probe.core.extras import long_lived_imports
 from bert_probe.model.progress import Cancelled, Progress
@@ -121,8 +121,8 @@ class Api:
         if isinstance(content, Problem):
             return problem_response(content)
         # Cancelled work continues until its next progress report, so the limit also counts threads.
-        if max(self._answering, self._working) >= limits.MAX_REQUESTS:
-            detail = f"{limits.MAX_REQUESTS} requests are being answered already. Try again in a moment."
+        if max(self._answering, self._working) >= permissions.MAX_REQUESTS:
+            detail = f"{permissions.MAX_REQUESTS} requests are being answered already. Try again in a moment."
             return problem_response(Problem(errors.BUSY, detail, headers={"Retry-After": "1"}))
         self._answering += 1
         try:
@@ -167,14 +167,14 @@ class Api:
 
 def _answer_table(name: str, content: bytes, accept: str, progress: Progress) -> Response:
     """Answer a question and serialize the table of its result; runs in a thread."""
-    from bert_probe.api import body, formats
+    from bert_probe.api import body
     from bert_probe.api.registry import registered_questions
 
-    media = formats.choose_media_type(accept)
+    media = body.choose_media_type(accept)
     request = body.read_body(registered_questions()[name], body.parse_json(content))
     result = request.answer(shared_cache, progress)
     progress(0, 0)
-    return Response(formats.serialize(result, media), headers=_NO_STORE, media_type=media)
+    return Response(body.serialize(result, media), headers=_NO_STORE, media_type=media)
 
 
 async def _run_until_disconnect(work: Work, request: Request) -> Response:
@@ -189,7 +189,9 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
     job = Job(request.scope["path"], work, queued=False, ended=on_end)
     try:
         await asyncio.wait(
-            [finished, disconnected], timeout=limits.MAX_ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            [finished, disconnected],
+            timeout=permissions.MAX_ANSWER_SECONDS,
+            return_when=asyncio.FIRST_COMPLETED,
         )
     finally:
         is_gone = disconnected.done()
@@ -199,7 +201,7 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
         return job.value()
     if job.error is None or isinstance(job.error, Cancelled):
         detail = (
-            f"The answer took more than {limits.MAX_ANSWER_SECONDS:.0f} seconds. Request a smaller "
+            f"The answer took more than {permissions.MAX_ANSWER_SECONDS:.0f} seconds. Request a smaller "
             "result, or use the command line."
         )
         return (
@@ -394,7 +396,7 @@ class BodyReader:
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(limits.MAX_BODY_SECONDS):
+            async with asyncio.timeout(permissions.MAX_BODY_SECONDS):
                 async for part in request.stream():
                     size += len(part)
                     self._bytes[client] += len(part)
@@ -405,7 +407,7 @@ class BodyReader:
         except TimeoutError:
             return Problem(
                 errors.BODY_TIMEOUT,
-                f"Only {size:,} bytes of the body arrived in {limits.MAX_BODY_SECONDS:g} seconds. "
+                f"Only {size:,} bytes of the body arrived in {permissions.MAX_BODY_SECONDS:g} seconds. "
                 "Send the complete body at once.",
                 headers=_CLOSE,
             )
@@ -416,18 +418,21 @@ class BodyReader:
         return b"".join(parts)
 
     def _refusal(self, client: str, size: int) -> Problem | None:
-        maximum = min(limits.MAX_BODY_BYTES, permissions.current().max_file_bytes)
+        maximum = min(permissions.MAX_BODY_BYTES, permissions.current().max_file_bytes)
         if size > maximum:
             return Problem(
                 errors.TOO_LARGE,
                 f"The body has more than {maximum:,} bytes. Send a smaller body.",
                 headers=_CLOSE,
             )
-        if self._bytes[client] > limits.MAX_CLIENT_BYTES or self._bytes.total() > limits.MAX_INCOMING_BYTES:
+        if (
+            self._bytes[client] > permissions.MAX_CLIENT_BYTES
+            or self._bytes.total() > permissions.MAX_INCOMING_BYTES
+        ):
             return Problem(
                 errors.BUSY,
-                f"More than {limits.MAX_CLIENT_BYTES:,} bytes from one client, or "
-                f"{limits.MAX_INCOMING_BYTES:,} from all, are arriving at once. Try again in a moment.",
+                f"More than {permissions.MAX_CLIENT_BYTES:,} bytes from one client, or "
+                f"{permissions.MAX_INCOMING_BYTES:,} from all, are arriving at once. Try again in a moment.",
                 headers={"Retry-After": "1", **_CLOSE},
             )
         return None

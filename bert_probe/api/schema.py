@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any, Final
 
 from bert_probe.analyses.attention.find_heads import WordPairs
-from bert_probe.api import body, errors, limits
+from bert_probe.api import body, errors
+from bert_probe.api.body import FORMATS, JSON
 from bert_probe.api.errors import MEDIA_TYPE, ProblemType
-from bert_probe.api.formats import FORMATS, JSON
 from bert_probe.api.registry import RegisteredQuestion, registered_questions
 from bert_probe.core.field_types import FieldType, Schema, TokenSelector
 from bert_probe.core.field_types_of_lists import HeadSet, ListOf
@@ -96,9 +96,9 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
             _object_schema({"text": _text_schema(), "pair": _pair_schema()}, ["text"]),
         ]
     }
-    texts = _list_schema(text, max(1, min_texts), limits.MAX_TEXTS if max_texts is None else max_texts)
+    texts = _list_schema(text, max(1, min_texts), permissions.MAX_TEXTS if max_texts is None else max_texts)
     name = registered.inputs.list_name
-    sentences = _list_schema(_text_schema(), 0, limits.MAX_SENTENCES)
+    sentences = _list_schema(_text_schema(), 0, permissions.MAX_SENTENCES)
     list_file = _file_schema(
         f"A file with one {name[:-1]} per line, or a table with a header."
         if registered.inputs.has_list
@@ -153,7 +153,7 @@ def _text_schema(description: str = "", max_length: int = MAX_CHARACTERS) -> Sch
 
 
 def _name_schema(description: str) -> Schema:
-    name = _text_schema(max_length=limits.MAX_NAME_LENGTH)
+    name = _text_schema(max_length=permissions.MAX_NAME_LENGTH)
     return {"anyOf": [name, {"type": "null"}], "default": None, "description": description}
 
 
@@ -176,8 +176,8 @@ def _list_schema(items: Schema, min_items: int, max_items: int) -> Schema:
 
 def _file_schema(description: str, has_kind: bool = False, can_skip: bool = False) -> Schema:
     kind = {"enum": [*KINDS, None], "default": None, "description": "Type of the labels of a table."}
-    content = _text_schema("Content of the file.", limits.MAX_BODY_BYTES)
-    name = _text_schema("Name of the file; its extension determines the format.", limits.MAX_NAME_LENGTH)
+    content = _text_schema("Content of the file.", permissions.MAX_BODY_BYTES)
+    name = _text_schema("Name of the file; its extension determines the format.", permissions.MAX_NAME_LENGTH)
     skip = {"type": "boolean", "default": False, "description": "Whether to skip rows that cannot be read."}
     properties = {
         "file": name,

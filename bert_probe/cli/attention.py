@@ -33,7 +33,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.config import PUBLISHED, open_config
 from bert_probe.model.trace import Trace
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.terminal import terminal_bar
 from bert_probe.text.words import find_word
 from bert_probe.views.head_view import create_selection
 from bert_probe.views.page import Page

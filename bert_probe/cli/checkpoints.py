@@ -39,8 +39,7 @@ from bert_probe.model.checkpoint import (
     Checkpoint,
 )
 from bert_probe.model.progress import Cancelled
-from bert_probe.runtime.progress import cancel_on_interrupt, exit_on_sigterm, terminal_bar
-from bert_probe.runtime.terminal import visible
+from bert_probe.runtime.terminal import cancel_on_interrupt, exit_on_sigterm, terminal_bar, visible
 from bert_probe.text.labeled_texts import KINDS, read_labeled_texts
 from bert_probe.text.sentence_files import is_table, read_sentences
 from bert_probe.text.similarity_examples import has_similarity_examples, read_similarity_examples

@@ -39,8 +39,7 @@ from bert_probe.corpus.vector_files import read_vectors
 from bert_probe.corpus.workers import SHARD_ROWS, RayRunner, ShardRunner, ThreadRunner
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.runtime.progress import exit_on_sigterm, terminal_bar
-from bert_probe.runtime.terminal import visible
+from bert_probe.runtime.terminal import exit_on_sigterm, terminal_bar, visible
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -255,7 +255,7 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
     """Read the inputs that command-line arguments name, and return the result of the question."""
     from bert_probe.cli.options import print_message, with_notice
     from bert_probe.core.inputs import InputValues
-    from bert_probe.runtime.progress import terminal_bar
+    from bert_probe.runtime.terminal import terminal_bar
 
     question = _use_vector_search(question, values)
     inputs, truncate = question.inputs, values["truncate"]
@@ -359,7 +359,7 @@ def _texts(inputs: Inputs, values: Mapping[str, Any]) -> list[Text]:
 def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
     """Read the sentences in FILE; return () if the option for labeled texts is passed instead."""
     from bert_probe.errors import SelectionError
-    from bert_probe.runtime.progress import terminal_bar
+    from bert_probe.runtime.terminal import terminal_bar
 
     options = [file.option for file in inputs.files.values()]
     passed = [file.option for name, file in inputs.files.items() if values[name] is not None]
@@ -381,7 +381,7 @@ def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
 def _documents(values: Mapping[str, Any]) -> DocumentList:
     """Return the documents in a file, a folder or a corpus store, and print which rows were skipped."""
     from bert_probe.cli.options import print_message
-    from bert_probe.runtime.progress import terminal_bar
+    from bert_probe.runtime.terminal import terminal_bar
     from bert_probe.text.documents import read_documents
 
     file: Path = values["file"]

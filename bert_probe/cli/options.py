@@ -25,8 +25,7 @@ from bert_probe.errors import ExportError, SelectionError, TooLongError, Unavail
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import existing
 from bert_probe.model.trace import Trace
-from bert_probe.runtime.progress import exit_on_sigterm, terminal_bar
-from bert_probe.runtime.terminal import SafeStream, visible
+from bert_probe.runtime.terminal import SafeStream, exit_on_sigterm, terminal_bar, visible
 from bert_probe.views.page import EXTENSIONS, Page, is_view_file
 
 Command = Callable[..., Any]

@@ -45,7 +45,7 @@ from bert_probe.model.checkpoint import (
     Checkpoint,
 )
 from bert_probe.model.trace import Trace
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.terminal import terminal_bar
 from bert_probe.text.labeled_texts import read_labeled_texts
 from bert_probe.text.sentence_files import read_sentences
 from bert_probe.text.tagged_sentences import read_tagged_sentences

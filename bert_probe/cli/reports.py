@@ -30,7 +30,7 @@ from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report, check_ending
 from bert_probe.reports.verification import verify as verify_report
 from bert_probe.reports.view_files import ModelReference, read_view_file
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.terminal import terminal_bar
 
 _FILE = click.Path(path_type=Path)
 _MODEL = click.option(

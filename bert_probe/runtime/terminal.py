@@ -1,16 +1,22 @@
-"""Safe terminal output, in which control characters are escaped."""
+"""The terminal: output with escaped control characters, progress bars, Ctrl+C and SIGTERM."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from bert_probe.errors import ExportError
+from bert_probe.model.progress import Cancelled, Progress, no_progress
+
+PATIENCE = 1.0
+"""Seconds before a progress bar appears, so that short tasks do not show a bar."""
 
 _CONTROL_CHARACTERS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -109,3 +115,108 @@ class SafeStream(io.TextIOBase):
 def direct(stream: Any) -> Any:
     """Return the stream behind a `SafeStream`; other streams are returned unchanged."""
     return stream.direct if isinstance(stream, SafeStream) else stream
+
+
+@contextmanager
+def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
+    """Show a progress bar on standard error within the context, and erase it at the end.
+
+    The bar appears after `PATIENCE` seconds, and only if standard error is a terminal. The displayed rate
+    excludes work that was already done at the first report, for example by an earlier run.
+
+    Args:
+        label: description in front of the bar.
+        unit: unit of the counts; "B" for bytes, which are shown as MB.
+    """
+    screen = direct(sys.stderr)
+    if screen is None or not screen.isatty():
+        yield no_progress
+        return
+    from tqdm import tqdm  # imported here, because `bert-probe --help` does not need it
+
+    in_bytes = unit == "B"
+    with tqdm(
+        desc=label,
+        unit=unit if in_bytes else f" {unit}",
+        unit_scale=in_bytes,
+        delay=PATIENCE,
+        smoothing=0,
+        miniters=0,
+        leave=False,
+        position=0,  # by default, tqdm would draw below the hub client's invisible bars
+        ncols=_columns(screen) - 1,
+        nrows=24,  # by default, tqdm writes nothing if the terminal reports 0 rows
+        file=screen,
+    ) as bar:
+        bar.initial = None
+
+        def progress(done: int, total: int) -> None:
+            if bar.initial is None:
+                bar.initial = done
+            bar.n, bar.total = done, total or None
+            bar.update(0)
+
+        yield progress
+
+
+def _columns(screen: TextIO) -> int:
+    """Return the width of the terminal in columns, or 80 if it is unknown."""
+    try:
+        return os.get_terminal_size(screen.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+@contextmanager
+def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
+    """Yield a callback that raises `Cancelled` after Ctrl+C; a second Ctrl+C interrupts immediately.
+
+    Only the main thread receives interrupts; in other threads, the original callback is yielded.
+    """
+    interrupted = threading.Event()
+
+    def on_interrupt(number: int, frame: Any) -> None:
+        if interrupted.is_set():
+            signal.default_int_handler(number, frame)
+        interrupted.set()
+
+    def cancellable_progress(done: int, total: int) -> None:
+        if interrupted.is_set():
+            raise Cancelled
+        progress(done, total)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield progress
+        return
+    previous_handler = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield cancellable_progress
+    finally:
+        signal.signal(signal.SIGINT, previous_handler)
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files and reservations are removed.
+
+    By default, both signals end the process immediately. Only the main thread may set handlers; in any other
+    thread, this function has no effect.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    previous_handlers = {
+        number: signal.signal(number, _exit)
+        for number in numbers
+        if signal.getsignal(number) is signal.SIG_DFL  # custom handlers are not replaced
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, _frame: Any) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -18,7 +18,7 @@ from bert_probe.reports.report import Report
 from bert_probe.reports.view_files import ModelReference, describe_inputs, describe_question
 from bert_probe.runtime import shared_cache
 from bert_probe.server.sessions import Preview
-from bert_probe.ui import blocks, consent, drafts, jobs, state
+from bert_probe.ui import blocks, drafts, jobs, model_choice, state
 from bert_probe.ui.sentence_input import report_draft
 
 MAX_PAGE_BYTES: Final = 20_000_000
@@ -161,11 +161,13 @@ def _report(draft: Draft) -> None:
     """Draw the job that creates the report and, when it is done, the downloads and a preview."""
     models = [model for entry in draft.entries for model in entry.view.models]
     unknown = [
-        (model.name, model.revision) for model in models if not consent.is_agreed(model.name, model.revision)
+        (model.name, model.revision)
+        for model in models
+        if not model_choice.is_agreed(model.name, model.revision)
     ]
     if unknown:
         title = "Open the models of this report?"
-        consent.ask(
+        model_choice.ask(
             unknown, "report", title, "The views of this report use models that this session has not opened."
         )
         return

@@ -16,7 +16,7 @@ from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.text.datasets import everyday_topics
-from bert_probe.ui import blocks, consent, jobs, selection_state, state, workbench
+from bert_probe.ui import blocks, jobs, model_choice, selection_state, state, workbench
 
 if TYPE_CHECKING:
     from bert_probe.training.training_result import TrainingResult
@@ -121,7 +121,7 @@ def _on_change() -> None:
     """Record that the user agreed to open the model that was entered in the fields."""
     second = _current()
     if second is not None:
-        consent.choose(second, st.session_state.get(_LAST) or SecondModel("", ""))
+        model_choice.choose(second, st.session_state.get(_LAST) or SecondModel("", ""))
 
 
 def _cancel() -> None:

@@ -13,7 +13,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config import PUBLISHED, ModelConfig, open_config
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.ui import blocks, consent, figures, state, workbench
+from bert_probe.ui import blocks, figures, model_choice, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import GRAY, named_rows
 from bert_probe.ui.parameters import PART_COLOURS
@@ -101,9 +101,9 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
         accept_new_options=not is_public,
         on_change=_on_change,
     )
-    unknown = [name for name in names if name not in (*PUBLISHED, OPEN) and not consent.is_agreed(name)]
+    unknown = [name for name in names if name not in (*PUBLISHED, OPEN) and not model_choice.is_agreed(name)]
     if unknown:
-        consent.ask(
+        model_choice.ask(
             [(name, "") for name in unknown],
             "sizes",
             "Read the configs of these models?" if len(unknown) > 1 else "Read the config of this model?",
@@ -127,7 +127,7 @@ def _on_change() -> None:
     Models that were already in the URL are skipped, because they may come from a link.
     """
     before = state.url_parameters().get(_KEY, "").split(",")
-    consent.agree((name, "") for name in st.session_state[_KEY] if name not in before)
+    model_choice.agree((name, "") for name in st.session_state[_KEY] if name not in before)
 
 
 def _leave_out(names: list[str]) -> None:

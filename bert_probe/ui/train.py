@@ -30,9 +30,9 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.training_result import TrainingResult
 from bert_probe.ui import (
     blocks,
-    consent,
     evaluate,
     figures,
+    model_choice,
     second_model,
     sentence_input,
     state,
@@ -446,7 +446,7 @@ def _select_both(outcome: TrainingOutcome) -> None:
     elif isinstance(held_out, SimilarityExamples):
         a, b = held_out.rows[0].texts[:2]
         request = replace(request, a=a, b=b, relation="compare")
-    consent.agree([(model, revision), (trained, "")])
+    model_choice.agree([(model, revision), (trained, "")])
     workbench.submit(request)
     second_model.select(trained)
 
@@ -519,7 +519,7 @@ def _use(outcome: TrainingOutcome) -> None:
 
 def _open(outcome: TrainingOutcome, request: workbench.Request) -> None:
     model = _model_name(outcome)
-    consent.agree([(model, "")])
+    model_choice.agree([(model, "")])
     workbench.submit(replace(request, model=model, revision=""))
     st.session_state["task"] = outcome.training.task
 

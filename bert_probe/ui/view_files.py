@@ -21,7 +21,7 @@ from bert_probe.reports.drafts import Draft, read_any
 from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, describe_inputs
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi, callbacks, paths, sessions
-from bert_probe.ui import consent, drafts, labeled_inputs, sentence_input, state, url_texts, workbench
+from bert_probe.ui import drafts, labeled_inputs, model_choice, sentence_input, state, url_texts, workbench
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result
@@ -210,7 +210,7 @@ def _take_from_url() -> None:
         st.session_state[_ERROR] = "The view of this URL is no longer stored. Open its file again."
 
 
-def _models_to_confirm(view: ViewFile) -> set[consent.Model]:
+def _models_to_confirm(view: ViewFile) -> set[model_choice.Model]:
     """Return the models of a view that the user has not agreed to open."""
     parameters = view.address
     models = {
@@ -218,13 +218,13 @@ def _models_to_confirm(view: ViewFile) -> set[consent.Model]:
         (parameters.get("other", ""), parameters.get("other_revision", "")),
         *((model.name, model.revision) for model in view.models),
     }
-    return {model for model in models if not consent.is_agreed(*model)}
+    return {model for model in models if not model_choice.is_agreed(*model)}
 
 
-def _confirm(view: ViewFile, unknown: set[consent.Model]) -> None:
+def _confirm(view: ViewFile, unknown: set[model_choice.Model]) -> None:
     """Draw the names of the models of a view, and ask the user whether to open them."""
     subject = describe_inputs(view)
-    consent.ask(
+    model_choice.ask(
         unknown,
         "view",
         "Open the models of this view?" if len(unknown) > 1 else "Open the model of this view?",

@@ -17,7 +17,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import asgi
 from bert_probe.text.formats import single_record
-from bert_probe.ui import blocks, consent, jobs, model_fields, state, url_texts
+from bert_probe.ui import blocks, jobs, model_choice, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation
 
 PATIENCE = 4.0
@@ -80,7 +80,7 @@ class Request:
         a, b: the texts; ``b`` is empty if there is only one.
         relation: "compare" if B is a separate input, "pair" if B is the second segment of A's input.
         model, revision: the model to open; "" for the built-in model and for the default revision of the Hub.
-        dtype: data type of the weights and the computation, a key of `model_fields.PRECISIONS`.
+        dtype: data type of the weights and the computation, a key of `model_choice.PRECISIONS`.
         truncate: whether to truncate texts that are too long.
     """
 
@@ -238,7 +238,7 @@ def _run() -> None:
     model = (draft["model"] or "").strip()
     draft["model"] = "" if model == BUILT_IN else model
     new, now = Request(**draft), request()
-    consent.choose((new.model, new.revision), (now.model, now.revision))
+    model_choice.choose((new.model, new.revision), (now.model, now.revision))
     _count_run()
     submit(new)
 
@@ -343,7 +343,7 @@ def draw_sidebar() -> None:
                 )
             allowed = permissions.current()
             with st.expander("Length" if len(allowed.models) == 1 else "Model and length"):
-                model_fields.draw(now.model, now.revision, now.dtype)
+                model_choice.draw_fields(now.model, now.revision, now.dtype)
                 st.toggle(
                     "Truncate long texts",
                     now.truncate,
@@ -364,8 +364,8 @@ def draw_precision() -> None:
     now, own = request(), _own_input()
     if shared_cache.is_in_memory(now.model):
         return
-    if model_fields.PRECISIONS[now.dtype] and (own is None or own.has_model):
-        st.caption(f"The model runs in {now.dtype}: {model_fields.PRECISIONS[now.dtype]}")
+    if model_choice.PRECISIONS[now.dtype] and (own is None or own.has_model):
+        st.caption(f"The model runs in {now.dtype}: {model_choice.PRECISIONS[now.dtype]}")
 
 
 def draw_model_line() -> None:
@@ -425,7 +425,7 @@ def open_model(
     """Return the checkpoint of a model. If it is not cached, open it in a job with progress.
 
     The script run stops until the model is open. If the user has not agreed to open this model, the page asks
-    the user; see `consent`.
+    the user; see `model_choice`.
 
     Args:
         dtype: data type of the weights and the computation.
@@ -439,11 +439,13 @@ def open_model(
     permissions.current().check_model(model, revision)
     checkpoint = shared_cache.cached_checkpoint(model, revision, dtype)
     if checkpoint is not None:
-        consent.agree([(model, revision)])
+        model_choice.agree([(model, revision)])
         _notice_replaced(model, revision, dtype)
         return checkpoint
-    if not consent.is_agreed(model, revision):
-        consent.ask([(model, revision)], key.replace(" ", "_"), "Open this model?", origin, cancel=cancel)
+    if not model_choice.is_agreed(model, revision):
+        model_choice.ask(
+            [(model, revision)], key.replace(" ", "_"), "Open this model?", origin, cancel=cancel
+        )
         st.stop()
     name = state.escape(model or BUILT_IN)
 
@@ -471,7 +473,7 @@ def open_model(
         # `_open_next` selects the first model, so conversion is not offered for a second model.
         if key != _OPENING or not permissions.current().can_write_files:
             raise
-        consent.offer_conversion(error, model, revision, key, _open_next)
+        model_choice.offer_conversion(error, model, revision, key, _open_next)
         st.stop()
     if checkpoint is None:
         st.stop()

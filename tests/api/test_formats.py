@@ -7,7 +7,7 @@ import pytest
 
 from bert_probe import AttentionLong
 from bert_probe.analyses.attention.attention import AttentionResult
-from bert_probe.api import formats
+from bert_probe.api import body
 from bert_probe.api.errors import TooLargeError
 from bert_probe.model.checkpoint import Checkpoint
 
@@ -21,16 +21,16 @@ def test_each_part_of_a_table_is_computed_once(minilm: Checkpoint, monkeypatch: 
         return long(part)
 
     monkeypatch.setattr(AttentionResult, "long", count_calls)
-    table = formats.build_table(result)
+    table = body.build_table(result)
     assert len(calls) == len(result.chosen) > 1
     pd.testing.assert_frame_equal(table, result.table())
-    monkeypatch.setattr(formats, "MAX_CELLS", table.size - 1)
+    monkeypatch.setattr(body, "MAX_CELLS", table.size - 1)
     calls.clear()
     with pytest.raises(TooLargeError, match="Request a smaller table"):
-        formats.build_table(result)
+        body.build_table(result)
     assert len(calls) == len(result.chosen), "only the last part exceeds the limit"
-    monkeypatch.setattr(formats, "MAX_CELLS", 1)
+    monkeypatch.setattr(body, "MAX_CELLS", 1)
     calls.clear()
     with pytest.raises(TooLargeError):
-        formats.build_table(result)
+        body.build_table(result)
     assert len(calls) == 1, "parts after the limit are not computed"

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from bert_probe.analyses.evaluation import label_evaluation, retrieval_evaluation
-from bert_probe.api import body, limits, schema
+from bert_probe.api import body, schema
 from bert_probe.api.registry import registered_questions
 from bert_probe.errors import UnavailableError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import no_progress
+from bert_probe.runtime import permissions
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].split())
@@ -23,15 +24,15 @@ LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].s
 @pytest.mark.parametrize(
     "statement",
     [
-        f"A body has at most {limits.MAX_BODY_BYTES / 1e6:g} MB",
+        f"A body has at most {permissions.MAX_BODY_BYTES / 1e6:g} MB",
         f"a text {lengths.MAX_CHARACTERS:,} characters",
-        f"a list {limits.MAX_SENTENCES:,} sentences",
-        f"a table {limits.MAX_CELLS:,} cells",
-        f"A body must arrive within {limits.MAX_BODY_SECONDS:g} seconds",
-        f"{limits.MAX_CLIENT_BYTES / 1e6:g} MB for one client",
-        f"{limits.MAX_INCOMING_BYTES / 1e6:g} MB for all",
-        f"A request may take {limits.MAX_ANSWER_SECONDS:g} seconds",
-        f"At most {limits.MAX_REQUESTS} requests are processed at once",
+        f"a list {permissions.MAX_SENTENCES:,} sentences",
+        f"a table {permissions.MAX_CELLS:,} cells",
+        f"A body must arrive within {permissions.MAX_BODY_SECONDS:g} seconds",
+        f"{permissions.MAX_CLIENT_BYTES / 1e6:g} MB for one client",
+        f"{permissions.MAX_INCOMING_BYTES / 1e6:g} MB for all",
+        f"A request may take {permissions.MAX_ANSWER_SECONDS:g} seconds",
+        f"At most {permissions.MAX_REQUESTS} requests are processed at once",
         f"at most {retrieval_evaluation.MAX_QUERIES:,} queries",
         f"{retrieval_evaluation.MAX_SCORES:,} pairs of a query and a document",
         f"{label_evaluation.MAX_PROBABILITIES:,} texts × classes",

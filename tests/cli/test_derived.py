@@ -279,7 +279,6 @@ def test_command_on_two_models_prints_the_table_of_python(
 
 @pytest.mark.usefixtures("folder")
 def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bert_probe.runtime import progress
 
     labels, steps = [], []
 
@@ -293,7 +292,7 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
         def __exit__(self, *_error: Any) -> None:
             pass
 
-    monkeypatch.setattr(progress, "terminal_bar", Bar)
+    monkeypatch.setattr("bert_probe.runtime.terminal.terminal_bar", Bar)
     assert run("sentences", "sentences.txt", built_in=minilm).status == 0
     assert labels == [("Reading", "B"), ("Sentences", "steps")]
     assert steps[-1] == (len(SENTENCES), len(SENTENCES))

@@ -15,7 +15,7 @@ import pytest
 
 from bert_probe.core import files, writing
 from bert_probe.errors import ExportError
-from bert_probe.runtime.progress import exit_on_sigterm
+from bert_probe.runtime.terminal import exit_on_sigterm
 from tests.helpers.racing import race
 from tests.helpers.unprivileged import as_nobody, read_only_folder
 

@@ -127,7 +127,7 @@ def test_concurrency_is_limited_and_waiting_jobs_can_be_cancelled() -> None:
 
 
 def test_jobs_and_progress_bars_do_not_import_streamlit() -> None:
-    modules = "bert_probe.runtime.jobs, bert_probe.runtime.progress"
+    modules = "bert_probe.runtime.jobs, bert_probe.runtime.terminal"
     code = f"import sys, {modules}; sys.exit('streamlit' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -20,12 +20,12 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 import bert_probe
-from bert_probe.api import formats, limits, schema
-from bert_probe.api.body import Body
+from bert_probe.api import schema
+from bert_probe.api.body import FORMATS, Body
 from bert_probe.api.registry import registered_questions
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.server import asgi
 from tests.helpers.http import TEXT, TOKENS, api_client, problem_detail
@@ -186,7 +186,7 @@ def test_formats_hold_the_same_table(here: TestClient, minilm: Checkpoint) -> No
     body = TOKENS | {"question": {"layer": 2, "head": 3}}
     table = bert_probe.Attention(layer=1, head=2).of(minilm.trace(TEXT)).table()
     contents = {}
-    for media in formats.FORMATS:
+    for media in FORMATS:
         answer = here.post("/api/v1/attention", json=body, headers={"Accept": media})
         assert answer.headers["content-type"].partition(";")[0] == media
         contents[media.rpartition(".")[2]] = answer.content
@@ -246,14 +246,14 @@ def test_too_large_body_is_refused(here: TestClient) -> None:
 
 
 def test_too_large_table_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_probe.api.formats.MAX_CELLS", 50)
+    monkeypatch.setattr("bert_probe.api.body.MAX_CELLS", 50)
     for name in ("tokens", "attention-long-form"):
         answer = here.post(f"/api/v1/{name}", json=TOKENS)
         assert "command line" in problem_detail(answer, 413, "too-large")
 
 
 def test_too_many_requests_are_refused(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_REQUESTS", 0)
+    monkeypatch.setattr(permissions, "MAX_REQUESTS", 0)
     answer = here.post("/api/v1/tokens", json=TOKENS)
     problem_detail(answer, 503, "busy")
     assert answer.headers["retry-after"] == "1"
@@ -287,7 +287,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> EndlessWork:
 def test_slow_answer_is_cancelled(
     here: TestClient, endless: EndlessWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(permissions, "MAX_ANSWER_SECONDS", 0.1)
     problem_detail(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
     assert endless.ended.wait(5)
 
@@ -317,7 +317,7 @@ def test_long_work_shares_the_slots_of_the_pages(here: TestClient, monkeypatch: 
     def check() -> None:
         pass
 
-    monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.7)
+    monkeypatch.setattr(permissions, "MAX_ANSWER_SECONDS", 0.7)
     with SLOTS.turn(check), SLOTS.turn(check):
         waited = here.post("/api/v1/head-ablation-sweep", json=TOKENS)
         quick = here.post("/api/v1/attention", json=TOKENS)

@@ -13,11 +13,11 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message
 
-from bert_probe.api import agents, errors, limits
+from bert_probe.api import agents, errors
 from bert_probe.api.agents import LocalModels
 from bert_probe.api.body import Body
 from bert_probe.api.registry import registered_questions
-from bert_probe.runtime import jobs, shared_cache
+from bert_probe.runtime import jobs, permissions, shared_cache
 from bert_probe.server import asgi
 from tests.helpers.http import TOKENS, api_client, problem_detail
 from tests.helpers.waiting import wait_until
@@ -62,7 +62,7 @@ def test_cancelled_request_leaves_the_queue_for_passes(
 ) -> None:
     monkeypatch.setattr(jobs, "CHECK_INTERVAL", 0.02)
     here.post("/api/v1/tokens", json=TOKENS)
-    monkeypatch.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(permissions, "MAX_ANSWER_SECONDS", 0.1)
     with shared_cache.passes, shared_cache.passes:
         problem_detail(here.post("/api/v1/tokens", json={"text": "A text of its own."}), 504, "took-too-long")
         wait_until(lambda: shared_cache.passes.waiting == 0)
@@ -76,8 +76,8 @@ def test_abandoned_work_counts_as_a_request(here: TestClient, monkeypatch: pytes
 
     with monkeypatch.context() as patched:
         patched.setattr(Body, "answer", silent)
-        patched.setattr(limits, "MAX_ANSWER_SECONDS", 0.1)
-        patched.setattr(limits, "MAX_REQUESTS", 1)
+        patched.setattr(permissions, "MAX_ANSWER_SECONDS", 0.1)
+        patched.setattr(permissions, "MAX_REQUESTS", 1)
         problem_detail(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
         problem_detail(here.post("/api/v1/tokens", json=TOKENS), 503, "busy")
         go.set()
@@ -155,7 +155,7 @@ def test_incomplete_bodies_do_not_block_other_requests(here: TestClient) -> None
     app = Starlette(routes=asgi.routes())
 
     async def attack() -> int:
-        halves = [Sender(app, b'{"text": ') for _ in range(2 * limits.MAX_REQUESTS)]
+        halves = [Sender(app, b'{"text": ') for _ in range(2 * permissions.MAX_REQUESTS)]
         attacks = [asyncio.create_task(half()) for half in halves]
         await asyncio.gather(*(half.waits.wait() for half in halves))
         other = Sender(app, json.dumps(TOKENS).encode(), is_complete=True)
@@ -173,7 +173,7 @@ def test_late_body_is_refused_and_its_connection_closed(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.post("/api/v1/tokens", json=TOKENS)
-    monkeypatch.setattr(limits, "MAX_BODY_SECONDS", 0.05)
+    monkeypatch.setattr(permissions, "MAX_BODY_SECONDS", 0.05)
     half = Sender(Starlette(routes=asgi.routes()), b'{"text": ')
     asyncio.run(half())
     assert (half.status, half.headers[b"connection"]) == (408, b"close")
@@ -187,8 +187,8 @@ def test_arriving_bodies_are_limited_per_client_and_in_total(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.post("/api/v1/tokens", json=TOKENS)
-    monkeypatch.setattr(limits, "MAX_CLIENT_BYTES", 25)
-    monkeypatch.setattr(limits, "MAX_INCOMING_BYTES", 45)
+    monkeypatch.setattr(permissions, "MAX_CLIENT_BYTES", 25)
+    monkeypatch.setattr(permissions, "MAX_INCOMING_BYTES", 45)
     app = Starlette(routes=asgi.routes(token="sesame-opens-all-of-it"))
 
     async def attack() -> list[int]:

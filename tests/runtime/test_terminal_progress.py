@@ -13,8 +13,7 @@ from bert_probe.cli.main import main
 from bert_probe.errors import NetworkError
 from bert_probe.model import loading
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.runtime import progress
-from bert_probe.runtime.progress import terminal_bar
+from bert_probe.runtime.terminal import PATIENCE, terminal_bar
 from tests.helpers.terminal import Terminal
 
 
@@ -33,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def test_bar_of_long_work_is_drawn_and_erased(clock: Callable[[float], None]) -> None:
     with redirect_stderr(Terminal()) as terminal, terminal_bar("Profiling", "sentences") as report:
         report(0, 400)
-        clock(progress.PATIENCE - 0.25)
+        clock(PATIENCE - 0.25)
         report(100, 400)
         assert terminal.getvalue() == ""
         clock(1.25)
@@ -60,7 +59,7 @@ def test_first_report_does_not_count_for_the_rate(clock: Callable[[float], None]
 def test_short_work_writes_nothing(clock: Callable[[float], None]) -> None:
     with redirect_stderr(Terminal()) as terminal, terminal_bar("Profiling", "sentences") as report:
         for done in range(11):
-            clock(progress.PATIENCE / 20)
+            clock(PATIENCE / 20)
             report(done, 10)
     assert terminal.getvalue() == ""
 
