@@ -215,13 +215,15 @@ def _log_files(log: Path | None, out: Path) -> list[Path]:
     """Return a list with the log if the log can be reserved; [] for None, a pipe or a device.
 
     Raises:
-        SelectionError: the log is in the folder of the model.
+        SelectionError: the log is the folder of the model, or is in it.
     """
     if log is None or (log.exists() and not log.is_file()):
         return []
-    if Path(os.path.realpath(out)) in Path(os.path.realpath(log)).parents:
+    folder, file = Path(os.path.realpath(out)), Path(os.path.realpath(log))
+    if folder in (file, *file.parents):
+        relation = "is" if file == folder else "is in"
         raise SelectionError(
-            f"The log {log} is in the folder of the model, {out}. Choose another path for the log."
+            f"The log {log} {relation} the folder of the model, {out}. Choose another path for the log."
         )
     return [log]
 

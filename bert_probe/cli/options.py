@@ -57,17 +57,26 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
         value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
         for argument in value if isinstance(value, tuple) else (value,):
             for output in outputs if isinstance(argument, str | Path) else ():
-                with suppress(OSError, ValueError):  # the argument is not the name of an existing file
-                    if output.is_file() and (
-                        output.samefile(argument) or _belongs_to(output, Path(argument))
-                    ):
+                # The argument may be a text, and ~ may be followed by an unknown user.
+                with suppress(OSError, ValueError, RuntimeError):
+                    if output.is_file() and _reads(argument, output):
                         raise ExportError(f"{output} is read by this command. Choose another file to write.")
 
 
-def _belongs_to(file: Path, folder: Path) -> bool:
-    """Return whether a file is in the folder of a model or a store."""
-    is_read = any((folder / name).is_file() for name in ("config.json", "manifest.json"))
-    return is_read and file.resolve().is_relative_to(folder.resolve())
+def _reads(argument: str | Path, file: Path) -> bool:
+    """Return whether a file is the input that an argument names, or is in a folder that is read.
+
+    Args:
+        argument: a path, or a string that may be a path, such as a model or a text. A folder in a string is
+            read only if it is the folder of a model or a store.
+    """
+    path = Path(str(argument).strip()).expanduser()
+    if not path.is_dir():
+        return file.samefile(path)
+    is_read = isinstance(argument, Path) or any(
+        (path / name).is_file() for name in ("config.json", "manifest.json")
+    )
+    return is_read and file.resolve().is_relative_to(path.resolve())
 
 
 class OutputPath(click.Path):

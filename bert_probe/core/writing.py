@@ -188,6 +188,10 @@ def _lock(path: Path, wait: float) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
+        # filelock also waits if the lock file cannot be created. Creating it raises an OSError in this case.
+        with suppress(FileExistsError):
+            os.close(os.open(lock.lock_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            os.unlink(lock.lock_file)  # noqa: PTH108 - a str
         raise ExportError(
             f"{path} is being written by another command. Wait until that command has ended, or choose "
             "another name."

@@ -116,6 +116,35 @@ def test_file_of_a_folder_that_is_read_is_not_replaced_even_with_force(marker: s
     assert file.read_text() == "{}"
 
 
+@pytest.mark.parametrize("output", ["lines.csv", "m/tokenizer.json"])
+def test_input_in_the_home_folder_is_not_replaced(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    file = Path(output)
+    file.parent.mkdir(exist_ok=True)
+    for path in (file, file.parent / "config.json"):
+        path.write_text("text\nWe left.\n")
+    words = ("sentences", "~/lines.csv", "--model", "no-such-model")
+    if file.parent.name:
+        words = ("tokens", "We left.", "--model", " ~/m")
+    assert "is read by this command" in run(*words, "--out", f"~/{output}", "--force").refusal
+    assert file.read_text() == "text\nWe left.\n"
+
+
+def test_document_is_not_replaced_by_the_result_of_a_search() -> None:
+    Path("docs").mkdir()
+    for name in "ab":
+        Path(f"docs/{name}.txt").write_text("A boat.")
+    words = ("search", "boat", "--model", "no-such-model", "--documents", "docs")
+    assert "is read by this command" in run(*words, "--save-view", "docs/a.txt", "--force").refusal
+    assert Path("docs/a.txt").read_text() == "A boat."
+
+
+def test_text_that_is_the_name_of_a_folder_is_not_an_input() -> None:
+    Path("x.csv").write_text("")
+    ended = run("tokens", ".", "--model", "no-such-model", "--out", "x.csv", "--force")
+    assert "is read by this command" not in ended.refusal
+
+
 def test_training_does_not_replace_its_held_out_file_by_a_log() -> None:
     Path("held.txt").write_text('{"step": 1}')
     words = ("train", "lines.txt", "--held-out", "held.txt", "--out", "trained", "--model", "no-such-model")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shlex
 import signal
 from collections.abc import Callable
@@ -194,6 +195,15 @@ def test_force_does_not_replace_a_folder_of_other_files() -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_force_does_not_wait_for_a_pipe_in_the_folder() -> None:
+    assert run("train", "data.csv", "--model", "bert", "--out", "trained", "--epochs", "1").status == 0
+    Path("trained/config.json").unlink()
+    os.mkfifo("trained/config.json")
+    ended = run("train", "data.csv", "--model", "no-such-model", "--out", "trained", "--force")
+    assert "config.json has changed since BERT Probe saved it" in ended.refusal
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -203,6 +213,7 @@ def test_force_does_not_replace_a_folder_of_other_files() -> None:
         (("--out", "loop"), "is a symbolic link that forms a loop"),
         (("--out", "trained", "--log", "data.csv"), "data.csv already exists"),
         (("--out", "trained", "--log", "trained/log.jsonl"), "is in the folder of the model"),
+        (("--out", "trained", "--log", "./trained"), "is the folder of the model"),
         (("--out", "trained", "--log", "no/log.jsonl"), "no/log.jsonl cannot be written"),
     ],
 )
