@@ -271,7 +271,7 @@ class BoundedUploads:
         """Record the client of a session, and remove the clients of sessions without files."""
         active = _stored_bytes().keys() | self._stated.keys()
         self._clients = {name: client for name, client in self._clients.items() if name in active}
-        self._clients[session] = (scope.get("client") or ("",))[0]
+        self._clients[session] = client_name(scope)
 
     def _session_refusal(self, session: str, size: int) -> PlainTextResponse | None:
         maximum = permissions.current().max_session_bytes

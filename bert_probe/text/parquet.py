@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -26,6 +27,8 @@ rejected, because they can expand a few bytes to many long texts."""
 
 _SECONDS = 60
 """Time limit in seconds for the child process of `check_readable`."""
+_CHILDREN = threading.Semaphore(2)
+"""Limits the number of concurrent child processes, each of which may use 0.5 GB."""
 
 
 def check_readable(content: bytes, name: str) -> None:
@@ -43,18 +46,19 @@ def check_readable(content: bytes, name: str) -> None:
 
 def _crashes_reader(content: bytes, name: str) -> bool:
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
-    try:
-        child = subprocess.run(
-            [sys.executable, "-P", "-m", "bert_probe.text.parquet_child"],
-            input=content,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_SECONDS,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "2"},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise TextError(f"{name} takes more than {_SECONDS} seconds to read. Split the file.") from None
+    with _CHILDREN:
+        try:
+            child = subprocess.run(
+                [sys.executable, "-P", "-m", "bert_probe.text.parquet_child"],
+                input=content,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_SECONDS,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "2"},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise TextError(f"{name} takes more than {_SECONDS} seconds to read. Split the file.") from None
     return child.returncode < 0
 
 

@@ -188,23 +188,25 @@ def test_announced_lengths_do_not_block_other_clients(slow: FakeRuntime) -> None
     run_in_thread(attack())
 
 
-def test_files_of_a_client_are_limited(slow: FakeRuntime) -> None:
+@pytest.mark.parametrize("network", ["10.0.0.1", "2001:db8:1:2::"])
+def test_files_of_a_client_are_limited(slow: FakeRuntime, network: str) -> None:
     async def attack() -> None:
-        # 5 sessions with 4 files each reach the client's limit.
+        # 5 sessions with 4 files each reach the client's limit. An IPv6 network counts as one client.
         for session in range(5):
             for _ in range(4):
-                upload = SlowUpload(slow, f"{session}", 5 * MB)
+                client = f"{network}{session + 1}" if ":" in network else network
+                upload = SlowUpload(slow, f"{session}", 5 * MB, client)
                 await upload.give(5 * MB, more=False)
                 assert await upload.status() == 204
         assert slow.stored_bytes == Permissions().max_client_bytes
-        late = SlowUpload(slow, "5", 5 * MB)
+        late = SlowUpload(slow, "5", 5 * MB, network)
         assert await late.status() == 413
         assert late.text().startswith("The files from your IP address would exceed 100 MB.")
         reader = SlowUpload(slow, "reader", 5 * MB, "10.0.0.2")
         await reader.give(5 * MB, more=False)
         assert await reader.status() == 204
         slow.connected.remove("0")
-        again = SlowUpload(slow, "5", 5 * MB)
+        again = SlowUpload(slow, "5", 5 * MB, network)
         await again.give(5 * MB, more=False)
         assert await again.status() == 204, "files of a closed page are removed"
 

@@ -7,6 +7,8 @@ import gzip
 import io
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -20,6 +22,7 @@ from bert_probe.runtime.cache import cache_key
 from bert_probe.text import documents, parquet
 from bert_probe.text.documents import DocumentList, as_documents, document_of_line, parse_documents
 from bert_probe.text.formats import ValidationErrors
+from tests.helpers.command_line import ROOT
 
 
 def rows(file: Path) -> list[tuple[str, str, str, str]]:
@@ -354,6 +357,26 @@ def test_a_folder_of_text_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "empty").mkdir()
     with pytest.raises(EmptyTextError, match=r"no file with the extension \.txt or \.md"):
         read_documents(tmp_path / "empty")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the peak memory of a child process")
+def test_child_process_does_not_copy_a_repeated_text() -> None:
+    """A text of 1.5 MB in 3,000 rows would take 1.5 GB for each batch of 1,024 rows."""
+    table = pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 3000), ["a" * 1_500_000])})
+    content = parquet_bytes(
+        table, compression="zstd", store_schema=False, write_statistics=False, dictionary_pagesize_limit=2**30
+    )
+    assert len(content) < 10_000
+    # A process in between, because the peak memory of a process includes that of the process that starts it.
+    script = """
+import resource, subprocess, sys
+subprocess.run([sys.executable, "-m", "bert_probe.text.parquet_child"], stdin=sys.stdin, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], input=content, cwd=ROOT, stdout=subprocess.PIPE, check=True
+    )
+    assert int(ended.stdout) * (1 if sys.platform == "darwin" else 1024) < 400e6
 
 
 def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
