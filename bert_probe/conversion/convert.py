@@ -38,7 +38,15 @@ from bert_probe.model.config import load_config, read_head_settings
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.preflight import described, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import MAX_CONFIG_BYTES, MAX_TOKENIZER_BYTES, Source, digest, locate, read_json
+from bert_probe.model.sources import (
+    MAX_CONFIG_BYTES,
+    MAX_TOKENIZER_BYTES,
+    Source,
+    digest,
+    is_file,
+    locate,
+    read_json,
+)
 from bert_probe.training.saving import check_space, write_folder
 
 HUB_PATTERNS = (
@@ -171,7 +179,7 @@ def _listed(index: Path, suffix: str) -> list[str]:
     if not is_valid:
         raise WeightsError(f"{index.name} is broken, or refers to other folders. Download the model again.")
     for name in names:
-        if not (index.parent / name).is_file():
+        if not is_file(index.parent / name):
             raise WeightsError(f"{name} is missing, but {index.name} lists it. Download the model again.")
     return names
 

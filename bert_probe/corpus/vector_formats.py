@@ -90,7 +90,8 @@ class ArrayFile:
         self.is_by_row = not is_by_column
         self.dtype = number_type(self.stored) if self.stored.kind in "fiu" else self.stored
         self._status = self._current_status()
-        if min(self.shape, default=0) < 0:
+        # NumPy accepts True as a size.
+        if any(isinstance(size, bool) or size < 0 for size in self.shape):
             raise ValueError(f"its shape is {self.shape}")
         end = self._offset + int(np.prod(self.shape, dtype=object)) * self.stored.itemsize
         if end > self._status[0]:

@@ -404,7 +404,7 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
     else:
         raise _no_safetensors(source or Source(folder, str(folder), "local folder", None))
     for file in files:
-        if not file.is_file():
+        if not is_file(file):
             raise WeightsError(
                 f"{file.name} is missing, but {index.name} lists it. Download the model again."
             )
@@ -416,6 +416,14 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
                 f"{file.name} is broken or truncated ({error}). Download or copy the file again."
             ) from None
     return files
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path is a file; False for a name that is too long for the file system."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _no_safetensors(source: Source) -> PickledWeightsError:

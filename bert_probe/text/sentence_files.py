@@ -168,6 +168,23 @@ def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
         ) from None
 
 
+def check_unpacked_size(content: bytes, name: str, max_bytes: int) -> None:
+    """Raise an error if a file is larger than a limit after decompression, without keeping its content.
+
+    Args:
+        name: the file name; files whose names do not end in .gz or .zst are not decompressed.
+
+    Raises:
+        TextError: the file is larger than `max_bytes` bytes, or cannot be decompressed.
+    """
+    with unpack(io.BytesIO(content), name) as (stream, _):
+        size = 0
+        while chunk := stream.read(_CHUNK):
+            size += len(chunk)
+            if size > max_bytes:
+                raise _too_large(name, max_bytes)
+
+
 def _decompressed(stream: BinaryIO, ending: str) -> AbstractContextManager[BinaryIO]:
     if ending == "gz":
         return cast(AbstractContextManager[BinaryIO], gzip.open(stream))

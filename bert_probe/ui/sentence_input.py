@@ -26,6 +26,7 @@ from bert_probe.text.documents import DocumentList, as_documents, documents_in_t
 from bert_probe.text.formats import FASTA_ENDINGS
 from bert_probe.text.labeled_texts import CLASSES, parse_labeled_texts
 from bert_probe.text.sentence_files import (
+    check_unpacked_size,
     column_names,
     default_column,
     parse_sentences,
@@ -88,11 +89,12 @@ def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def check_size(name: str, content: bytes | str) -> None:
-    """Raise TextError if a file or a text is larger than `max_bytes`."""
-    if len(content) > max_bytes() or (isinstance(content, str) and len(content.encode()) > max_bytes()):
-        raise TextError(
-            f"{name} is larger than {max_bytes() / 1e6:.0f} MB. Split the file, or use the command line."
-        )
+    """Raise TextError if a text, or a file after decompression, is larger than `max_bytes`."""
+    if len(content if isinstance(content, bytes) else content.encode()) > max_bytes():
+        size = f"{max_bytes() / 1e6:.0f} MB"
+        raise TextError(f"{name} is larger than {size}. Split the file, or use the command line.")
+    if isinstance(content, bytes):
+        check_unpacked_size(content, name, max_bytes())
 
 
 def max_bytes() -> int:
@@ -149,9 +151,7 @@ def use_file(name: str, content: bytes) -> None:
     store_file("sentences", (name, content))
 
 
-def paste_text(
-    key: str, label: str, placeholder: str, height: int = 180, help_text: str | None = None
-) -> str:
+def paste_text(key: str, label: str, placeholder: str, height: int = 180, about: str | None = None) -> str:
     """Draw a text area whose text is kept while other pages are open.
 
     Raises:
@@ -159,7 +159,7 @@ def paste_text(
     """
     state.preserve(key)
     text = st.text_area(
-        label, key=key, height=height, placeholder=placeholder, help=help_text, persist_state="session"
+        label, key=key, height=height, placeholder=placeholder, help=about, persist_state="session"
     )
     check_size("The pasted text", text or "")
     return text or ""

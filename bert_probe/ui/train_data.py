@@ -148,7 +148,7 @@ def _paste() -> tuple[str, TrainingRows] | None:
             _PASTED,
             "Texts, one per line",
             "Paste texts, one per line",
-            help_text="Press Ctrl+Enter, or click outside the field, to read the texts.",
+            about="Press Ctrl+Enter, or click outside the field, to read the texts.",
         )
         last = st.session_state.get(_READ)
         # Keep the list of lines while the text is unchanged, because `_plan` compares rows by identity.

@@ -259,6 +259,14 @@ def test_index_pointing_outside_folder_is_refused(folder: Path, name: object) ->
         find_files(source(folder))
 
 
+def test_index_with_a_name_that_is_too_long_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    weight_map = {"w": "x" * 5000 + ".bin"}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(WeightsError, match="is missing"):
+        find_files(source(folder))
+
+
 @pytest.mark.parametrize(
     "modules",
     [

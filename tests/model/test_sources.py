@@ -148,6 +148,13 @@ def test_index_pointing_outside_folder_is_refused(folder: Path, elsewhere: str) 
         bert_probe.load(folder)
 
 
+def test_index_with_a_name_that_is_too_long_is_refused(folder: Path) -> None:
+    where = shard(folder)
+    write_index(folder, where | {sorted(where)[0]: "x" * 5000 + ".safetensors"})
+    with pytest.raises(WeightsError, match="is missing"):
+        bert_probe.load(folder)
+
+
 @pytest.mark.parametrize("where", [None, {}, [], {"a": 3}, {"a": None}, {"a": ["x"]}])
 def test_broken_index_is_refused(folder: Path, where: Any) -> None:
     shard(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
@@ -46,3 +47,9 @@ def test_size_is_limited_in_bytes(content: bytes | str) -> None:
     with pytest.raises(TextError, match=r"Notes is larger than 5 MB\. Split the file"):
         check_size("Notes", content)
     check_size("Notes", content[:-1])
+
+
+def test_size_is_limited_after_decompression() -> None:
+    with pytest.raises(TextError, match=r"notes\.txt\.gz is larger than 5 MB"):
+        check_size("notes.txt.gz", gzip.compress(bytes(5_000_001)))
+    check_size("notes.txt.gz", gzip.compress(bytes(5_000_000)))
