@@ -90,6 +90,8 @@ def test_command_list_imports_no_command(arguments: list[str]) -> None:
         "bert_probe.core",
         "bert_probe.core.extras",
         "bert_probe.errors",
+        "bert_probe.model",
+        "bert_probe.model.progress",
         "bert_probe.runtime",
         "bert_probe.runtime.terminal",
     }

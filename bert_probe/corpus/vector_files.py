@@ -80,7 +80,7 @@ class VectorOrigin:
             raise SelectionError(
                 f"The sentence vectors of {store} were computed with {self.model} (weights digest "
                 f"{self.weights_sha256[:12]}…), but {name} has the digest {digest[:12]}…. Choose the model "
-                "of the store, or run the corpus again with this model."
+                f"that built the store, or build the store again with {name}."
             )
         actual = json.loads(json.dumps(recipe.about))  # lists instead of tuples, as in the manifest
         names = [key for key in actual if self.recipe.get(key) != actual[key]]

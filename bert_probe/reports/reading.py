@@ -311,7 +311,7 @@ def _check_counts(content: bytes, count: int, directory: int) -> None:
     """Check that a ZIP's end record matches its directory, so that all ZIP readers find the same files."""
     size = len(content) - _END.size - directory
     if _END.unpack_from(content, len(content) - _END.size)[1:] != (0, 0, count, count, size, directory, 0):
-        raise ValueError("its end record does not match its directory")
+        raise ValueError("its end-of-central-directory record does not match its central directory")
 
 
 def _unpack_all(content: bytes, entries: Sequence[zipfile.ZipInfo], directory: int) -> dict[str, bytes]:

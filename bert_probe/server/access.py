@@ -133,8 +133,8 @@ class AllowedHosts:
             return None
         page = _quote(", ".join(origins))
         return text_response(
-            f"BERT Probe does not accept WebSockets from pages of {page}. Open the app itself, or, if "
-            f"you own that name, {_REMEDY}.",
+            f"BERT Probe does not accept WebSocket connections from pages at {page}. Open the app at its own "
+            f"address, or, if you control this host name, {_REMEDY}.",
             403,
         )
 

@@ -468,9 +468,9 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
 
 
 LABEL_DESCRIPTIONS = {
-    "classes": "one class each",
-    "several": "any number of labels each",
-    "number": "one number each",
+    "classes": "one class per text",
+    "several": "zero or more labels per text",
+    "number": "one number per text",
 }
 
 

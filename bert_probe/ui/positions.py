@@ -167,8 +167,8 @@ def _spectrum_summary(result: PositionsResult) -> str:
     learned, sinusoids = (count_directions(spectrum) for spectrum in result.spectra)
     size = result.position_table.vectors.shape[1]
     return (
-        f"90% of the variance over positions is in **{learned}** of {size:,} directions for the learned "
-        f"embeddings and in **{sinusoids}** for the sinusoids."
+        f"Number of principal components that explain 90% of the variance over positions: **{learned}** of "
+        f"{size:,} for the learned embeddings, **{sinusoids}** for the sinusoids."
     )
 
 

@@ -360,7 +360,7 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
         TextError, rows(("", "x"), ("\x01", "y"), ("a", "y"), ("b", "y"))
     )
     assert "labels that do not occur in the training data: z" in refused(TextError, good, rows(("a", "z")))
-    assert "any number of labels each, but the training texts have one class each" in refused(
+    assert "zero or more labels per text, but the training texts have one class per text" in refused(
         TextError, good, rows(("a", ("x",)), kind="several")
     )
     assert "not a dict. Use read_labeled_texts" in refused(SubjectError, {"a": "x"})

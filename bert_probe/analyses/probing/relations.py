@@ -304,7 +304,8 @@ class RelationsResult(Result):
         count = len(self.relations)
         if self.accuracies.shape != self.chosen.shape or self.accuracies.ndim != 4:
             raise ShapeError(
-                "The accuracies of both files must have shape [relation, direction, layer, head]."
+                "The training and held-out accuracies must have shape [relation, direction, layer, head], "
+                f"not {self.chosen.shape} and {self.accuracies.shape}."
             )
         if {len(self.accuracies), len(self.counts), len(self.offsets), len(self.offset_accuracies)} != {
             count

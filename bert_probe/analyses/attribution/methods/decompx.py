@@ -51,9 +51,10 @@ def _product(gradient: torch.Tensor, values: torch.Tensor) -> Array:
 METHOD = AttributionMethod(
     name="decompx",
     label="DecompX",
-    meaning="The explained output as an exact sum over the input vectors of the tokens, with attention, "
-    "norms and activations fixed at their values for this text (Modarressi et al. 2023). The contribution of "
-    "the model's biases is not assigned to any token and is reported separately.",
+    meaning="Decomposes the explained output into one contribution per input token. Attention weights, "
+    "statistics of layer normalization, and activation functions are fixed at their values for this text "
+    "(Modarressi et al. 2023). The contributions of the tokens and of the model's biases sum exactly to the "
+    "output; the biases are reported separately.",
     order=4,
     of=_scores,
 )
