@@ -36,8 +36,8 @@ LOSSES = {
     AUTO: "The default is cosent for scored pairs, and in-batch-negatives for pairs and triplets.",
     NEGATIVES: "Cross-entropy for identifying the similar text of each anchor among all texts of the batch "
     "(MultipleNegativesRankingLoss, InfoNCE; van den Oord et al. 2018).",
-    TRIPLET: "max(0, d(anchor, similar text) − d(anchor, dissimilar text) + margin), with Euclidean distance d "
-    "(TripletLoss; Schroff et al. 2015).",
+    TRIPLET: "max(0, d(anchor, similar text) − d(anchor, dissimilar text) + margin), where d is the "
+    "Euclidean distance (TripletLoss; Schroff et al. 2015).",
     COSENT: "Ranking loss that compares the order of the cosines with the order of the scores (CoSENTLoss).",
     COSINE: "Squared difference between the cosine and the score, which must be between −1 and 1 "
     "(CosineSimilarityLoss).",

@@ -97,8 +97,8 @@ MEASURE = AttentionMeasure(
     value="weight × value norm",
     total="weighted norm",
     meaning="The attention weight times the norm of the transformed value vector (Kobayashi et al. 2020): "
-    "a large weight on a short vector contributes little. The measure shows the length of the vector that "
-    "a head reads from a token, but not its direction.",
+    "a large weight on a short vector contributes little. Shows the length of the vector that a head reads "
+    "from a token, but not its direction.",
     order=2,
     of_layer=_mean,
     of_heads=value_weighted,
