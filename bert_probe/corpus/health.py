@@ -118,8 +118,9 @@ class CorpusHealth(Question):
         rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
         if len(rows) <= self.neighbors + 1:
             raise TextError(
-                f"{len(rows):,} rows have a vector, but at least {self.neighbors + 2} are needed for "
-                f"{self.neighbors} neighbors. Use more vectors, or choose fewer neighbors."
+                f"{len(rows):,} rows have a vector with a norm above 0 and up to {MAX_VALUE:g}, but at "
+                f"least {self.neighbors + 2} are needed for {self.neighbors} neighbors. Use more vectors, or "
+                "choose fewer neighbors."
             )
         smaller = min(len(rows), vectors.vectors.shape[1])
         if smaller > MAX_COMPONENTS:
@@ -536,7 +537,8 @@ def _norms(vectors: Array | ArrayFile, progress: Progress) -> Array:
     """Return the norm of each row in float64; infinity if it is above `MAX_VALUE` or not a number."""
     norms = np.empty(len(vectors))
     for rows in _blocks(vectors, progress):
-        norms[rows] = np.linalg.norm(vectors[rows].astype(np.float64), axis=1)
+        with np.errstate(over="ignore"):
+            norms[rows] = np.linalg.norm(vectors[rows].astype(np.float64), axis=1)
     return np.where(norms <= MAX_VALUE, norms, np.inf)
 
 

@@ -357,7 +357,7 @@ def check_tokenizer_files(folder: Path) -> None:
     """Raise an error if a tokenizer file is too large or adds too many tokens to the vocabulary.
 
     Raises:
-        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES` or `MAX_ADDED_TOKENS`.
+        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES` or `MAX_ADDED_TOKENS`, or cannot be read.
     """
     for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in folder.glob(pattern)):
         if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
@@ -367,7 +367,13 @@ def check_tokenizer_files(folder: Path) -> None:
             )
     for file in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
         # Each added token is an object with this field. Searching the bytes is faster than parsing them.
-        if file.is_file() and file.read_bytes().count(b'"single_word"') > MAX_ADDED_TOKENS:
+        try:
+            added = file.read_bytes().count(b'"single_word"') if file.is_file() else 0
+        except OSError as error:
+            raise TokenizerError(
+                f"{file.name} cannot be read: {error.strerror}. Download or copy the file again."
+            ) from None
+        if added > MAX_ADDED_TOKENS:
             raise TokenizerError(
                 f"{file.name} adds more than {MAX_ADDED_TOKENS:,} tokens to the vocabulary. Save the "
                 "tokenizer with these tokens in the vocabulary of its model."

@@ -84,11 +84,13 @@ class Tolerance:
         """Parse and check the JSON of a tolerance.
 
         Raises:
-            ReportError: the value is not a tolerance.
+            ReportError: the value is not a tolerance, or one of its numbers is negative.
         """
         with parse_object(value, "A tolerance in the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
             parsed.number("tolerance")  # read and ignore the tolerance, which follows from the other numbers
+        if min(tolerance.largest, tolerance.error) < 0:
+            raise ReportError("A tolerance in the report is negative. Create the report again.")
         return tolerance
 
 

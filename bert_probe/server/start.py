@@ -21,6 +21,7 @@ from uvicorn.config import LOGGING_CONFIG
 from bert_probe.errors import AddressError
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.permissions import Permissions
+from bert_probe.runtime.terminal import exit_on_sigterm
 from bert_probe.server import access, asgi, paths, sessions
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # loopback address for each wildcard address
@@ -88,7 +89,8 @@ def start(
         )
     lifespan = _announcing_lifespan(message, url, browser and _has_display())
     app = st.App(**asgi.app_arguments(names, token_file, address) | {"lifespan": lifespan})
-    with suppress(KeyboardInterrupt):
+    # uvicorn ends the process by the signal it received, unless the signal has a handler.
+    with exit_on_sigterm(), suppress(KeyboardInterrupt):
         app.run(
             config={
                 "server.address": host,

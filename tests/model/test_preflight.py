@@ -307,6 +307,13 @@ def test_oversized_tokenizer_is_refused_unread(
     assert_refused(TokenizerError, folder, name, "200,001 bytes, but at most 100,000 are allowed")
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that cannot be read")
+def test_tokenizer_that_cannot_be_read_is_refused(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.json").symlink_to("/proc/self/mem")
+    assert_refused(TokenizerError, folder, "tokenizer.json cannot be read")
+
+
 def test_tokenizer_with_too_many_added_tokens_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -336,6 +336,13 @@ def test_changed_letter_in_picture_is_found(report: Report, differences_of: Find
     assert {(difference.view, difference.table) for difference in changed} == {(1, "picture 1")}
 
 
+def test_negative_tolerance_is_refused(report: Report, differences_of: FindDifferences) -> None:
+    stated = restated(report)
+    stated["views"][0]["tolerances"]["table"][0]["error"] *= -1
+    with pytest.raises(ReportError, match="A tolerance in the report is negative"):
+        differences_of(unsigned(stated))
+
+
 @pytest.mark.parametrize(
     ("path", "part"),
     [

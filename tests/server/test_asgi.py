@@ -316,6 +316,15 @@ def test_app_starts_from_any_folder_with_its_protections(
         assert "external IP" not in log.read_text(), "queried an external server"
 
 
+def test_temporary_folders_are_removed_after_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    with started(["bert_probe", "app", "--public", "--port={port}", "--no-browser"], tmp_path):
+        assert list(temporary.glob("bert-probe-caches-*"))
+    assert list(temporary.glob("bert-probe-*")) == []
+
+
 UPGRADE = {
     "Upgrade": "websocket",
     "Connection": "Upgrade",
