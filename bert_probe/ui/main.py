@@ -20,7 +20,7 @@ _PLAYGROUND_VIEWS = {
     "similarity": "similarity",
     "answer": "sentences",
 }
-"""Page → view of the playground that shows the same analysis; see `js/site/playground.js`."""
+"""Page of the app → view of the browser playground (`js/site/playground.js`) with the page's analysis."""
 
 _COMPARISONS = ("similarity", "sentences")
 """Views of the playground that compare two separate texts."""

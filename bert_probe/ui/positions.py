@@ -63,7 +63,7 @@ _CAVEATS = {
 _COLOURS = (ACCENT, SECOND, GRAY)
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _TOLERANCE = 1e-6
-"""Maximum difference at which learned embeddings are treated as rounded sinusoids."""
+"""Maximum absolute difference at which stored position embeddings are described as sinusoidal."""
 
 
 def render() -> None:

@@ -333,7 +333,15 @@ def compression_curve(result: ProbeResult) -> Any:
 def add_curve(
     figure: Any, name: str, layers: list[int], values: Any, line: dict[str, Any], form: str
 ) -> None:
-    """Add a curve with one point per layer to a figure."""
+    """Add a curve with one point per layer to a figure.
+
+    Args:
+        name: label of the curve in the legend.
+        layers: layers on the x axis.
+        values: y value of each layer.
+        line: Plotly line style.
+        form: format of a value in the tooltip, such as "%{y:.2f}".
+    """
     figure.add_scatter(
         x=layers,
         y=values,

@@ -550,7 +550,7 @@ def _read_documents(name: str, content: bytes) -> _DocumentsFile:
     except InvalidFileError as error:
         try:
             return _DocumentsFile(name, error, _parse(name, content, skip_broken=True))
-        except InvalidFileError:  # all rows are broken
+        except InvalidFileError:  # raised if every row is broken
             return _DocumentsFile(name, error)
     except ProbeError as error:
         return _DocumentsFile(name, error)

@@ -101,7 +101,7 @@ def _segmented_control(
 ) -> str:
     """Draw a segmented control and write its value to the URL, even if it is the default.
 
-    Other pages use the same parameters with other defaults.
+    The URL parameter is always written, because its default differs between pages.
     """
     value = state.segmented_control(key, label, options, default, help_text)
     state.remember(key, value)

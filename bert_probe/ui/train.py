@@ -60,7 +60,8 @@ def render() -> None:
         train_running.draw_progress()
         return
     last = train_running.last_outcome()
-    if last is not None:  # announce the result at the top, because it is below the settings
+    if last is not None:
+        # Announce the result at the top of the page, because the section Result is below the settings.
         finding = describe_outcome(last)
         st.success(f"Training has ended. {finding} The details are under Result, below the settings.")
     _choose(checkpoint)

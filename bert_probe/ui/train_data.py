@@ -420,6 +420,10 @@ def _choose_depth(container: Any, layers: int) -> int:
 def _question(update: str, head: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
     """Draw the training settings and return the `Train` question with these settings.
 
+    Args:
+        update: update method, such as "head", "top:2" or "lora".
+        head: type of the task head, a key of `_HEADS`, or `AUTO`.
+
     Raises:
         SelectionError: the learning rate is invalid.
     """

@@ -189,7 +189,11 @@ def _texts(units: Sequence[Token | Unit]) -> list[str]:
 
 
 def _unit_arrays(units: Sequence[Token | Unit], prefix: str = "") -> dict[str, Array]:
-    """Return arrays: position, segment, special flag and (for proteins) residue number of each unit."""
+    """Return the properties of tokens or words as arrays, by name.
+
+    The arrays contain the positions, the segments, whether a token is special and, for proteins, the residue
+    numbers.
+    """
     arrays: dict[str, Array] = {
         f"{prefix}firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
         f"{prefix}segments": np.array([unit.segment for unit in units], np.uint8),

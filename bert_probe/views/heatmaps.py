@@ -526,7 +526,10 @@ def mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
 
 
 def patched_name(result: ActivationPatchingResult, place: int) -> str:
-    """Return the label of a token of text A. If text B has another token, both are named: "was for is"."""
+    """Return the label of the token at position `place` of text A.
+
+    If text B has a different token at this position, the label names the tokens of A and B: "was for is".
+    """
     token_a, token_b = (shorten(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
     return token_a if token_a == token_b else f"{token_a} for {token_b}"
 

@@ -220,7 +220,8 @@ def test_progress_is_reported_and_its_exception_cancels(
     monkeypatch.setattr(Checkpoint, "running", counted)
     with pytest.raises(KeyError, match="enough"):
         HeadAblationSweep().of(trace, stop)
-    assert len(runs) == 1 + 8  # one run without ablation, and 8 batches for 36 heads, 5 per batch
+    # There is one run without ablation, then 8 batches of 5 heads, because `stop` raises after 36 heads.
+    assert len(runs) == 1 + 8
 
 
 def test_ablation_does_not_affect_other_threads(minilm: Checkpoint) -> None:

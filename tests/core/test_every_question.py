@@ -61,7 +61,7 @@ def checkpoint_of(minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoin
 
 @pytest.fixture(scope="module")
 def answers(checkpoint_of: CheckpointOf) -> dict[str, Result]:
-    """Return the results of all examples, by the repr of the question."""
+    """Return the results of all examples as a dict, keyed by the repr of the question."""
     return {
         repr(example.question): example.question.of(*example.inputs(checkpoint_of(example)))  # type: ignore[attr-defined]
         for example in EXAMPLES

@@ -28,13 +28,16 @@ mistake by far more.
 ULP = float(np.finfo(np.float32).eps)
 """Spacing of float32 numbers, relative to the value."""
 FACTOR = 8
-"""Two float32 computations of a number each have about the raw model's error, in either direction. Over all
-families, short and long texts, three instruction sets and two thread counts they differed by at most 4.6
-times the raw model's own error.
+"""Tolerance of `expect_raw` as a multiple of the raw model's float32 error.
+
+Over all families, short and long texts, three instruction sets and two thread counts, float32 results of BERT
+Probe and of the raw model differed by at most 4.6 times this error.
 """
 FLOOR = 32 * ULP
-"""Minimum tolerance, relative to the largest value: for a text of three tokens the raw model's error can
-happen to be two ulps. The sharpest attention of the tiny families differs by 30 ulps in such a case.
+"""Minimum tolerance of `expect_raw`, relative to the largest value.
+
+For a text of three tokens, the raw model's error may be only two ulps by chance, although attention weights
+in the tiny families differ by up to 30 ulps.
 """
 
 
