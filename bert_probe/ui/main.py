@@ -50,7 +50,7 @@ def _draw_playground_link() -> None:
 
 
 def _playground_view() -> str | None:
-    """Return the playground view that shows the same analysis as the current page, or None."""
+    """Return the playground view with the analysis of the current page, or None if there is none."""
     page = state.current_page()
     if page == "attention" and st.session_state.get("show") == "model":
         return "model"

@@ -32,7 +32,7 @@ PRECISIONS = {
     "float16": "values have 3 to 4 significant digits, so small differences are not meaningful.",
     "float64": "values have 15 to 16 significant digits, and the model needs twice the memory of float32.",
 }
-"""Data type → note about the precision of its numbers."""
+"""Data type → note about the precision of its values."""
 
 SILENCE: Final = 900.0
 """Time limit in seconds for a conversion that does not report progress."""
@@ -64,7 +64,7 @@ def agree(models: Iterable[Model]) -> None:
 
 
 def choose(new: Model, before: Model) -> None:
-    """Record consent to the model `new` if the user entered it in a form in place of `before`.
+    """Record consent to open the model `new`, with which the user replaced the model `before` in a form.
 
     Changing only the revision of a model from a link is not consent to open the model.
     """

@@ -229,14 +229,14 @@ def swap() -> None:
 
 
 def follow_link() -> None:
-    """Open the Attention page if a button was clicked in the last script run to show a head there."""
+    """Open the Attention page if the user clicked a button that shows a head there."""
     with callbacks.uninterrupted():
         if st.session_state.pop(_LEAVING, False):
             st.switch_page(paths.page_script("attention"))
 
 
 def head_buttons(layer: int, head: int) -> None:
-    """Draw two buttons that open the Attention page with one head of A or B.
+    """Draw two buttons that open the Attention page: one with a head of A, one with that head of B.
 
     Args:
         layer: layer, from 1.

@@ -35,7 +35,7 @@ from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, state, url_texts
 
 if TYPE_CHECKING:
-    # At runtime, this module is imported only when vectors are read: importing torch takes seconds.
+    # At runtime, import this module only to read vectors, because it imports torch, which takes seconds.
     from bert_probe.corpus.vector_files import VectorSet
 
 T = TypeVar("T")

@@ -210,7 +210,7 @@ def _file_error(error: TextError, name: str) -> None:
 
 
 def _preview(rows: TrainingRows) -> None:
-    """Draw a preview of a dataset: the first rows, and the frequency of each label or a description."""
+    """Draw a preview of a dataset: the first rows, and label frequencies or a description."""
     texts, labels = st.columns([3, 2], gap="large")
     with texts:
         first = _first_rows(rows)

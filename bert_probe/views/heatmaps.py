@@ -455,7 +455,8 @@ def matched_head_heatmaps(
 ) -> tuple[Heatmap, Heatmap]:
     """Return heatmaps of the attention of a head of model A and a head of model B, with the same color scale.
 
-    The rows and columns are the spans that both tokenizers share. `row` is the head of A, `column` that of B.
+    The rows and columns are the spans that both tokenizers share. `row` is the index of the head of A, and
+    `column` is the index of the head of B.
     """
     spans, queries = result.spans.spans, result.spans.queries
     keys = [shorten(span.text) for span in spans]

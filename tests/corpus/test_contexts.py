@@ -127,7 +127,7 @@ def test_table_counts_from_1(corpus: Corpus) -> None:
     assert [*table.columns] == ["rank", "cosine", "row", "text", "word"]
     first = table.iloc[0]
     assert (first["rank"], first["row"], first["text"], first["word"]) == (1, 8, TEXT, "river")
-    # The vector of "river" is compared with that of the same token, which was computed in another batch.
+    # "river" is compared with the stored vector of the same token, which was computed in another batch.
     assert first["cosine"] == pytest.approx(1, abs=1e-5)
     assert table["row"].is_unique
     facts = result.provenance["facts"]

@@ -152,7 +152,7 @@ class Family:
     Attributes:
         config: name of transformers' config class.
         tokenizer: trains a tokenizer of the family's type.
-        special: its special tokens.
+        special: special tokens of the tokenizer.
         settings: config values that differ from `COMMON`.
         shows_qkv: whether its queries, keys and values can be recorded.
         is_causal: whether no token attends to later tokens.

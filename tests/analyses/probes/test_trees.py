@@ -148,7 +148,8 @@ def test_scores_equal_hand_computation(minilm: Checkpoint, probe_result: Structu
     assert probe_result.baseline == 5 / 6
     assert probe_result.edges == 6
     assert probe_result.counts == (2, 1, 2)
-    # Each word is one token. The first held-out tree has six words; the second has too few for a correlation.
+    # Each word is one token. The first held-out tree has six words; the second tree has too few words for a
+    # correlation.
     clause, short = (minilm.trace(item.text) for item in SLEEPING)
     for place, layer in enumerate(probe_result.layers):
         first, second = (
