@@ -513,6 +513,7 @@ def _shaded_document(part: TokenContributions | TokenMatches, largest: float) ->
     """Draw the text of the document with each token shaded by its contribution.
 
     Args:
+        part: contributions, or for late interaction the matches, of the document's tokens.
         largest: absolute contribution with the darkest shade.
     """
     spans = [
@@ -524,7 +525,7 @@ def _shaded_document(part: TokenContributions | TokenMatches, largest: float) ->
 
 
 def _tokens(part: TokenContributions, key: str, largest: float) -> None:
-    """Draw the document shaded by its tokens' contributions, and the contribution of each token pair."""
+    """Draw the document shaded by its tokens' contributions, and a heatmap of token pair contributions."""
     _shaded_document(part, largest)
     blocks.caveat(
         "Purple tokens raise the score, and orange tokens lower the score; point at a token to see its "

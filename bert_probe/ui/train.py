@@ -348,7 +348,13 @@ def _plain_texts(outcome: TrainingOutcome) -> None:
 
 
 def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str | None = None) -> None:
-    """Draw a text and a button that opens it with the trained model."""
+    """Draw a text and a button that opens it with the trained model.
+
+    Args:
+        markdown: Markdown that is drawn for the text.
+        key: suffix of the widget key.
+        text, pair: text to open, and its second segment or None.
+    """
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         with st.container(width="stretch"):
             st.markdown(markdown)

@@ -241,7 +241,13 @@ def initial_state(
 
 
 def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
-    """Return attention maps of a layer, shape [head, query, key]; one map if the measure has no heads."""
+    """Return attention maps of a layer, shape [head, query, key]; one map if the measure has no heads.
+
+    Args:
+        data: The data of the view.
+        layer: Index of the layer, from 0.
+        ask: Function that computes a measure without heads, such as rollout, and may cache it.
+    """
     if data.what.of_heads is None:
         rolled: Array = ask(data.question(layer, "mean").of, data.trace).weights[None]
         return rolled
@@ -290,7 +296,16 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
 
 
 def _rounded(data: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
-    """Return queries and keys rounded to the coarsest step within `TOLERANCE`, or {} if there is none."""
+    """Return queries and keys rounded to a multiple of 2^−bits with the fewest bits within `TOLERANCE`.
+
+    Return {} if no rounding is within `TOLERANCE`.
+
+    Args:
+        data: The data of the view.
+        layer: Index of the layer, from 0.
+        arrays: Arrays with the names "queries" and "keys".
+        both: Whether the weights between tokens and the weights between words must be within `TOLERANCE`.
+    """
     trace = data.trace
     lens = word_lens(trace) if both or data.words else None
 

@@ -297,7 +297,7 @@ def token_pair_heatmap(
     caption: str,
     file_name: str,
 ) -> Heatmap:
-    """Return a heatmap with one value per token pair; `values` has the shape [row, column]."""
+    """Return a heatmap with one value per pair of tokens or words; `values` has the shape [row, column]."""
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=axes[0],

@@ -178,7 +178,7 @@ _EM: Final = 1000
 def _render(page: Page, kind: Literal["svg", "png"]) -> dict[str, Any]:
     """Run the JavaScript of a view, and return its SVG and the number of pixels per CSS pixel for a PNG.
 
-    The payloads are stacked vertically.
+    The views of several payloads are stacked vertically.
     """
     with extras.explain_missing():
         import quickjs

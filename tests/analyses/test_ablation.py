@@ -47,7 +47,12 @@ def raw() -> Raw:
 
 @contextmanager
 def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: bool) -> Iterator[None]:
-    """Reference: replace the outputs of some heads with a hook on the input of the output projection."""
+    """Reference: replace the outputs of some heads with a hook on the input of the output projection.
+
+    Args:
+        size: number of dimensions per head.
+        by_mean: whether to replace outputs by their mean over the tokens; otherwise, by zeros.
+    """
 
     def silence(_: object, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = args[0].clone()

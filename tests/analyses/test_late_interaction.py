@@ -302,7 +302,7 @@ def test_too_many_vectors_are_refused_before_they_are_allocated(
 
 
 def _changed(folder: Path, target: Path, name: str, **settings: Any) -> Path:
-    """Copy a checkpoint, change settings in one of the copy's JSON files, and return its folder."""
+    """Copy a checkpoint, change settings in the copy's JSON file `name`, and return the copy's folder."""
     shutil.copytree(folder, target)
     content = json.loads((target / name).read_text())
     (target / name).write_text(json.dumps(content | settings))

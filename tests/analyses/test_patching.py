@@ -56,7 +56,12 @@ class RawSentenceModel:
         return outputs[0]
 
     def patched(self, module: torch.nn.Module, places: Any, parts: slice) -> torch.Tensor:
-        """Return B's vector with a module's input patched from A at some tokens and dimensions."""
+        """Return the sentence vector of B after a part of a module's input is replaced by that for A.
+
+        Args:
+            places: positions of the replaced tokens.
+            parts: replaced dimensions.
+        """
         theirs = self.seen(module, A)
 
         def put(_: torch.nn.Module, args: Any) -> Any:

@@ -105,7 +105,7 @@ def test_prompt_that_fills_the_text_raises() -> None:
 
 
 def _changed(folder: Path, target: Path, name: str, change: Callable[[Any], Any]) -> Path:
-    """Copy a checkpoint, change one of the copy's JSON files, and return its folder."""
+    """Copy a checkpoint, change the copy's JSON file `name`, and return the copy's folder."""
     shutil.copytree(folder, target)
     content = json.loads((target / name).read_text())
     (target / name).write_text(json.dumps(change(content)))
