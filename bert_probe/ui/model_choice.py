@@ -88,7 +88,7 @@ def ask(
         title: heading of the question.
         about: Markdown text that explains where the names come from.
         on_open: called when the user has agreed.
-        cancel: label and callback of a Cancel button; None to omit the button.
+        cancel: label and callback of a second button, next to Open; None to omit the second button.
     """
     names = list(models)
 

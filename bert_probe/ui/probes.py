@@ -173,7 +173,7 @@ def _show_attention(
 _TAGS = "tags"
 _POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
 _MAX_LABELS = 50
-"""Maximum number of distinct values of a sentence comment, such as "genre", that probes can predict."""
+"""A sentence comment, such as "genre", is offered as a label if it has at most this many values."""
 
 
 def render_layers(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:

@@ -296,9 +296,9 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
 
 
 def _rounded(data: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
-    """Return queries and keys rounded to a multiple of 2^−bits with the fewest bits within `TOLERANCE`.
+    """Return queries and keys, rounded to the coarsest step for which weights change by at most `TOLERANCE`.
 
-    Return {} if no rounding is within `TOLERANCE`.
+    Return {} if no step is fine enough.
 
     Args:
         data: The data of the view.

@@ -194,7 +194,7 @@ def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
         if done > 5:
             raise StopError
 
-    # UMAP runs in a separate thread, as on the page. If a canceled run did not release UMAP's lock, the next
+    # UMAP runs in a separate thread, as on the page. If a canceled run did not release tqdm's lock, the next
     # run would hang.
     with ThreadPoolExecutor(1) as pool, pytest.raises(StopError):
         pool.submit(umap, vectors, stop).result()
