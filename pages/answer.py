@@ -1,4 +1,4 @@
-"""The page Answer: predictions of the model's trained task head for a text."""
+"""The Answer page: predictions of the model's trained task head for a text."""
 
 from bert_probe.ui import answer
 

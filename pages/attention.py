@@ -1,4 +1,4 @@
-"""The page Attention: attention weights between tokens, in any layer and head."""
+"""The Attention page: attention weights between tokens, in any layer and head."""
 
 from bert_probe.ui import attention
 

@@ -1,4 +1,4 @@
-"""The page Changes: a comparison of two models on the same text."""
+"""The Changes page: a comparison of two models on the same text."""
 
 from bert_probe.ui import changes
 

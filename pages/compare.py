@@ -1,4 +1,4 @@
-"""The page Compare: a comparison of two sentences that differ in a few words."""
+"""The Compare page: a comparison of two sentences that differ in a few words."""
 
 from bert_probe.ui import compare
 

@@ -1,4 +1,4 @@
-"""The page Context: a word in several sentences, and how similar its vectors are at every layer."""
+"""The Context page: a word in several sentences, and how similar its vectors are at every layer."""
 
 from bert_probe.ui import context
 

@@ -1,4 +1,4 @@
-"""The page Corpus: attention heads and words in many sentences."""
+"""The Corpus page: attention heads and words in many sentences."""
 
 from bert_probe.ui import corpus
 

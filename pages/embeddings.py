@@ -1,4 +1,4 @@
-"""The page Embeddings: input embeddings, token vectors and the pooler."""
+"""The Embeddings page: input embeddings, token vectors and the pooler."""
 
 from bert_probe.ui import embeddings
 

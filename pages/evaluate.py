@@ -1,4 +1,4 @@
-"""The page Evaluate: evaluation of the sentence vectors of one or two models on judged data."""
+"""The Evaluate page: evaluation of the sentence vectors of one or two models on judged data."""
 
 from bert_probe.ui import evaluate
 

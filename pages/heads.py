@@ -1,4 +1,4 @@
-"""The page Heads: profiles of all attention heads, a search for heads, and ablation."""
+"""The Heads page: profiles of all attention heads, a search for heads, and ablation."""
 
 from bert_probe.ui import heads
 

@@ -1,4 +1,4 @@
-"""The page Map: token vectors of every layer, projected onto a plane."""
+"""The Map page: token vectors of every layer, projected onto a plane."""
 
 from bert_probe.ui import token_map
 

@@ -1,4 +1,4 @@
-"""The page Overview: the most unusual observations about a text."""
+"""The Overview page: the most unusual observations about a text."""
 
 from bert_probe.ui import overview
 

@@ -1,4 +1,4 @@
-"""The page Parameters: all parameters of the model."""
+"""The Parameters page: all parameters of the model."""
 
 from bert_probe.ui import parameters
 

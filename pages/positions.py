@@ -1,4 +1,4 @@
-"""The page Positions: position embeddings."""
+"""The Positions page: position embeddings."""
 
 from bert_probe.ui import positions
 

@@ -1,4 +1,4 @@
-"""The page Report: edit a report draft, and create the report."""
+"""The Report page: edit a report draft, and create the report."""
 
 from bert_probe.ui import report
 

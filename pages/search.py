@@ -1,4 +1,4 @@
-"""The page Search: rank documents by their similarity to a query, and explain each score."""
+"""The Search page: rank documents by their similarity to a query, and explain each score."""
 
 from bert_probe.ui import search
 

@@ -1,4 +1,4 @@
-"""The page Sentences: similarity of sentences."""
+"""The Sentences page: similarity of sentences."""
 
 from bert_probe.ui import sentences
 

@@ -1,4 +1,4 @@
-"""The page Similarity: cosine similarity of tokens."""
+"""The Similarity page: cosine similarity of tokens."""
 
 from bert_probe.ui import similarity
 

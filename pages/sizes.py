@@ -1,4 +1,4 @@
-"""The page Sizes: sizes of models from their configs."""
+"""The Sizes page: sizes of models from their configs."""
 
 from bert_probe.ui import sizes
 

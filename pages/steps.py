@@ -1,4 +1,4 @@
-"""The page Steps: how one attention weight is computed."""
+"""The Steps page: how one attention weight is computed."""
 
 from bert_probe.ui import steps
 

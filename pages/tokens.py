@@ -1,4 +1,4 @@
-"""The page Tokens: how the tokenizer splits the text."""
+"""The Tokens page: how the tokenizer splits the text."""
 
 from bert_probe.ui import tokens
 

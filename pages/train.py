@@ -1,4 +1,4 @@
-"""The page Train: fine-tuning the model."""
+"""The Train page: fine-tuning the model."""
 
 from bert_probe.ui import train
 

@@ -1,4 +1,4 @@
-"""The page Vocabulary: the model's vocabulary and how it splits a text."""
+"""The Vocabulary page: the model's vocabulary and how it splits a text."""
 
 from bert_probe.ui import vocabulary
 

@@ -114,7 +114,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_freezing_by_commands() -> Iterator[None]:
-    """Prevent commands from freezing all existing objects, which the command line does after its imports."""
+    """Disable `long_lived_imports` in commands: it would exempt all objects from garbage collection."""
     with patch.object(lazy_commands, "long_lived_imports", nullcontext):
         yield
 

@@ -20,7 +20,7 @@ _PLAYGROUND_VIEWS = {
     "similarity": "similarity",
     "answer": "sentences",
 }
-"""Page → view of the playground that shows the same analysis; see `js/site/playground.js`."""
+"""Page of the app → view of the browser playground (`js/site/playground.js`) with the page's analysis."""
 
 _COMPARISONS = ("similarity", "sentences")
 """Views of the playground that compare two separate texts."""
@@ -50,7 +50,7 @@ def _draw_playground_link() -> None:
 
 
 def _playground_view() -> str | None:
-    """Return the playground view that shows the same analysis as the current page, or None."""
+    """Return the playground view with the analysis of the current page, or None if there is none."""
     page = state.current_page()
     if page == "attention" and st.session_state.get("show") == "model":
         return "model"

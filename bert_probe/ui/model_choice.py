@@ -32,7 +32,7 @@ PRECISIONS = {
     "float16": "values have 3 to 4 significant digits, so small differences are not meaningful.",
     "float64": "values have 15 to 16 significant digits, and the model needs twice the memory of float32.",
 }
-"""Data type → note about the precision of its numbers."""
+"""Data type → note about the precision of its values."""
 
 SILENCE: Final = 900.0
 """Time limit in seconds for a conversion that does not report progress."""
@@ -64,7 +64,7 @@ def agree(models: Iterable[Model]) -> None:
 
 
 def choose(new: Model, before: Model) -> None:
-    """Record consent to the model `new` if the user entered it in a form in place of `before`.
+    """Record consent to open the model `new`, with which the user replaced the model `before` in a form.
 
     Changing only the revision of a model from a link is not consent to open the model.
     """
@@ -83,10 +83,12 @@ def ask(
     """Ask the user whether to open models; draw their names and a button that opens them.
 
     Args:
+        models: names and revisions of the models.
         key: prefix of the widget keys.
+        title: heading of the question.
         about: Markdown text that explains where the names come from.
         on_open: called when the user has agreed.
-        cancel: label and callback of a second button.
+        cancel: label and callback of a second button, next to Open; None to omit the second button.
     """
     names = list(models)
 
@@ -130,7 +132,7 @@ def offer_conversion(
 
     Args:
         error: the reason why the model cannot be opened.
-        model, revision: the model.
+        model, revision: name and revision of the model.
         key: prefix of the widget keys.
         on_converted: called with the name and revision of the converted model.
     """
@@ -154,7 +156,8 @@ def offer_conversion(
         ).strip()
 
         def work(progress: Progress) -> str:
-            from bert_probe.conversion.convert import convert  # slow: imports torch
+            # Import this module only for a conversion, because it imports torch, which takes seconds.
+            from bert_probe.conversion.convert import convert
 
             return str(convert(model, folder, revision or None, progress=progress).folder.absolute())
 
@@ -176,7 +179,7 @@ def offer_conversion(
 
 
 def _default_folder(model: str) -> str:
-    """Return a path in the current folder that does not exist yet."""
+    """Return the path of a new folder, inside the current folder, for the converted model."""
     name = f"{Path(model).name or 'model'}-safetensors"
     candidates = (Path.cwd() / name, *(Path.cwd() / f"{name}-{number}" for number in range(2, 100)))
     return str(next((path for path in candidates if not path.exists()), candidates[0]))
@@ -189,9 +192,13 @@ def _open(model: str, revision: str, on_converted: Callable[[str, str], None]) -
 
 
 def draw_fields(model: str, revision: str, dtype: str) -> None:
-    """Draw the fields with these values; "" is the built-in model or the newest revision.
+    """Draw the fields for the name, the revision and the data type of the model, with initial values.
 
-    On a public server, only a selector for its models is drawn, and only if it has several models.
+    On a public server, draw only a selector for the models of the server, and only if it offers several.
+
+    Args:
+        model, revision: initial values; "" is the built-in model or the newest revision.
+        dtype: initial data type, a key of `PRECISIONS`.
     """
     allowed = permissions.current()
     name = model or BUILT_IN

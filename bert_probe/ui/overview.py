@@ -134,7 +134,7 @@ def _card(finding: Highlight, number: int) -> None:
 
 
 def _label(finding: Highlight) -> str:
-    """Return the label of a link: the name of the page, and the layer and head if there are any."""
+    """Return the label of a link: the name of the page, and the layer and head of the observation, if any."""
     parts = [
         f"{name.removeprefix('vector_')} {finding.choices[name]}"
         for name in ("layer", "head", "vector_layer")
@@ -144,7 +144,7 @@ def _label(finding: Highlight) -> str:
 
 
 def _footer(result: HighlightsResult) -> None:
-    assert result.tokens is not None  # ranked results have `tokens`
+    assert result.tokens is not None  # `_footer` is called only for ranked results, which have `tokens`
     export(result, "overview")
     blocks.caveat(
         "The most unusual observation comes first. Each value is compared with the values that the same "

@@ -265,7 +265,10 @@ def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
 
 
 def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
-    """Return a treemap colored by relative change ‖B − A‖ ÷ ‖A‖. Tensors of one model only are uncolored."""
+    """Return a treemap of the parameters of models A and B, colored by relative change ‖B − A‖ ÷ ‖A‖.
+
+    Tensors that only A or only B has are uncolored.
+    """
     background, text = _neutral_colours(dark)
     model_areas = areas(change.inventory)
     changes = np.array([change.relative(area.contains) for area in model_areas])

@@ -63,7 +63,7 @@ _CAVEATS = {
 _COLOURS = (ACCENT, SECOND, GRAY)
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _TOLERANCE = 1e-6
-"""Maximum difference at which learned embeddings are treated as rounded sinusoids."""
+"""Maximum absolute difference at which stored position embeddings are described as sinusoidal."""
 
 
 def render() -> None:
@@ -163,7 +163,7 @@ def _distance_summary(result: PositionsResult) -> str:
 
 
 def _spectrum_summary(result: PositionsResult) -> str:
-    """Return a sentence with the number of principal directions that contain 90% of the variance."""
+    """Return a sentence with the number of principal components that explain 90% of the variance."""
     learned, sinusoids = (count_directions(spectrum) for spectrum in result.spectra)
     size = result.position_table.vectors.shape[1]
     return (
@@ -173,7 +173,7 @@ def _spectrum_summary(result: PositionsResult) -> str:
 
 
 def distance_curves(result: PositionsResult) -> Any:
-    """Return a figure of the mean cosine of two position vectors by their distance."""
+    """Return a figure of the mean cosine of two position vectors by the distance of the positions."""
     return _curves(
         {name: (np.arange(len(values)), values) for name, values in result.by_distance.items()},
         {"title": "distance between two positions"},
@@ -183,7 +183,7 @@ def distance_curves(result: PositionsResult) -> Any:
 
 
 def spectrum_curves(result: PositionsResult) -> Any:
-    """Return a figure of the cumulative share of the variance by number of principal directions."""
+    """Return a figure of the cumulative explained variance by number of principal components."""
     learned, sinusoids = result.spectra
     return _curves(
         {

@@ -37,7 +37,7 @@ def _imports() -> Future[None]:
 
     def work() -> None:
         try:
-            # These are the modules that open a model and the modules of the Overview page.
+            # Import the modules that open a model, and the modules of the Overview page.
             with long_lived_imports(), _shorter_switch_interval():
                 import bert_probe.model.loading
                 import bert_probe.ui.overview  # noqa: F401

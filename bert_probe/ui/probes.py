@@ -173,7 +173,7 @@ def _show_attention(
 _TAGS = "tags"
 _POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
 _MAX_LABELS = 50
-"""Maximum number of distinct values of a sentence comment that is offered as a label."""
+"""A sentence comment, such as "genre", is offered as a label if it has at most this many values."""
 
 
 def render_layers(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
@@ -333,7 +333,15 @@ def compression_curve(result: ProbeResult) -> Any:
 def add_curve(
     figure: Any, name: str, layers: list[int], values: Any, line: dict[str, Any], form: str
 ) -> None:
-    """Add a curve with one point per layer to a figure."""
+    """Add a curve with one point per layer to a figure.
+
+    Args:
+        name: label of the curve in the legend.
+        layers: layers on the x axis.
+        values: y value of each layer.
+        line: Plotly line style.
+        form: format of a value in the tooltip, such as "%{y:.2f}".
+    """
     figure.add_scatter(
         x=layers,
         y=values,
@@ -363,7 +371,7 @@ def set_layout(figure: Any, layers: list[int], title: str) -> None:
 _MAX_WORDS = 60
 """Maximum number of words of a sentence whose tree is drawn. Longer sentences have only a table of edges."""
 _MAX_CHARACTERS = 24
-"""Maximum number of characters drawn of a word in a tree."""
+"""Maximum length of a word in the figure of a tree, in characters. Longer words are truncated."""
 _LETTER_WIDTH, _GAP, _ARC_STEP = 8.5, 18, 26
 """Width of a character, gap between words, and height of an arc between adjacent words, in pixels."""
 

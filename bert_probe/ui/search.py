@@ -78,7 +78,7 @@ _SCORER_HELP = {
 }
 _COUNTS = {"10": "10", "25": "25", "100": "100"}
 _LINKS = ("compare", "attention", "similarity", "answer")
-"""Pages to which each document is linked."""
+"""Pages that the links of each document open."""
 _MAX_TITLE = 60
 
 
@@ -94,7 +94,7 @@ def render() -> None:
         query = sentence_input.choose_query()
         documents = sentence_input.choose_documents()
         if documents is None:
-            # If a file is uploaded, a job is still reading its vectors.
+            # Ask for a file only if none is uploaded. Otherwise, a job is still reading the file's vectors.
             if st.session_state.get("documents_from") == "file" and "documents_file" not in st.session_state:
                 st.info(
                     "Choose a file with one document per line, a table with a column named text, or vectors."
@@ -513,6 +513,7 @@ def _shaded_document(part: TokenContributions | TokenMatches, largest: float) ->
     """Draw the text of the document with each token shaded by its contribution.
 
     Args:
+        part: contributions, or for late interaction the matches, of the document's tokens.
         largest: absolute contribution with the darkest shade.
     """
     spans = [
@@ -524,7 +525,7 @@ def _shaded_document(part: TokenContributions | TokenMatches, largest: float) ->
 
 
 def _tokens(part: TokenContributions, key: str, largest: float) -> None:
-    """Draw the document shaded by its tokens' contributions, and the contribution of each token pair."""
+    """Draw the document shaded by its tokens' contributions, and a heatmap of token pair contributions."""
     _shaded_document(part, largest)
     blocks.caveat(
         "Purple tokens raise the score, and orange tokens lower the score; point at a token to see its "

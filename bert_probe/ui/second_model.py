@@ -26,7 +26,7 @@ _MODEL, _REVISION = "other", "other_revision"
 _LAST = "second model named"
 """Session key of the model that the text fields contained in the last script run."""
 _LEAVING = "leaving for attention"
-"""Session key of a flag. A button sets it to open the Attention page in the next script run."""
+"""Session key of a flag that makes the next script run open the Attention page."""
 _EXAMPLES, _NEXT = "fine-tuned examples", "next second model"
 """Session keys of the fine-tuned examples (a dict by model name) and of the model to select as B next."""
 _LAYERS: Final = 2
@@ -163,7 +163,8 @@ def _fine_tune_example(a: Checkpoint) -> None:
     examples = _examples()
     training = jobs.run(
         "fine-tuned example",
-        (a.cache_key, len(examples)),  # with the number of examples, each click starts a new training run
+        # Include the number of examples in the job key, so that each click starts a new training run.
+        (a.cache_key, len(examples)),
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",
@@ -181,7 +182,7 @@ def _fine_tune_example(a: Checkpoint) -> None:
 
 
 def _fine_tune(a: Checkpoint, progress: Progress) -> TrainingResult:
-    from bert_probe.training.train import Train  # imported on first use, because only fine-tuning needs it
+    from bert_probe.training.train import Train  # import here, because only fine-tuning needs this module
 
     layers = min(_LAYERS, a.description.layers)
     question = Train(update=f"top:{layers}", epochs=_EPOCHS, rate=_LEARNING_RATE, seed=0)
@@ -228,14 +229,14 @@ def swap() -> None:
 
 
 def follow_link() -> None:
-    """Open the Attention page if a button was clicked in the last script run to show a head there."""
+    """Open the Attention page if the user clicked a button that shows a head there."""
     with callbacks.uninterrupted():
         if st.session_state.pop(_LEAVING, False):
             st.switch_page(paths.page_script("attention"))
 
 
 def head_buttons(layer: int, head: int) -> None:
-    """Draw two buttons that open the Attention page with one head of A or B.
+    """Draw two buttons that open the Attention page: one with a head of A, one with that head of B.
 
     Args:
         layer: layer, from 1.

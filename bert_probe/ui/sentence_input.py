@@ -36,7 +36,7 @@ from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, state, url_texts
 
 if TYPE_CHECKING:
-    # At runtime, this module is imported only when vectors are read: importing torch takes seconds.
+    # At runtime, import this module only to read vectors, because it imports torch, which takes seconds.
     from bert_probe.corpus.vector_files import VectorSet
 
 T = TypeVar("T")
@@ -550,7 +550,7 @@ def _read_documents(name: str, content: bytes) -> _DocumentsFile:
     except InvalidFileError as error:
         try:
             return _DocumentsFile(name, error, _parse(name, content, skip_broken=True))
-        except InvalidFileError:  # all rows are broken
+        except InvalidFileError:  # raised if every row is broken
             return _DocumentsFile(name, error)
     except ProbeError as error:
         return _DocumentsFile(name, error)

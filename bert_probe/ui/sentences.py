@@ -101,7 +101,7 @@ def _segmented_control(
 ) -> str:
     """Draw a segmented control and write its value to the URL, even if it is the default.
 
-    Other pages use the same parameters with other defaults.
+    The URL parameter is always written, because its default differs between pages.
     """
     value = state.segmented_control(key, label, options, default, help_text)
     state.remember(key, value)
@@ -287,7 +287,13 @@ def _embed(
 
 
 def _exports(part: Result, name: str, result: SentencesResult) -> None:
-    """Draw the Export menu of a section, with downloads of the sentences and their vectors."""
+    """Draw the Export menu of a section, with downloads of the sentences and their vectors.
+
+    Args:
+        part: result that the section shows.
+        name: name of the exported files.
+        result: sentences and their vectors.
+    """
     vectors = result.showing(show="vectors")
     lines = "\n".join(result.sentences).encode()
     export(
@@ -301,7 +307,12 @@ def _exports(part: Result, name: str, result: SentencesResult) -> None:
 
 
 def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
-    """Draw the similarity matrix as a heatmap or a table."""
+    """Draw the similarity matrix as a heatmap or a table.
+
+    Args:
+        part: "table" for a table; otherwise, a heatmap is drawn.
+        names: displayed name of each sentence.
+    """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         ordered = result.showing(order=_segmented_control("sentences_order", "Order", _ORDERS, "tree"))
         scores, labels = (

@@ -25,7 +25,7 @@ _KEY = "sizes"
 _HUB_CONFIGS = "configs of the hub"
 """Session key of the cached model configs from the Hub."""
 _MAX_LETTERS = 28
-"""Maximum number of characters drawn of a model name."""
+"""Maximum length of a model name in the bar chart, in characters. Longer names are truncated."""
 _FIRST_COLUMNS = ("name", "layers", "heads", "hidden_size", "parameters")
 
 

@@ -43,7 +43,7 @@ def enter(page: str) -> None:
         reset(_query_parameters())
         st.session_state[_NAVIGATION] = navigation
     elif page != st.session_state.get(_PAGE, page):
-        # Parameters mean that the user followed a link, because the navigation menu opens pages without any.
+        # Parameters show that the user followed a link: the navigation menu opens pages without parameters.
         parameters = _query_parameters()
         if parameters and parameters != st.session_state.get(_PUBLISHED):
             _follow_link(parameters)

@@ -61,7 +61,13 @@ def _number(value: float) -> str:
 
 
 def _step(title: str, sentences: Sequence[str], label: str, value: str, calculation: str) -> DeltaGenerator:
-    """Draw the title, description and value of a step; return a container for its heatmap."""
+    """Draw the title, description and value of a step; return a container for its heatmap.
+
+    Args:
+        sentences: sentences of the description; empty sentences are skipped.
+        label: label of the value.
+        calculation: formula with numbers, displayed below the value.
+    """
     st.header(title, anchor=False)
     words, picture = st.columns([2, 5], gap="large")
     with words:

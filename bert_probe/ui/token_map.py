@@ -26,7 +26,7 @@ from bert_probe.views.layer_map import CAVEAT, COLORINGS, MODES, MapSelection, M
 from bert_probe.views.text import shorten
 
 _MAX_CHARACTERS = 1_000
-"""Maximum number of characters shown of a text below the map."""
+"""Maximum length of the text below the map, in characters. Longer texts are truncated."""
 
 _SOURCES = {"text": "Your text", "file": "File"}
 _BASES = {"shared": "Shared plane", "centred": "Layers centered", "own": "One plane per layer"}

@@ -60,7 +60,8 @@ def render() -> None:
         train_running.draw_progress()
         return
     last = train_running.last_outcome()
-    if last is not None:  # announce the result at the top, because it is below the settings
+    if last is not None:
+        # Announce the result at the top of the page, because the section Result is below the settings.
         finding = describe_outcome(last)
         st.success(f"Training has ended. {finding} The details are under Result, below the settings.")
     _choose(checkpoint)
@@ -347,7 +348,13 @@ def _plain_texts(outcome: TrainingOutcome) -> None:
 
 
 def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str | None = None) -> None:
-    """Draw a text and a button that opens it with the trained model."""
+    """Draw a text and a button that opens it with the trained model.
+
+    Args:
+        markdown: Markdown that is drawn for the text.
+        key: suffix of the widget key.
+        text, pair: text to open, and its second segment or None.
+    """
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         with st.container(width="stretch"):
             st.markdown(markdown)

@@ -210,7 +210,7 @@ def _file_error(error: TextError, name: str) -> None:
 
 
 def _preview(rows: TrainingRows) -> None:
-    """Draw a preview of a dataset: the first rows, and the frequency of each label or a description."""
+    """Draw a preview of a dataset: the first rows, and label frequencies or a description."""
     texts, labels = st.columns([3, 2], gap="large")
     with texts:
         first = _first_rows(rows)
@@ -419,6 +419,10 @@ def _choose_depth(container: Any, layers: int) -> int:
 
 def _question(update: str, head: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
     """Draw the training settings and return the `Train` question with these settings.
+
+    Args:
+        update: update method, such as "head", "top:2" or "lora".
+        head: type of the task head, a key of `_HEADS`, or `AUTO`.
 
     Raises:
         SelectionError: the learning rate is invalid.

@@ -100,7 +100,7 @@ def length(parameters: Mapping[str, str]) -> int:
 
 
 def has_stored(parameters: Mapping[str, str], except_for: Sequence[str] = ()) -> bool:
-    """Return whether URL parameters contain the name of a stored text, except for texts in ``except_for``."""
+    """Return whether URL parameters contain names of stored texts, other than the texts ``except_for``."""
     return any(name in parameters for name, key in _KEYS.items() if key not in except_for)
 
 

@@ -528,7 +528,7 @@ def trace_texts(
     fields = ["a", "b"]
     for trace in traces:
         matches = [field for field in fields if _is_sequence_of(getattr(now, field), trace)]
-        # If both fields match, use the shorter one: the longer one has other letters before the traced text.
+        # If fields a and b match, use the shorter text: the longer text has letters before the traced text.
         field = min(matches, key=lambda name: len(getattr(now, name)), default=None)
         fields = [name for name in fields if name != field]
         _unknown_tokens_notice(trace, field, key)

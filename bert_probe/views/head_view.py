@@ -189,7 +189,11 @@ def _texts(units: Sequence[Token | Unit]) -> list[str]:
 
 
 def _unit_arrays(units: Sequence[Token | Unit], prefix: str = "") -> dict[str, Array]:
-    """Return arrays: position, segment, special flag and (for proteins) residue number of each unit."""
+    """Return the properties of tokens or words as arrays, by name.
+
+    The arrays contain the positions, the segments, whether a token is special and, for proteins, the residue
+    numbers.
+    """
     arrays: dict[str, Array] = {
         f"{prefix}firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
         f"{prefix}segments": np.array([unit.segment for unit in units], np.uint8),
@@ -237,7 +241,13 @@ def initial_state(
 
 
 def _maps(data: HeadViewData, layer: int, ask: AnswerFn) -> Array:
-    """Return attention maps of a layer, shape [head, query, key]; one map if the measure has no heads."""
+    """Return attention maps of a layer, shape [head, query, key]; one map if the measure has no heads.
+
+    Args:
+        data: The data of the view.
+        layer: Index of the layer, from 0.
+        ask: Function that computes a measure without heads, such as rollout, and may cache it.
+    """
     if data.what.of_heads is None:
         rolled: Array = ask(data.question(layer, "mean").of, data.trace).weights[None]
         return rolled
@@ -286,7 +296,16 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
 
 
 def _rounded(data: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
-    """Return queries and keys rounded to the coarsest step within `TOLERANCE`, or {} if there is none."""
+    """Return queries and keys, rounded to the coarsest step for which weights change by at most `TOLERANCE`.
+
+    Return {} if no step is fine enough.
+
+    Args:
+        data: The data of the view.
+        layer: Index of the layer, from 0.
+        arrays: Arrays with the names "queries" and "keys".
+        both: Whether the weights between tokens and the weights between words must be within `TOLERANCE`.
+    """
     trace = data.trace
     lens = word_lens(trace) if both or data.words else None
 

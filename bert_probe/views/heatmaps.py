@@ -297,7 +297,7 @@ def token_pair_heatmap(
     caption: str,
     file_name: str,
 ) -> Heatmap:
-    """Return a heatmap with one value per token pair; `values` has the shape [row, column]."""
+    """Return a heatmap with one value per pair of tokens or words; `values` has the shape [row, column]."""
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=axes[0],
@@ -455,7 +455,8 @@ def matched_head_heatmaps(
 ) -> tuple[Heatmap, Heatmap]:
     """Return heatmaps of the attention of a head of model A and a head of model B, with the same color scale.
 
-    The rows and columns are the spans that both tokenizers share. `row` is the head of A, `column` that of B.
+    The rows and columns are the spans that both tokenizers share. `row` is the index of the head of A, and
+    `column` is the index of the head of B.
     """
     spans, queries = result.spans.spans, result.spans.queries
     keys = [shorten(span.text) for span in spans]
@@ -526,7 +527,10 @@ def mark_prompt(names: Sequence[str], prompt: Sequence[int]) -> list[str]:
 
 
 def patched_name(result: ActivationPatchingResult, place: int) -> str:
-    """Return the label of a token of text A. If text B has another token, both are named: "was for is"."""
+    """Return the label of the token at position `place` of text A.
+
+    If text B has a different token at this position, the label names the tokens of A and B: "was for is".
+    """
     token_a, token_b = (shorten(tokens[place].display) for tokens in (result.tokens_a, result.tokens_b))
     return token_a if token_a == token_b else f"{token_a} for {token_b}"
 

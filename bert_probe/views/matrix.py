@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 class HeatmapSpec(TypedDict):
     """Titles and drawing options of a heatmap."""
 
-    scale: Scale  # values outside the range get the color of the nearest end, as the legend states
+    scale: Scale  # values outside the scale get the color of its nearest end, as the legend states
     row_axis: str
     column_axis: str
     value_name: str

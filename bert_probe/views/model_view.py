@@ -27,7 +27,7 @@ HISTOGRAM_SIDE: Final = 48
 """Minimum width and height of a histogram in pixels. Fewer pixels would make bar heights too coarse."""
 
 _TOPS: Final = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
-"""Possible shares of sentences at the top of a histogram."""
+"""Possible maxima of the vertical axis of a histogram, as shares of the sentences."""
 _FITTING: Final = 0.9
 """Minimum share of heads whose bars fit into the histogram without clipping."""
 

@@ -178,11 +178,11 @@ _EM: Final = 1000
 def _render(page: Page, kind: Literal["svg", "png"]) -> dict[str, Any]:
     """Run the JavaScript of a view, and return its SVG and the number of pixels per CSS pixel for a PNG.
 
-    The payloads are stacked vertically.
+    The views of several payloads are stacked vertically.
     """
     with extras.explain_missing():
         import quickjs
-    # Check this first, because an error in a callback of the engine would lose its message.
+    # Check these packages before the engine starts, because an error in its callbacks would lose its message.
     extras.require("PIL")
     extras.require("matplotlib")
     engine = quickjs.Context()
@@ -238,6 +238,6 @@ def _font(bold: bool) -> ImageFont.FreeTypeFont:
 def _font_file(bold: bool) -> Path:
     spec = find_spec("matplotlib")
     assert spec is not None
-    assert spec.origin is not None  # not None, because only namespace packages have no origin
+    assert spec.origin is not None  # matplotlib has an origin, because it is not a namespace package
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return Path(spec.origin).with_name("mpl-data") / "fonts" / "ttf" / name

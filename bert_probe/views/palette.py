@@ -53,7 +53,8 @@ class ThemeColor(NamedTuple):
     dark: str
 
 
-# Background colors of tokens by segment. Text on them is readable, and they differ for color-blind users.
+# Background colors of tokens by segment. Text on these colors is readable, and color-blind users can
+# distinguish the segments.
 SEGMENTS: Final[dict[str, ThemeColor]] = {
     name: ThemeColor(**tint) for name, tint in CONSTANTS["segments"].items()
 }

@@ -221,7 +221,7 @@ class UnknownChoice(NamedTuple):
 
     what: str  # name of the parameter, such as "layer"
     given: str  # the value in the URL
-    shown: str  # the value that is used instead
+    shown: str  # the value that is used instead of `given`
 
 
 LayerAndHeads: TypeAlias = tuple[int, Series]

@@ -88,7 +88,13 @@ def _grid(picture: Grid, dark: bool) -> Iterator[str]:
 
 
 def _clamp(center: float, size: float, limit: float) -> float:
-    """Return the start coordinate of an outline around `center`, shifted so that it is not clipped."""
+    """Return the start coordinate of an outline around `center`, shifted so that it is not clipped.
+
+    Args:
+        center: center of the outlined cell, in pixels.
+        size: size of the outline in pixels.
+        limit: size of the thumbnail in pixels.
+    """
     return min(max(center - size / 2, 1), limit - size - 1)
 
 

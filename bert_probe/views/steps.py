@@ -135,7 +135,16 @@ def strips(
     caption: str,
     row_axis: str = "step",
 ) -> Heatmap:
-    """Return a heatmap of vectors, with one row per vector and one column per dimension."""
+    """Return a heatmap of vectors, with one row per vector and one column per dimension.
+
+    Args:
+        values: Vectors of equal length.
+        rows: Label of each vector.
+        scale: Color scale.
+        file_name: Name of saved files, without extension.
+        caption: Title of the heatmap.
+        row_axis: Title of the row axis.
+    """
     drawing = HeatmapSpec(
         scale=scale,
         row_axis=row_axis,

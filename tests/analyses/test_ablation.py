@@ -47,7 +47,12 @@ def raw() -> Raw:
 
 @contextmanager
 def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: bool) -> Iterator[None]:
-    """Reference: replace the outputs of some heads with a hook on the input of the output projection."""
+    """Reference: replace the outputs of some heads with a hook on the input of the output projection.
+
+    Args:
+        size: number of dimensions per head.
+        by_mean: whether to replace outputs by their mean over the tokens; otherwise, by zeros.
+    """
 
     def silence(_: object, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         changed = args[0].clone()
@@ -220,7 +225,8 @@ def test_progress_is_reported_and_its_exception_cancels(
     monkeypatch.setattr(Checkpoint, "running", counted)
     with pytest.raises(KeyError, match="enough"):
         HeadAblationSweep().of(trace, stop)
-    assert len(runs) == 1 + 8  # one run without ablation, and 8 batches for 36 heads, 5 per batch
+    # There is one run without ablation, then 8 batches of 5 heads, because `stop` raises after 36 heads.
+    assert len(runs) == 1 + 8
 
 
 def test_ablation_does_not_affect_other_threads(minilm: Checkpoint) -> None:

@@ -31,7 +31,7 @@ LABEL_NAMES = list(LABELS.values())
 
 
 class Both:
-    """A tiny float64 BERT with a task head, a copy with changed weights, and the raw outputs of both."""
+    """A tiny float64 BERT with a task head, a copy with changed weights, and raw outputs of both models."""
 
     def __init__(self, task: str, checkpoint: Checkpoint, folder: Path) -> None:
         self.task, self.folders = task, (folder, changed_folder(folder))

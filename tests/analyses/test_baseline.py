@@ -47,7 +47,14 @@ def full_sample(minilm: Checkpoint) -> SimilarityBaselineResult:
 
 
 def pairs_of(checkpoint: Checkpoint, same: bool) -> Callable[..., np.ndarray]:
-    """Return a function that computes all cosines from the raw model's outputs, shape [pair, layer + 1]."""
+    """Return a function that computes the cosines of token pairs from the raw model's outputs.
+
+    The function takes one output per line, and returns an array of shape [pair, layer + 1]. The tokens of a
+    pair are from different lines.
+
+    Args:
+        same: whether the tokens of a pair are equal; otherwise, they are different.
+    """
     encodings = [checkpoint.encode(text) for text in LINES]
 
     def formula(*outputs: Any) -> np.ndarray:

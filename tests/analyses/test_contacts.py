@@ -58,8 +58,9 @@ def test_prediction_equals_predict_contacts(folder: Path, checkpoint: Checkpoint
     assert result.question.method == "prediction"
     assert np.ptp(expected) > 0.1, "the case must distinguish heads"
     np.testing.assert_allclose(result.values, expected, rtol=0, atol=1e-10)
-    alone, *_ = checkpoint.traces([text, SEQUENCE * 2])  # the prediction is also equal in a padded batch
-    np.testing.assert_allclose(Contacts().of(alone).values, expected, rtol=0, atol=1e-10)
+    # Compare the prediction for the text in a padded batch.
+    padded, *_ = checkpoint.traces([text, SEQUENCE * 2])
+    np.testing.assert_allclose(Contacts().of(padded).values, expected, rtol=0, atol=1e-10)
 
 
 def test_prediction_without_an_end_token_leaves_out_the_last_residue(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ PAIRS = [(families.TEXT, families.PAIR), ("a boat", "the wide river"), ("light",
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Return a factory that saves a tiny classifier with a number of labels and returns its folder."""
+    """Return a factory that maps a number of labels to the folder of a saved tiny classifier."""
 
     def folder(labels: int) -> Path:
         path = tmp_path_factory.mktemp("classifier")

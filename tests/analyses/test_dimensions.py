@@ -54,15 +54,18 @@ def test_curve_equals_sentence_transformers(
 
 
 def test_costs_worked_by_hand() -> None:
-    """The pairs (1, 2), (1, 3), (2, 3) have the dot products 2, 1, 0; with one dimension, 2, 0, 0."""
+    """Sentences 1 and 2, 1 and 3, and 2 and 3 have the dot products 2, 1 and 0.
+
+    With only the first dimension, their dot products are 2, 0 and 0.
+    """
     vectors = np.array([[2.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     pearson, spearman, same = _costs(vectors, "dot", (1, 2))
     assert pearson == pytest.approx([np.sqrt(3) / 2, 1])
     assert spearman == pytest.approx([np.sqrt(3) / 2, 1])
     # With one dimension, sentence 3 has the score 0 with both other sentences; ties go to the first one.
     assert same.tolist() == [1, 1]
-    # The cosine of a zero vector is undefined.
-    # Without the pairs of this vector, too few pairs remain for a correlation.
+    # With one dimension, the first and the third vector are zero, so no pair has a defined cosine, and the
+    # correlation is undefined.
     pearson, _, same = _costs(np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 2.0]]), "cosine", (1, 2))
     assert np.isnan(pearson[0])
     assert same[1] == 1

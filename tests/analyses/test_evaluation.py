@@ -52,7 +52,11 @@ def classed(*rows: tuple[str, str], pair: str | None = None) -> LabeledTexts:
 
 
 def raw(folder: Path, kind: Any) -> tuple[Any, Any]:
-    """Return the float64 model that transformers loads from a folder, and its tokenizer."""
+    """Return the float64 model that transformers loads from a folder, and its tokenizer.
+
+    Args:
+        kind: class of the model, such as `AutoModelForTokenClassification`.
+    """
     model = kind.from_pretrained(folder, dtype=torch.float64).eval()
     keep_float64(model)
     return model, transformers.AutoTokenizer.from_pretrained(folder)
@@ -161,8 +165,8 @@ def test_multilabel_metrics_equal_hand_computation() -> None:
     predicted = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=bool)
     result = head_predictions.score_multilabel(true, predicted)
     assert result["subset_accuracy"] == 1 / 3
-    assert result["micro_f1"] == pytest.approx(2 / 3)  # 2 of 3 predicted and 3 actual labels are correct
-    assert result["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label does not occur
+    assert result["micro_f1"] == pytest.approx(2 / 3)  # 2 correct labels, 3 predicted, 3 actual
+    assert result["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # macro average without the third label
     assert head_predictions.score_multilabel(true[2:], true[2:])["macro_f1"] == 0.0
 
 
@@ -178,7 +182,7 @@ def test_entity_metrics_equal_hand_computation() -> None:
     true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
     predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
     # The predicted entities are PER (too short), LOC, LOC and PER (spurious).
-    # 2 of these 4 are correct, and 2 of the 3 true entities are predicted.
+    # 2 of the 4 predicted entities are correct, and 2 of the 3 true entities are predicted.
     result = head_predictions.score_tags(true, predicted)
     assert result["accuracy"] == 4 / 6
     assert result["entity_precision"] == 2 / 4
@@ -191,7 +195,7 @@ def test_entity_metrics_equal_hand_computation() -> None:
 
 
 def test_the_bag_of_words_is_bounded_and_can_be_canceled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """scikit-learn would convert the labels to an array as wide as the longest."""
+    """In scikit-learn, an array of labels would use as much memory per label as the longest label."""
     long = "x" * 100_000
     training = classed(*((f"text {number}", long if number % 2 else "b") for number in range(200)))
     with measure_peak() as peak:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.prove
 
 @pytest.fixture(scope="module")
 def reference(minilm: Checkpoint) -> Any:
-    """Return the same checkpoint as loaded by sentence-transformers."""
+    """Return the built-in model as loaded by sentence-transformers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sentence_transformers import SentenceTransformer
@@ -93,4 +93,4 @@ def test_rankings_of_300_documents(minilm: Checkpoint, reference: Any, topics: l
     np.testing.assert_allclose(
         [actual[name] for name in names], [values[f"cosine_{name}"] for name in names], atol=1e-6
     )
-    assert 0.2 < actual["ndcg@10"] < 0.95  # The task is neither trivial nor impossible.
+    assert 0.2 < actual["ndcg@10"] < 0.95  # the task is neither trivial nor impossible

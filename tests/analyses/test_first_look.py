@@ -25,7 +25,12 @@ TOKENS = "[CLS] we saw [SEP]"
 
 
 def shift(by: int, share: float) -> Array:
-    """Return attention with a share on the key at one distance, and the remaining attention spread evenly."""
+    """Return attention that favors one distance, and spreads the remaining attention evenly over all keys.
+
+    Args:
+        by: distance from the query to the key: 1 for the next token, -1 for the previous token.
+        share: attention weight on the key at this distance.
+    """
     to = np.eye(4, k=by)
     missing = 1 - to.sum(axis=1, keepdims=True)
     return share * (to + missing / 4) + (1 - share) / 4

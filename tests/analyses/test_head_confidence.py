@@ -25,7 +25,7 @@ def test_confidence_is_mean_of_row_maxima() -> None:
 @pytest.mark.parametrize("specials", [False, True])
 def test_confidence_equals_the_raw_model(double_minilm: Checkpoint, specials: bool) -> None:
     trace = double_minilm.trace("Almost before we knew it, we had left the ground.")
-    inner = slice(None) if specials else slice(1, -1)  # without [CLS] and [SEP]
+    inner = slice(None) if specials else slice(1, -1)  # exclude the special tokens [CLS] and [SEP]
 
     def confidence(output: Any) -> np.ndarray:
         rows = [layer[0, :, inner, inner].double().amax(-1).mean(-1).numpy() for layer in output.attentions]

@@ -142,7 +142,7 @@ def test_matrix_and_two_maps_have_charts(family: Opened) -> None:
         assert item.drawing["caption"] == ("Head 2.2 of A", "Head 3.4 of B")[side]
     table = result.maps_frame(a, b, 5, 11)
     assert list(table)[4:] == ["weight_a_2.2", "weight_b_3.4"]
-    place = len(result.spans.spans) + 3  # row of the second query and the fourth key
+    place = len(result.spans.spans) + 3  # table row of query 2 and key 4, counted from 1
     query, key = (result.spans.spans[index] for index in (result.spans.rows[1], 3))
     expected = [result.spans.rows[1], query.text, 3, key.text]
     assert table.iloc[place].tolist()[:4] == expected

@@ -71,7 +71,7 @@ def test_interval_of_one_sentence_has_width_0(minilm: Checkpoint, words: bool) -
 def test_sentences_are_weighted_equally(means: HeadMeansResult, singly: dict[str, np.ndarray]) -> None:
     for name in MEASURES:
         assert_exact(means.mean[name], sum(singly[name]) / len(TEXTS), name)
-    # The last sentence, "No.", has no word of several tokens. Its share is 0 and is included in the mean.
+    # The last sentence, "No.", has no word of several tokens. Its value 0 is included in the mean.
     assert singly["same_word"][-1].max() == 0
     assert means.mean["same_word"].max() > 0
     assert means.labels == head_labels(means.mean)

@@ -128,7 +128,7 @@ def test_every_fold_and_format_can_be_canceled(minilm: Checkpoint) -> None:
     total = 2 * len(data.rows)
     # Progress is reported for 3 folds and a bootstrap per format, then for the bootstrap of the measures.
     assert calls.count((total, total)) >= formats * (3 + 1) + 1
-    assert len({done for done, total in calls if total == 2 * 3}) >= 3  # folds of the full vectors
+    assert len({done for done, total in calls if total == 2 * 3}) >= 3  # progress of the 3 folds
 
 
 def test_too_many_texts_for_a_server_are_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_too_many_texts_for_a_server_are_refused(minilm: Checkpoint, monkeypatch
 
 def test_calibration_error_by_hand() -> None:
     # Two predictions have confidence 0.9, and one is correct: a gap of 0.4.
-    # Two have confidence 0.6, and both are correct: a gap of 0.4.
+    # Two predictions have confidence 0.6, and both are correct: a gap of 0.4.
     probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
     model = label_evaluation.ClassifiedTexts(None, np.empty((4, 1)), probabilities, np.zeros(4, int))  # type: ignore[arg-type]
     labels = np.array([0, 1, 0, 0])

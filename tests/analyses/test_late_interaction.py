@@ -281,7 +281,8 @@ def test_documents_are_encoded_once_and_equal_documents_share_vectors(
     question = Search(QUERY, ("late-interaction",))
     calls: list[tuple[int, int]] = []
     index = question.index(checkpoint, DOCUMENTS, progress=lambda *call: calls.append(call))
-    distinct = len(DOCUMENTS) - 1  # "a boat" and "A Boat!" differ only in a token without a vector
+    # "a boat" and "A Boat!" differ only in "!", which has no vector, so their token vectors are stored once.
+    distinct = len(DOCUMENTS) - 1
     assert calls[0] == (0, distinct + 1)
     assert calls[-1] == (distinct + 1, distinct + 1)
     again = question.of(checkpoint, index)
@@ -301,7 +302,7 @@ def test_too_many_vectors_are_refused_before_they_are_allocated(
 
 
 def _changed(folder: Path, target: Path, name: str, **settings: Any) -> Path:
-    """Copy a checkpoint, change settings in one of the copy's JSON files, and return its folder."""
+    """Copy a checkpoint, change settings in the copy's JSON file `name`, and return the copy's folder."""
     shutil.copytree(folder, target)
     content = json.loads((target / name).read_text())
     (target / name).write_text(json.dumps(content | settings))

@@ -20,11 +20,10 @@ from tests.helpers.command_line import bert_probe as command
 
 TEXTS = ("A small boat crosses the wide river.", "Nobody can read a map at night.", "It sinks.")
 ROUNDED = 2 * np.finfo(np.float32).eps
-"""Tolerance of a float32 point, relative to the largest."""
+"""Tolerance for map coordinates in float32, relative to the largest absolute coordinate."""
 
-# Two layers with two vectors each.
-# The two vectors of a layer are 4 apart along the first axis. The two layers are 2 apart along the second
-# axis.
+# Vectors of two layers, each of shape [token, dimension]. The vectors of a layer are 4 apart along the first
+# axis. The layers are 2 apart along the second axis.
 BY_HAND = [np.array([[0.0, 0, 7], [4, 0, 7]]), np.array([[0.0, 2, 7], [4, 2, 7]])]
 
 

@@ -194,8 +194,8 @@ def test_umap_is_reproducible_reports_progress_and_can_be_canceled() -> None:
         if done > 5:
             raise StopError
 
-    # UMAP runs in a separate thread, as on the page.
-    # If it did not release its lock, other progress bars would hang.
+    # UMAP runs in a separate thread, as on the page. If a canceled run did not release tqdm's lock, the next
+    # run would hang.
     with ThreadPoolExecutor(1) as pool, pytest.raises(StopError):
         pool.submit(umap, vectors, stop).result()
     with ThreadPoolExecutor(1) as pool:

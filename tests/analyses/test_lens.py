@@ -31,7 +31,7 @@ ALL = 10_000
 
 
 def truncated_model(name: str, task: str, folder: Path, layers: int) -> Any:
-    """Return the raw model truncated after some layers, with the task head on the last of them."""
+    """Return the raw model truncated to its first `layers` layers, with the task head on the last layer."""
     model = trained.model_class(name, task).from_pretrained(
         folder, num_hidden_layers=layers, attn_implementation="eager", dtype=torch.float64
     )

@@ -114,7 +114,13 @@ def test_disjoint_rows_have_maximal_change() -> None:
 
 
 def changes(names_a: list[str], names_b: list[str], case: str) -> Callable[[Any, Any], np.ndarray]:
-    """Return a function that computes a measure with loops from the raw model's outputs for both texts."""
+    """Return a function that computes a measure with loops from the raw model's outputs for texts A and B.
+
+    Args:
+        names_a: tokens of text A.
+        names_b: tokens of text B.
+        case: name of the measure, such as "total_variation".
+    """
     same = [place for place in range(len(names_a)) if names_a[place] == names_b[place]]
 
     def formula(item: Any, other: Any) -> np.ndarray:

@@ -225,7 +225,7 @@ def test_all_sentences_equal_reference_implementation(
 
 
 def both(a: dict[str, Reference], b: dict[str, Reference]) -> dict[str, Reference]:
-    """Return the larger reference value of two texts for each measure; a value marked as clear is preferred.
+    """Return the larger of the reference values of texts A and B by measure; `clear` values take precedence.
 
     Measures that are defined only for a single text are omitted.
     """

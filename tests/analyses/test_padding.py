@@ -51,7 +51,7 @@ def test_differences_equal_raw_model(double_minilm: Checkpoint) -> None:
         value["attention_mask"][:] = 1
         observed = model(**value, output_hidden_states=True).hidden_states
         item = model(**tokenizer("we left", return_tensors="pt"), output_hidden_states=True).hidden_states
-    # The second input has one token less than the first one, so it is the only one with padding.
+    # The second input has fewer tokens than the first input, so only the second input is padded.
     two = PaddingEffect("differences").of([traces[0], traces[1]])
     expected = [float((a[1, :4] - b[0]).abs().max()) for a, b in zip(observed, item, strict=True)]
     np.testing.assert_allclose(two.unmasked[1], expected, rtol=1e-6, atol=1e-12)

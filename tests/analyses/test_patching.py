@@ -56,7 +56,12 @@ class RawSentenceModel:
         return outputs[0]
 
     def patched(self, module: torch.nn.Module, places: Any, parts: slice) -> torch.Tensor:
-        """Return B's vector with a module's input patched from A at some tokens and dimensions."""
+        """Return the sentence vector of B after a part of a module's input is replaced by that for A.
+
+        Args:
+            places: positions of the replaced tokens.
+            parts: replaced dimensions.
+        """
         theirs = self.seen(module, A)
 
         def put(_: torch.nn.Module, args: Any) -> Any:
@@ -100,7 +105,10 @@ def test_patching_everything_restores_a_in_every_family(
 
 
 def test_patching_text_into_itself_has_no_effect(double_minilm: Checkpoint) -> None:
-    """Shared tokens have equal input embeddings in both texts, so patching these leaves B unchanged."""
+    """Patching a token that A and B share at layer 0 does not change the output for B.
+
+    The token has the same input embedding in A and B.
+    """
     a, b = double_minilm.trace(A), double_minilm.trace(B)
     result = ActivationPatching().of(a, b)
     same = [
@@ -266,13 +274,13 @@ def test_pair_tasks_need_pairs(trained_on: Callable[[str, str], Checkpoint]) -> 
 def _by_hand(
     checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int, place: Any, result: Any
 ) -> np.float64:
-    """Return the recovered share of the answer after patching one head, computed with the raw model."""
+    """Return the share of A's output that patching one head recovers, computed with the raw model."""
     answer = _with_a_head(checkpoint, task, a, b, layer, head)[place]
     return np.float64((answer - result.nothing) / (result.goal - result.nothing))
 
 
 def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int) -> np.ndarray:
-    """Return the raw model's output for B after the output of one head is replaced by that for A."""
+    """Return the raw model's output for B after one head's output for B is replaced by its output for A."""
     dense = checkpoint.model.encoder.layer[layer].attention.output.dense
     size = dense.in_features // a.heads
     return _put(checkpoint, task, dense, a, b, slice(None), slice(head * size, (head + 1) * size))
@@ -281,7 +289,12 @@ def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, 
 def _put(
     checkpoint: Checkpoint, task: str, module: Any, a: Any, b: Any, places: Any, part: slice
 ) -> np.ndarray:
-    """Return the raw model's output for B with some dimensions of a module's input replaced by A's."""
+    """Return the raw model's output for B after a module's input for B is replaced by its input for A.
+
+    Args:
+        places: token positions to replace.
+        part: dimensions to replace.
+    """
     output = checkpoint.outputs[task]
     retained: list[torch.Tensor] = []
 

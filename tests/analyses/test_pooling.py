@@ -96,7 +96,7 @@ def test_own_pooling_equals_sentence_transformers(
 
 
 def _shaped(folder: Path, target: Path, modules: list[str], pooling: dict[str, Any], **files: Any) -> Path:
-    """Copy a checkpoint, add sentence-transformers files with old module names, and return the folder."""
+    """Copy a checkpoint, add sentence-transformers files with old module names, and return the copy."""
     shutil.copytree(folder, target)
     paths = {"Transformer": "", "Pooling": "1_Pooling"}
     record = [

@@ -281,7 +281,13 @@ def complete_model(name: str, task: str, folder: Folders) -> Any:
 def all_spans(
     start: np.ndarray, end: np.ndarray, places: list[int], longest: int
 ) -> list[tuple[int, int, float]]:
-    """Return all answer spans with their probabilities, computed with loops, most probable first."""
+    """Return all answer spans as (start, end, probability), computed with loops, most probable first.
+
+    Args:
+        start, end: logits of each token.
+        places: positions of the tokens that can be part of an answer.
+        longest: maximum number of tokens in an answer.
+    """
     starts, ends = (np.exp(part[places]) / np.exp(part[places]).sum() for part in (start, end))
     spans = [
         (i, j, starts[i] * ends[j])

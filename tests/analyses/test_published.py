@@ -1,8 +1,8 @@
-"""Compare numbers with those of public notebooks for bert-base-uncased; data/README.md lists the sources.
+"""Compare results with values that public notebooks report for bert-base-uncased; see data/README.md.
 
-The tests without weights check the tokenizer, whose vocabulary the built-in model shares, and the shapes of
-the architecture.
-The tests of the numbers need the weights, and are skipped if these are not in this machine's cache.
+Tests that need no weights check the tokenizer, whose vocabulary the built-in model shares, and the shapes of
+the parameters. Tests of values need the weights of bert-base-uncased, and are skipped if the weights are not
+in the Hub cache of this machine.
 """
 
 import csv
@@ -147,7 +147,7 @@ def test_two_class_head_adds_two_parameters() -> None:
     assert len(list(model.named_parameters())) == PARAMETERS["named_parameters_with_two_class_head"]
 
 
-# ---------------------------------------------------------------- numbers of the real weights
+# ---------------------------------------------------------------- values computed with the published weights
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_cls_and_pooler_equal_published(base: Checkpoint, raw: Raw) -> None:
     pooler = PUBLISHED["pooler_output_of_Sinan_loves_a_beautiful_day_first_eight"]
     assert trace.cls is not None
     assert trace.pooler is not None
-    # Only the published values are compared, because the tolerance is relative to the largest of them.
+    # Use only the eight published dimensions, because the tolerance is relative to the largest value.
     of_cls = raw.expect(trace.encoding, lambda output: output.last_hidden_state[0, 0, :8])
     of_pooler = raw.expect(trace.encoding, lambda output: output.pooler_output[0, :8])
     published(cls, of_cls).printed(trace.cls[:8], decimals=5)
@@ -248,7 +248,7 @@ def test_embedding_rows_equal_published(base: Checkpoint, raw: Raw) -> None:
 def test_similarity_at_published_positions_equals_published(
     case: dict[str, Any], base: Checkpoint, raw: Raw
 ) -> None:
-    """Select tokens by position, because two published positions are not those of the intended words."""
+    """Select tokens by the published positions, two of which are not the positions of the intended words."""
     places = [position for _, position in (case["a"], case["b"])]
     traces = [base.trace(text) for text, _ in (case["a"], case["b"])]
 

@@ -105,7 +105,7 @@ def test_prompt_that_fills_the_text_raises() -> None:
 
 
 def _changed(folder: Path, target: Path, name: str, change: Callable[[Any], Any]) -> Path:
-    """Copy a checkpoint, change one of the copy's JSON files, and return its folder."""
+    """Copy a checkpoint, change the copy's JSON file `name`, and return the copy's folder."""
     shutil.copytree(folder, target)
     content = json.loads((target / name).read_text())
     (target / name).write_text(json.dumps(change(content)))
@@ -377,7 +377,11 @@ def test_contributions_add_up_where_modules_are_linear(
 
 
 def test_contributions_worked_by_hand() -> None:
-    """For tokens (1, 2) and (3, 6), W = [[1, 1], [0, 1]] and b = (1, −1), (7, 3) = (2, ½) + (5, 2½)."""
+    """The sentence vector (7, 3) is the sum of the contributions (2, ½) and (5, 2½) of two tokens.
+
+    The token vectors are (1, 2) and (3, 6). Mean pooling and Dense with W = [[1, 1], [0, 1]] and b = (1, −1)
+    follow.
+    """
     dense = torch.nn.Linear(2, 2)
     with torch.no_grad():
         dense.weight.copy_(torch.tensor([[1.0, 1.0], [0.0, 1.0]]))

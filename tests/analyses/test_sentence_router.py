@@ -29,7 +29,7 @@ NAMES = ("router", "router with the encoder", "router without a default", "lengt
 
 @pytest.fixture(scope="module")
 def routed(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a factory that maps a layout to its folder and to the float64 models of both libraries."""
+    """Return a factory that maps a layout to (folder, BERT Probe model, sentence-transformers model)."""
     root, opened = tmp_path_factory.mktemp("routers"), {}
 
     def open_layout(name: str) -> tuple[Path, Checkpoint, Any]:
@@ -209,12 +209,12 @@ def test_tasks_with_the_same_route_share_its_modules(routed: Any, tmp_path: Path
     mappings = {"parameters": {"route_mappings": {f"('{name}', None)": "query" for name in ("a", "b")}}}
     _change("router_config.json", lambda config: config | mappings)(folder)
     routes = dict(bert_probe.load(folder).sentence_model.routes)  # type: ignore[union-attr]
-    assert routes["a"] is routes["b"]  # Only the route for queries has its own maximum length.
+    assert routes["a"] is routes["b"]  # tasks "a" and "b" are mapped to the route "query"
 
 
 @pytest.mark.parametrize("name", ["router", "lengths"])
 def test_checkpoint_without_prompts_has_tasks(name: str, routed: Any, tmp_path: Path) -> None:
-    """Old checkpoints declare no prompt, or only one for passages, so no default prompt is for queries."""
+    """Old checkpoints declare no prompt, or only a prompt for passages, so queries have no default prompt."""
     folder = shutil.copytree(routed(name)[0], tmp_path / "old")
     prompts = {"prompts": {"passage": "boat: "}, "default_prompt_name": "passage"}
     _change("config_sentence_transformers.json", lambda config: config | prompts)(folder)

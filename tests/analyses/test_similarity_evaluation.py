@@ -69,7 +69,7 @@ def test_correlations_are_those_of_sentence_transformers(minilm: Checkpoint) -> 
     )
 
     class PairEncoderStub:
-        """A stub for a sentence-transformers model that returns the vectors of this package."""
+        """A stub for a sentence-transformers model that returns the vectors that BERT Probe computed."""
 
         similarity_fn_name = "cosine"
 
@@ -135,7 +135,7 @@ def test_groups_are_bounded_and_can_be_canceled(minilm: Checkpoint) -> None:
     result = SimilarityEvaluation(curve=True).of(
         minilm, pairs(ROWS, few), other=minilm, progress=lambda done, total: calls.append((done, total))
     )
-    # There is at least one call for all pairs, and for each of 5 groups, 9 formats, and the models.
+    # Progress is reported at least once for all pairs, for each of 5 groups, 9 formats, and 2 models.
     assert calls.count((60, 60)) >= 1 + 5 + 9 + 2
     assert result.nbytes < 100_000 + sum(m.first.nbytes + m.second.nbytes for m in result.models)
 
@@ -204,8 +204,8 @@ def test_int8_levels_are_those_of_sentence_transformers_and_binary_counts_bits()
 
 
 def test_neighbors_by_hand() -> None:
-    # The nearest neighbors of these points on a line are 1→2, 2→1, 4→2, 9→4 and 19→9.
-    # In b, the last point is next to 1.
+    # The nearest neighbors of the points `a` on a line are 1→2, 2→1, 4→2, 9→4 and 19→9.
+    # In `b`, the last point is 0.5 instead of 19, so its nearest neighbor is 1.
     a = np.array([[1.0], [2.0], [4.0], [9.0], [19.0]])
     b = np.array([[1.0], [2.0], [4.0], [9.0], [0.5]])
     first, second = (np.concatenate(list(vector_comparison._neighbors(x, "euclidean", 1))) for x in (a, b))
@@ -220,7 +220,7 @@ def test_neighbors_by_hand() -> None:
 
 
 def test_changed_neighbors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the points of the previous test, only the neighbors of the first and the last point change."""
+    """The last point moves from 19 to 0.5, so only the neighbors of the first and the last point change."""
     monkeypatch.setattr(vector_comparison, "NEIGHBORS", 1)
     a = np.array([[1.0], [2.0], [4.0], [9.0], [19.0]])
     b = np.array([[1.0], [2.0], [4.0], [9.0], [0.5]])
@@ -230,7 +230,8 @@ def test_changed_neighbors_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(frame["overlap"]) == [0, 0, 1, 1, 1]
     assert result.order.tolist() == [0, 4, 1, 2, 3]
     assert result.maps is not None
-    for layout, vectors in zip(result.maps, (a, b), strict=True):  # the component of one dimension is itself
+    # The principal component of one-dimensional vectors is their only dimension.
+    for layout, vectors in zip(result.maps, (a, b), strict=True):
         np.testing.assert_allclose(layout.points[:, 0], (vectors - vectors.mean()).ravel(), atol=1e-6)
     assert vector_comparison.compare_vectors(a, b * 0, "euclidean", "euclidean", "vwxyz").maps is None
 

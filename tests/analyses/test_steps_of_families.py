@@ -29,7 +29,7 @@ LOCAL = {
     "t5gemma": [True, False, True],
     "embeddinggemma": [True, False, True],
 }
-"""Whether each layer attends only to a window; other families have no window."""
+"""Family → whether each layer uses local attention. The layers of other families use full attention."""
 
 GROUPED = {"t5gemma", "eurobert", "qwen3", "qwen2", "mistral", "llama", "gemma3_text", "embeddinggemma"}
 
@@ -94,8 +94,8 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
             weights.arrays[f"attention {layer}"][:, queries],
             "weights",
         )
-        # Both outputs differ from the raw model's output by at most the tolerance.
-        # The two outputs therefore differ from each other by at most twice the tolerance.
+        # The head outputs of the kernel and of `AttentionSteps` differ from those of the raw model by at most
+        # the tolerance, so they differ from each other by at most twice the tolerance.
         maximum = 2 * expected.share * largest(single)
         assert max(item.difference for row in steps for item in row) <= maximum
 

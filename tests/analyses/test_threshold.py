@@ -41,7 +41,7 @@ def pairs(labels: list[object], column: str = "label") -> LabeledTexts:
 
 
 def test_curve_by_hand() -> None:
-    """The threshold 0.8 adds both tied pairs at once; at 0.6, precision is 3/4 and recall is 1."""
+    """At the threshold 0.8, two pairs with this score are accepted; at 0.6, precision is 3/4 and recall 1."""
     curve = ThresholdCurve.of(SCORES, POSITIVE)
     assert curve.thresholds.tolist() == [0.9, 0.8, 0.6, 0.5, 0.3]
     assert curve.precision.tolist() == [1, 2 / 3, 3 / 4, 3 / 5, 3 / 6]
@@ -127,7 +127,7 @@ def test_scores_and_encoding_of_many_pairs_need_little_memory(minilm: Checkpoint
     texts = [TEXTS[index % 7] * 4 for index in range(4_000)]
     with measure_peak() as peak:
         encoded = encode_texts(minilm, config, texts, False, "Text {:,}".format)
-        assert peak() - 2 * encoded.vectors.nbytes < 2e6  # each text has 500 bytes
+        assert peak() - 2 * encoded.vectors.nbytes < 2e6  # at most 500 bytes per text
     assert encoded.vectors.shape == (4_000, 384)
 
 

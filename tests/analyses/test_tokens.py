@@ -1,4 +1,4 @@
-"""Test the table of a text's tokens, and the numbers of tokens."""
+"""Test the table of a text's tokens, and token counts."""
 
 from __future__ import annotations
 

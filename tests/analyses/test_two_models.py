@@ -196,7 +196,7 @@ def test_in_memory_model_is_compared_before_and_after_training_step(family_folde
 
 @pytest.fixture(scope="module")
 def larger(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """Return a BERT with the same tokenizer but more layers, heads and dimensions."""
+    """Return a model with the tokenizer of the family "bert", but more layers, heads and dimensions."""
     folder = tmp_path_factory.mktemp("larger")
     families.build("bert", folder, num_hidden_layers=4, num_attention_heads=6, hidden_size=48)
     return bert_probe.load(folder)
@@ -266,7 +266,7 @@ def test_different_tokenizers_raise_error_with_first_difference(
     ):
         with pytest.raises(SelectionError, match=message):
             ask()
-    # This tokenizer has the same vocabulary but does not lowercase.
+    # Change the tokenizer so that it does not lowercase texts. The vocabulary does not change.
     folder = copy(family_folder("bert"), tmp_path / "cased")
     tokenizer = folder / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text().replace('"lowercase": true', '"lowercase": false'))

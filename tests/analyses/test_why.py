@@ -382,8 +382,8 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], C
     [
         ("text-classification", f"cold stone {rules.KEY} boat river tree", None, rules.KEY, ()),
         ("token-classification", f"cold stone {rules.BEFORE} boat river tree", "boat", rules.BEFORE, ()),
-        # These methods fail on this model: saturated attention has no gradient, and value zeroing ignores
-        # words.
+        # Omit two methods that fail on this model: saturated attention has no gradient, and value zeroing
+        # does not depend on the decisive word.
         (
             "fill-mask",
             "anna otto tree [MASK] rome paris",

@@ -56,7 +56,12 @@ def demo_thumbnails(numbers: bool) -> bytes:
 
 @contextmanager
 def slowly(name: str, place: bool) -> Iterator[None]:
-    """Pause, so that a click can interrupt the run, then draw a component in a replaceable container."""
+    """Pause, so that a click can interrupt the run, then open a container for a component.
+
+    Args:
+        name: name of the component.
+        place: part of the container's key. A change of `place` remounts the component.
+    """
     for _ in range(3):
         time.sleep(0.002)
         st.empty()

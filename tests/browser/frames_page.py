@@ -11,8 +11,8 @@ dark = "dark" in query
 if "hostile" in query:
     trace = random_trace(HOSTILE_TOKENS)
 else:
-    # One token is a number, which must not change when layers are counted from 1.
-    # One is long, one contains spaces.
+    # The token "3" must not change when the frame counts layers from 1. Another token is long, and another
+    # contains spaces.
     tokens = ["[CLS]", "3", "unbelievably-long-token-of-text", " a  b ", "[SEP]", "x", "[SEP]"]
     trace = random_trace(tokens, layers=5, heads=12, second=5 if "pair" in query else None)
 if "model" in query:

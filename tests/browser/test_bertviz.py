@@ -107,7 +107,7 @@ def test_model_view_counts_layers_and_heads_from_1(page: Page, demos: App) -> No
     assert frame.locator("svg line").count() == 5 * 12 * len(TOKENS) ** 2
     heads, layers = [str(head) for head in range(1, 13)], [str(layer) for layer in range(1, 6)]
     assert texts(frame, "svg > text") == ["Heads", *heads, "Layers", *layers]
-    # The last rectangle of a cell receives the clicks. The first cell is layer 3, head 5, counted from 1.
+    # The last rectangle of a cell receives the clicks. The cell (2, 4) is layer 3, head 5, counted from 1.
     for layer, head in ((2, 4), (4, 11)):
         frame.locator("svg > g:not(.detail)").nth(layer * 12 + head).locator("> rect").last.click()
         assert texts(frame, "svg > text.detail") == [f"Layer {layer + 1}, Head {head + 1}"]

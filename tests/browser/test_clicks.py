@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 CLICKS_PER_BURST = 20
 COMPONENTS = ("strip", "matrix", "map", "mark", "view", "grid", "native")
 CONTROLS = ("place", "default", "numbers")
-"""Toggles of the demo page that remount components, or change their initial state or their numbers."""
+"""Toggles of the demo page that remount components, or change their initial states or their values."""
 
 
 @pytest.mark.parametrize("show", prove_unless({"heads"}, ["all", "heads"]))

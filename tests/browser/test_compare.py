@@ -30,7 +30,7 @@ from tests.helpers.exactness import assert_rounded
 from tests.helpers.gate import prove_unless
 
 LIKE = 64
-"""Tolerance in float32 rounding errors between two processes, which may use other numbers of threads."""
+"""Tolerance in float32 rounding errors between two processes with different numbers of threads."""
 
 pytestmark = pytest.mark.browser
 

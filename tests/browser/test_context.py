@@ -15,7 +15,7 @@ from tests.helpers.browser import App, download, matrix_of, open_page, visit, wa
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
-"""Tolerance in float32 rounding errors between two processes, which may use other numbers of threads."""
+"""Tolerance in float32 rounding errors between two processes with different numbers of threads."""
 
 pytestmark = pytest.mark.browser
 

@@ -1,4 +1,4 @@
-"""Test the views in Firefox, if it is installed: another engine draws the same numbers."""
+"""Test the views in Firefox, if it is installed: Firefox displays the same values as Chromium."""
 
 from __future__ import annotations
 

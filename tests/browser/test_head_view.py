@@ -37,7 +37,7 @@ TEXT = "Almost before we knew it, we had left the ground."
 QUESTION, CONTEXT = "Where do emperor penguins keep their egg?", "They balance it on their feet."
 DECIMALS = 4
 """Number of decimals in the table."""
-LONGER = " ".join([LONG, LONG, LONG])  # so long that queries and keys are sent instead of weights
+LONGER = " ".join([LONG, LONG, LONG])  # long enough that queries and keys are sent, not weights
 
 
 def view(page: Page, app: App, query: str) -> Locator:
@@ -53,7 +53,7 @@ def drawn(page: Page) -> Locator:
 
 
 def assert_picture_near_top(page: Page, picture: Locator) -> None:
-    """Assert that the picture starts near the top of the screen, also on a phone."""
+    """Assert that the picture starts near the top of a phone screen and of a desktop screen."""
     original_size = page.viewport_size
     assert original_size is not None
     for width, height, max_top in ((390, 844, 300), (1440, 900, 220)):

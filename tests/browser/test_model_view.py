@@ -37,7 +37,7 @@ LAYERS, HEADS, TOKENS = 6, 12, 20
 def shown(page: Page, demos: App, query: str = "") -> Locator:
     """Open the demo, wait until nothing above the canvas changes its height, and return the canvas."""
     visit(page, f"{demos.origin}/?demo=demo_model_view&{query}")
-    # The component replaces a skeleton of another height.
+    # Wait for the component, which replaces a placeholder of a different height.
     page.get_by_role("spinbutton", name="Layer").wait_for()
     grid = page.locator("canvas.grid")
     grid.wait_for()
@@ -54,21 +54,33 @@ def values(measure: str) -> np.ndarray:
 
 
 def sentence(layer: int, head: int, measure: str = "") -> str:
-    """Return the description of a head, whose layer and head index are counted from 0."""
+    """Return the expected description of a head: layer, head, label and, optionally, a measure.
+
+    Args:
+        layer, head: indices, counted from 0.
+        measure: name of the measure to include; "" for none.
+    """
     label = labels_of(LAYERS, HEADS)[layer][head] or "no label"
     sentence_text = f"Layer {layer + 1}, head {head + 1} · {label}"
     return f"{sentence_text} · {measure} {values(measure)[layer, head]:.4f}" if measure else sentence_text
 
 
 def order(measure: str) -> list[tuple[int, list[int]]]:
-    """Return the expected order: layers from top to bottom, each with its heads from left to right."""
+    """Return the expected order of the grid when it is sorted by the values of `measure`.
+
+    The result contains (layer, heads) for each row from top to bottom, with the heads from left to right.
+    """
     measured = values(measure)
     rows = sorted(range(LAYERS), key=lambda layer: -measured[layer].mean())
     return [(layer, sorted(range(HEADS), key=lambda head: -measured[layer, head])) for layer in rows]
 
 
 def middle(grid: Locator, row: int, column: int, own_numbers: bool) -> tuple[float, float]:
-    """Return the center of a thumbnail on the page, computed from the picture's size."""
+    """Return the (x, y) center of a thumbnail on the page, computed from the size of the grid.
+
+    Args:
+        own_numbers: whether each thumbnail has its own head number, because the heads of each row are sorted.
+    """
     box = grid.bounding_box()
     assert box is not None
     top = 22 if own_numbers else 36

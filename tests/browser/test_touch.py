@@ -18,7 +18,12 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 
 def drag(page: Page, start: tuple[float, float], way: tuple[float, float]) -> None:
-    """Send the touch events of one finger that is put down, moved and lifted."""
+    """Send the touch events of one finger that touches the screen, moves and is lifted.
+
+    Args:
+        start: (x, y) of the first touch, in CSS pixels.
+        way: (x, y) distance that the finger moves.
+    """
     touch = page.context.new_cdp_session(page)
     for step in range(11):
         place = {"x": start[0] + way[0] * step / 10, "y": start[1] + way[1] * step / 10}

@@ -77,7 +77,7 @@ IN_LIGHT = (
 )
 """Pages that are checked with the accessibility rules of axe in the light theme."""
 IN_DARK = {*PAGES} if PROVE else {"Overview", "Attention", "Train"}
-"""Pages whose contrast is also measured in the dark theme."""
+"""Pages whose contrast is checked in the dark theme, in addition to the light theme."""
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 

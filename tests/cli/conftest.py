@@ -11,6 +11,6 @@ from tests.helpers.opening import share_opened_models
 
 @pytest.fixture(autouse=True)
 def models_are_opened_once() -> Iterator[None]:
-    """Open each model only once in this process; commands in other processes open their own."""
+    """Open each model only once in this process; commands in other processes open models again."""
     with share_opened_models():
         yield

@@ -206,7 +206,7 @@ def test_every_command_with_a_table_has_the_output_options() -> None:
         "report",
         "train",
         "verify",
-    }:  # These commands do not print a table.
+    }:  # The excluded commands do not print a table.
         module = import_module(f"bert_probe.cli.{COMMANDS[name][0]}")
         command = getattr(module, name.replace("-", "_"))
         assert {"--out", "--force", "--csv-safe"} <= {

@@ -14,7 +14,7 @@ from tests.helpers.exactness import Expected
 from tests.helpers.families import TEXT
 
 SAME = 64 * float(np.finfo(np.float32).eps)
-"""Relative tolerance for float32 results of another batch or of another model object."""
+"""Relative tolerance between float32 results of different batches or of different model objects."""
 
 
 def rows(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:

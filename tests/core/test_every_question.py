@@ -1,7 +1,7 @@
 """Test properties that every question and its result must have.
 
 `make test` runs the Python, shell and HTTP snippets for each type of input with each type of field;
-`make prove` runs those of all examples.
+`make prove` runs the snippets of all examples.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 
 NAMES = [repr(example.question) for example in EXAMPLES]
 RUN = prove_unless(covering(EXAMPLES), EXAMPLES)
-"""All examples; `make test` runs the snippets of those that cover the types of inputs and fields."""
+"""All examples. `make test` runs the snippets of a subset that covers the types of inputs and fields."""
 
 
 CheckpointOf = Callable[[QuestionExample], Checkpoint]
@@ -61,7 +61,7 @@ def checkpoint_of(minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoin
 
 @pytest.fixture(scope="module")
 def answers(checkpoint_of: CheckpointOf) -> dict[str, Result]:
-    """Return the results of all examples, by the repr of the question."""
+    """Return the results of all examples as a dict, keyed by the repr of the question."""
     return {
         repr(example.question): example.question.of(*example.inputs(checkpoint_of(example)))  # type: ignore[attr-defined]
         for example in EXAMPLES

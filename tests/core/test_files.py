@@ -168,7 +168,7 @@ def test_awkward_tokens_round_trip(file_format: str, tmp_path: Path) -> None:
     values = np.arange(len(AWKWARD) ** 2, dtype=np.float32).reshape(len(AWKWARD), -1)
     back = round_trip(frames.matrix(values, AWKWARD, AWKWARD), file_format, tmp_path)
     assert back.rows == AWKWARD
-    named_once = file_format in ("json", "parquet")  # In these formats, column names must be unique.
+    named_once = file_format in ("json", "parquet")  # JSON and Parquet need unique column names.
     assert back.columns == (numbered(AWKWARD) if named_once else AWKWARD)
     assert same_bits(back.values, values)
 

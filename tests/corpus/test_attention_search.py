@@ -50,7 +50,11 @@ def loop_pairs(
     head: tuple[int, int],
     fits: Callable[[TaggedSentence, int, int], bool],
 ) -> list[Pair]:
-    """Return the matching word pairs, computed with a loop and sorted by descending weight."""
+    """Return the expected word pairs of a head, computed with a loop and sorted by descending weight.
+
+    Args:
+        fits: function that returns whether a search matches (sentence, query word index, key word index).
+    """
     best: dict[tuple[int, int, int], Pair] = {}
     for row, sentence, raw in read[1]:
         for query, keys in enumerate(raw.weights[head]):
@@ -70,7 +74,7 @@ def check(
     question: bert_probe.AttentionSearch,
     fits: Callable[[TaggedSentence, int, int], bool],
 ) -> int:
-    """Assert that a search returns the same pairs as the loop, and return their number."""
+    """Assert that a search returns the same pairs as `loop_pairs`, and return the number of pairs."""
     expected = loop_pairs(read, question.head, fits)
     table = question.of(read[0]).table()
     assert table["rank"].tolist() == [*range(1, len(expected) + 1)]

@@ -66,7 +66,7 @@ def folder(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def unit_positions(corpus: Corpus, text: str) -> list[tuple[int, ...]]:
-    """Return the token positions of each unit (token or word) of a text; () for special tokens."""
+    """Return the token positions of each token or word of a text; () for special tokens."""
     trace = corpus.checkpoint.trace(text)
     units = [unit.positions for unit in word_lens(trace).units]
     if not corpus.store.question.words:
@@ -84,7 +84,7 @@ def test_nearest_contexts_match_raw_model(
     units = [unit_positions(corpus, text) for text in TEXTS]
 
     def best(query: Any, *other_rows: Any) -> np.ndarray:
-        """Return the largest cosine of each row of the store with a vector."""
+        """Return the largest cosine of the query word with the tokens or words of each row, shape [row]."""
         vector = query.hidden_states[layer][0][list(questions)].mean(dim=0)
         cosines = []
         for other, of_row in zip(other_rows, units, strict=True):
@@ -127,7 +127,7 @@ def test_table_counts_from_1(corpus: Corpus) -> None:
     assert [*table.columns] == ["rank", "cosine", "row", "text", "word"]
     first = table.iloc[0]
     assert (first["rank"], first["row"], first["text"], first["word"]) == (1, 8, TEXT, "river")
-    # The vector of "river" is compared with that of the same token, which was computed in another batch.
+    # "river" is compared with the stored vector of the same token, which was computed in another batch.
     assert first["cosine"] == pytest.approx(1, abs=1e-5)
     assert table["row"].is_unique
     facts = result.provenance["facts"]

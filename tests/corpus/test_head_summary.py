@@ -73,7 +73,10 @@ def test_head_statistics_match_raw_model(measure: str, raw: dict[str, np.ndarray
 
 
 def test_confidence_interval_matches_manual_calculation() -> None:
-    """1, 2, 3 have mean 2 and standard deviation 1. The half-width is t / √3, with t = 4.302653 for 2 df."""
+    """The values 1, 2 and 3 have the mean 2 and the standard deviation 1.
+
+    The half-width of the interval is t / √3, with t = 4.302653 for 2 degrees of freedom.
+    """
     unit = np.ones((1, 1))
     matches = MeasureStatistics(3, 2 * unit, unit, unit, 3 * unit, np.array([[[1, 1, 1]]]))
     assert matches.interval_half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
@@ -137,7 +140,7 @@ def test_head_examples_match_loop(raw: dict[str, np.ndarray], stores: Stores) ->
     orders = {"typical": far, "extreme": -far, "lowest": values, "highest": -values}
     for which, order in orders.items():
         table = bert_probe.HeadExamples((1, 2), "previous", which, top=4).of(store).table()
-        # With an even number of rows, two of them are equally close to the median, up to rounding.
+        # With an even number of rows, two rows are equally close to the median, up to rounding.
         best = np.argsort(order.round(6), kind="stable")[:4].tolist()
         assert table["row"].tolist() == [ROWS[index] for index in best]
         assert_rounded(table["value"], values[best], 2)

@@ -54,7 +54,8 @@ def planted(count: int, seed: int = 0) -> tuple[np.ndarray, dict[str, set[int]]]
     duplicates, originals, outliers, hubs = np.split(order[:125], [50, 100, 120])
     rows[duplicates] = rows[originals] + draw.normal(size=(50, 64)) * 0.005
     rows[outliers] = draw.normal(size=(20, 64))
-    rows[hubs] = centers[:5]  # A topic's center is closer to its vectors than they are to each other.
+    # The center of a topic is a hub: the vectors of the topic are closer to it than to each other.
+    rows[hubs] = centers[:5]
     return rows.astype(np.float32), {
         "duplicates": {*duplicates, *originals},
         "outliers": {*outliers},
@@ -114,7 +115,10 @@ def test_mean_cosine_equals_all_pairs() -> None:
 
 
 def test_iso_score_at_its_bounds() -> None:
-    """Equal variances give 1, and a single dimension of variance gives 0 (Rudman et al. 2022, section 4)."""
+    """IsoScore is 1 if all dimensions have equal variance, and 0 if only one dimension has variance.
+
+    See Rudman et al. 2022, section 4.
+    """
     corners = np.array([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]])
     turned = corners @ np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     assert iso_score(principal_variances(corners)) == pytest.approx(1)
@@ -157,7 +161,10 @@ def test_cluster_words_are_specific() -> None:
 
 
 def test_score_of_a_cluster_word_by_hand() -> None:
-    """The word is 2 of 6 words in the cluster, 2 of 16 in all texts (the prior): 4 of 22 against 2 of 26."""
+    """The word is 2 of the 6 words of a cluster, and 2 of the 16 words of all texts, which are the prior.
+
+    With the prior, the word is 2 + 2 of 6 + 16 words of the cluster, and 0 + 2 of 10 + 16 other words.
+    """
     expected = (np.log(4 / 18) - np.log(2 / 24)) / np.sqrt(1 / 4 + 1 / 2)
     assert _log_odds(2, 6, 2, 16) == pytest.approx(expected)
 

@@ -226,7 +226,7 @@ WIDE = {
     "array[interval '1 day']::interval[1]": '["1 day"]',
     "date '294247-01-10' AS \"a;b\"; -- ; ": "294247-01-10",
 }
-"""DuckDB expressions for values that Python, Arrow or pandas do not support → their cells."""
+"""DuckDB expressions for values that Python, Arrow or pandas do not support → text of the table cell."""
 
 
 @pytest.mark.parametrize("value", prove_unless([*WIDE][::4], WIDE))

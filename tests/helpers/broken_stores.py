@@ -20,7 +20,7 @@ TABLES = ("rows", "tokens", "profiles", "statistics", "vectors", "neighbors", "r
 Change = Callable[[Path], object]
 
 WRONG: tuple[object, ...] = (None, True, -1, 1.5, 2**70, "", [], {}, "12", [None], {"a": {}})
-"""Values of types that a manifest does not have there, or out of bounds."""
+"""Values to write into a manifest. Each is invalid for most members, by its type or its range."""
 
 
 def edit(file: Path, path: str, *value: object) -> None:

@@ -118,7 +118,7 @@ def find_violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any
 
 
 OF_COLOUR = ("color-contrast",)
-"""Accessibility rules that depend on the theme. Only these are checked in a second theme."""
+"""Accessibility rules that depend on the theme. Only these rules are checked in a second theme."""
 
 
 def select_page(page: Page, title: str) -> None:

@@ -22,19 +22,23 @@ from typing import Any
 import numpy as np
 
 EXACT = 1e-10
-"""Tolerance in float64, relative to the largest value. Two orders of the same sums differ by about 1e-14, a
-mistake by far more.
+"""Tolerance in float64, relative to the largest value.
+
+Sums of the same terms in different orders differ by about 1e-14. A mistake causes a much larger difference.
 """
 ULP = float(np.finfo(np.float32).eps)
 """Spacing of float32 numbers, relative to the value."""
 FACTOR = 8
-"""Two float32 computations of a number each have about the raw model's error, in either direction. Over all
-families, short and long texts, three instruction sets and two thread counts they differed by at most 4.6
-times the raw model's own error.
+"""Tolerance of `expect_raw` as a multiple of the raw model's float32 error.
+
+Over all families, short and long texts, three instruction sets and two thread counts, float32 results of BERT
+Probe and of the raw model differed by at most 4.6 times this error.
 """
 FLOOR = 32 * ULP
-"""Minimum tolerance, relative to the largest value: for a text of three tokens the raw model's error can
-happen to be two ulps. The sharpest attention of the tiny families differs by 30 ulps in such a case.
+"""Minimum tolerance of `expect_raw`, relative to the largest value.
+
+For a text of three tokens, the raw model's error may be only two ulps by chance, although attention weights
+in the tiny families differ by up to 30 ulps.
 """
 
 
@@ -50,7 +54,11 @@ class Expected:
         self._near(actual, 0.0, label)
 
     def printed(self, actual: Any, decimals: int, label: str = "") -> None:
-        """Assert that values rounded to a number of decimals are within the tolerance, plus rounding."""
+        """Assert that displayed values are within the tolerance plus half a unit in the last decimal place.
+
+        Args:
+            decimals: number of displayed decimals.
+        """
         self._near(actual, 0.5 * 10.0**-decimals, label)
 
     def _near(self, actual: Any, more: float, label: str) -> None:
@@ -82,7 +90,12 @@ def tolerance(errors: Iterable[float]) -> float:
 
 
 def expect_raw(single: Any, double: Any) -> Expected:
-    """Return the raw model's float32 values, with a tolerance derived from its float64 values."""
+    """Return the raw model's float32 values, with a tolerance derived from their rounding errors.
+
+    Args:
+        single: values of the raw model in float32.
+        double: values of the raw model in float64.
+    """
     return Expected(np.asarray(single), tolerance([own_error(single, double)]))
 
 

@@ -152,7 +152,7 @@ class Family:
     Attributes:
         config: name of transformers' config class.
         tokenizer: trains a tokenizer of the family's type.
-        special: its special tokens.
+        special: special tokens of the tokenizer.
         settings: config values that differ from `COMMON`.
         shows_qkv: whether its queries, keys and values can be recorded.
         is_causal: whether no token attends to later tokens.
@@ -315,7 +315,7 @@ MORE_FAMILIES: dict[str, Family] = {
     "clip_text_model": Family("CLIPTextConfig", byte_level, DECODER, {}, is_causal=True),
     "siglip_text_model": Family("SiglipTextConfig", metaspace, DECODER, {}),
 }
-"""Decoders, encoders of encoder-decoders, and text models of models for text and images."""
+"""Decoders, encoders of encoder-decoder models, and text encoders of image-text models."""
 
 _XLM: dict[str, Any] = {"emb_dim": 32, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 160}
 EAGER_FAMILIES: dict[str, Family] = {
@@ -364,7 +364,7 @@ REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta"
 
 
 def representative(names: Iterable[str]) -> list[Any]:
-    """Return the names of all families; those that only `make prove` checks are marked."""
+    """Return family names as test parameters. Names outside `REPRESENTATIVE` are marked ``prove``."""
     return prove_unless(REPRESENTATIVE, names)
 
 
@@ -391,7 +391,7 @@ def config(name: str, **changes: Any) -> Any:
         )
     }
     settings = common | {"vocab_size": tokenizer.get_vocab_size()} | ids | family.settings | changes
-    for part in ("encoder", "decoder"):  # T5Gemma has a config for each part.
+    for part in ("encoder", "decoder"):  # T5Gemma's encoder and decoder have their own configs
         if part in settings:
             settings[part] = settings[part] | {"vocab_size": settings["vocab_size"]}
     return family.config_class(**settings)

@@ -92,7 +92,7 @@ def unzip(content: bytes) -> dict[str, bytes]:
 
 
 def mutate_bytes(content: bytes, lots: random.Random) -> bytes:
-    """Return the content of a file with a few bytes flipped, inserted or deleted at a random offset."""
+    """Return the content with a few bytes flipped, inserted or deleted, at an offset drawn by `lots`."""
     position, size = lots.randrange(len(content)), lots.choice((1, 1, 1, 2, 8, 200))
     new = lots.choice(
         (lots.randbytes(size), content[position : position + size][::-1], b"<!--", b" ", b"9" * size)
@@ -106,7 +106,7 @@ def mutate_bytes(content: bytes, lots: random.Random) -> bytes:
 
 
 def mutate_elements(content: bytes, lots: random.Random) -> bytes:
-    """Return a page with a random element deleted, duplicated, hidden, moved or given other content."""
+    """Return a page with one element, drawn by `lots`, deleted, duplicated, hidden, moved or changed."""
     tokens = content.split(b"<")
     index, other = lots.randrange(1, len(tokens)), lots.randrange(1, len(tokens))
     token = tokens[index]
@@ -142,7 +142,7 @@ def forgeable_paths(stated: dict[str, Any]) -> list[tuple[str | int, ...]]:
 
 
 def replace_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random.Random) -> dict[str, Any]:
-    """Return a copy of a report's data with another value at a path."""
+    """Return a copy of a report's data with a different value, drawn by `lots`, at a path."""
     copy: dict[str, Any] = json.loads(json.dumps(stated))
     holder: Any = copy
     for name in path[:-1]:
@@ -152,7 +152,7 @@ def replace_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random
 
 
 def other_value(value: Any, lots: random.Random) -> Any:
-    """Return a value of the same type that differs by more than rounding."""
+    """Return a value of the type of `value` that differs from it by more than rounding, drawn by `lots`."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):

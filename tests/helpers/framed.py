@@ -39,7 +39,7 @@ def extract_payloads(page: str) -> list[bytes]:
 
 
 def decode_text(planes: int, length: int, text: str) -> bytes:
-    """Return the bytes that `as_text` encoded."""
+    """Return the payload that `payload.encode_text` encoded."""
     deflated = base64.b85decode(text.translate(str.maketrans(",./", "&<>")))[:length]
     content = np.frombuffer(zlib.decompress(deflated, wbits=-zlib.MAX_WBITS), np.uint8)
     return content.reshape(planes, -1).T.tobytes()

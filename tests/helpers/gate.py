@@ -13,7 +13,10 @@ PROVE = os.environ.get("BERT_PROBE_PROVE") == "1"
 
 
 def examples(prove: int) -> int:
-    """Return the number of examples for a property-based test: a fifth, but at least 5, in `make test`."""
+    """Return the number of examples for a property-based test.
+
+    The number is `prove` in `make prove`, and a fifth of `prove`, but at least 5, in `make test`.
+    """
     return prove if PROVE else max(5, prove // 5)
 
 

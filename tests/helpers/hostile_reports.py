@@ -98,7 +98,13 @@ def _several(*entries: tuple[zipfile.ZipInfo | str, bytes]) -> bytes:
 
 
 def _patched(content: bytes, local: int, listed: int, value: bytes) -> bytes:
-    """Return a ZIP with changed bytes in the local header and the directory entry of its only file."""
+    """Return a ZIP with changed bytes in the local header and the central directory header of its file.
+
+    Args:
+        local: offset of the bytes in the local header.
+        listed: offset of the bytes in the central directory header.
+        value: bytes to write at each offset.
+    """
     directory = content.index(b"PK\1\2")
     changed = bytearray(content)
     changed[local : local + len(value)] = value

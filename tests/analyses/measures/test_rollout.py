@@ -17,7 +17,10 @@ SECOND = np.array([[[0.0, 1.0], [0.0, 1.0]]])
 
 
 def test_rollout_equals_hand_computation() -> None:
-    """½(A₂ + I) · ½(A₁ + I) = [[½, ½], [0, 1]] · [[1, 0], [¼, ¾]] = [[⅝, ⅜], [¼, ¾]]."""
+    """The rollout of two layers is the product of their mixed matrices ½(A + I), later layers first.
+
+    ½(A₂ + I) · ½(A₁ + I) = [[½, ½], [0, 1]] · [[1, 0], [¼, ¾]] = [[⅝, ⅜], [¼, ¾]].
+    """
     first, second = rollouts([FIRST, SECOND])
     np.testing.assert_array_equal(first, [[1, 0], [0.25, 0.75]])
     np.testing.assert_array_equal(second, [[0.625, 0.375], [0.25, 0.75]])
@@ -27,8 +30,8 @@ def test_rollout_multiplies_later_layers_from_the_left() -> None:
     first = np.array([[[1.0, 0.0], [1.0, 0.0]]], dtype=np.float32)
     second = np.array([[[0.0, 1.0], [0.0, 1.0]]], dtype=np.float32)
     # The rollout is ½(A₂ + I) · ½(A₁ + I) = [[.5, .5], [0, 1]] · [[1, 0], [.5, .5]].
-    # The wrong order would give [[.5, .5], [.25, .75]].
-    # All of these numbers are sums of powers of two, so they are exact.
+    # The opposite order of the layers would give [[.5, .5], [.25, .75]].
+    # All entries are sums of powers of two, so float32 represents them exactly.
     np.testing.assert_array_equal(rollout([first, second]), [[0.75, 0.25], [0.5, 0.5]])
     np.testing.assert_array_equal(rollout([first, second], residual=0), [[1, 0], [1, 0]])
     np.testing.assert_array_equal(rollout([first, second], residual=1), np.eye(2))

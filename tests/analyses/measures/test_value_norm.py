@@ -27,7 +27,7 @@ def test_projected_values_sum_to_layer_output(name: str, family_folder: Callable
     """In float64, the heads' weighted sums of values equal the input of the output projection."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     for weight in {projection.weight for projection in checkpoint.projections if projection is not None}:
-        weight.mul_(1 + 1e-9)  # change the weights so that float32 cannot represent them
+        weight.mul_(1 + 1e-9)  # make weights that float32 cannot represent
     trace = checkpoint.trace(TEXT)
     assert projects(trace)
     assert trace.values is not None

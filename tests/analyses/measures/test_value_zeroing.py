@@ -169,7 +169,7 @@ def test_layer_is_computed_once_per_trace(exact: Checkpoint, monkeypatch: pytest
         result[0, 0] = 1
     for refused in (AttentionLong(None, ["mean", 1], "value-zeroing"), Attention(0, 1, "value-zeroing")):
         with pytest.raises(SelectionError, match="not for individual heads"):
-            refused.of(trace)  # raised before anything is computed
+            refused.of(trace)  # raised before the computation, whose function was deleted above
     assert label.takes_long(exact.trace(TEXT), 2), "another trace may belong to another model"
 
 

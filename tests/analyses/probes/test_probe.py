@@ -111,7 +111,8 @@ def test_code_length_is_the_sum_over_blocks() -> None:
         bits -= sum(
             float(logs[label]) for logs, label in zip(of_block, classes[end:after], strict=True)
         ) / np.log(2)
-    # The fits start from other weights, so both end near the optimum, but not at the same point.
+    # The reference fits start from zeros, and `fit_online` starts from earlier weights. Both end near the
+    # optimum, but not at the same point.
     assert learned.bits == pytest.approx(bits, rel=0.01)
     assert learned.bits < 300 * np.log2(3)
 
@@ -195,7 +196,10 @@ def test_sentences_are_labeled_by_comments(minilm: Checkpoint) -> None:
 
 
 def test_control_task_keeps_random_label_of_each_text(minilm: Checkpoint) -> None:
-    """Held-out texts that are also training texts have the same random label; others cannot be predicted."""
+    """In the control task, a text has the same random label in the training data and the held-out data.
+
+    The random label of a held-out text that is not in the training data cannot be predicted.
+    """
     again = Probe(layers=[0]).of(minilm, WEATHER, WEATHER)
     assert again.of_sentences
     assert (again.labels, again.counts, again.baseline) == (("dry", "wet"), (12, 12), 0.5)
@@ -232,8 +236,8 @@ def test_default_held_out_share_is_one_fifth(minilm: Checkpoint) -> None:
 
 
 def test_informative_layer_has_high_accuracy_and_low_control(minilm: Checkpoint) -> None:
-    # Each word has a fixed tag, but no held-out word occurs in the training data.
-    # Therefore, its random tag in the control task cannot be learned.
+    # A word always has the same tag, and no held-out noun occurs in the training data. The probe can predict
+    # the tag of a held-out noun, but not the noun's random tag in the control task.
     data = words("|".join(f"the/D {noun}/N sleeps/V" for noun in NOUNS))
     held_out = words("|".join(f"the/D {noun}/N sleeps/V" for noun in ("queen", "ship", "bird")))
     result = Probe(layers=[0]).of(minilm, data, held_out)

@@ -20,7 +20,7 @@ from tests.helpers.command_line import bert_probe
 from tests.helpers.raw import Raw
 from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE, TAGGED, conllu, read
 
-# The tokenizer of the test family splits these words into subword tokens.
+# Sentences whose words the tokenizer of the test family splits into subword tokens.
 PIECES = read(
     conllu(
         (
@@ -37,9 +37,15 @@ PIECES = read(
 
 
 def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence, asking: int) -> int:
-    """Return the index of the word that receives the largest attention weight from a word.
+    """Return the index of the word that receives the largest attention weight from the word `asking`.
 
-    Attention is summed over the key word's tokens, and averaged over the query word's tokens.
+    Attention is summed over the tokens of the key word, and averaged over the tokens of the query word.
+
+    Args:
+        weights: attention weights, shape [query, key].
+        tokens: tokens of the text.
+        owner: sentence with the character spans of the words.
+        asking: index of the query word.
     """
     pieces = [
         [i for i, token in enumerate(tokens) if not token.special and start <= token.start < end]
@@ -92,7 +98,8 @@ def test_heads_are_selected_and_reported_on_different_files(minilm: Checkpoint) 
 def test_offset_baseline_equals_hand_computation(minilm: Checkpoint) -> None:
     result = Relations().of(minilm, SAILING, SLEEPING)
     offsets = {item.relation: (item.offset, item.offset_accuracy) for item in result.best}
-    # The determiner directly precedes its noun, and the subject its verb. The object follows two words later.
+    # The determiner is one word before its noun, the subject is one word before its verb, and the object is
+    # two words after its verb.
     assert offsets == {"det": (1, 1.0), "nsubj": (1, 1.0), "obj": (-2, 1.0), "punct": (-3, 1.0)}
 
 

@@ -36,7 +36,7 @@ from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, TAGGED
 
 SENTENCE = "The boat crosses the river, slowly."
 BOAT = (1, 2, ROOT, 4, 2, 2)
-"""Heads of "The boat crosses the river ."."""
+"""Index of the syntactic head of each word of "The boat crosses the river .", counted from 0."""
 
 
 @pytest.fixture(scope="module")
@@ -144,11 +144,12 @@ def test_known_map_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scores_equal_hand_computation(minilm: Checkpoint, probe_result: StructuralProbeResult) -> None:
     # The baseline connects adjacent words.
     # In "Every engineer reads a map", "engineer"–"reads" is an edge, but "reads"–"a" is not.
-    # In "Night falls slowly", both pairs are edges.
+    # In "Night falls slowly", both pairs of adjacent words are edges.
     assert probe_result.baseline == 5 / 6
     assert probe_result.edges == 6
     assert probe_result.counts == (2, 1, 2)
-    # Each word is one token. The first held-out tree has six words; the second has too few for a correlation.
+    # Each word is one token. The first held-out tree has six words; the second tree has too few words for a
+    # correlation.
     clause, short = (minilm.trace(item.text) for item in SLEEPING)
     for place, layer in enumerate(probe_result.layers):
         first, second = (
