@@ -1,6 +1,6 @@
-"""Reference numbers from transformers' own model, without the project's code.
+"""Reference values from transformers' own model, computed without the code of the package.
 
-The exception is `keep_float64`, which both use and which `tests/model/test_from_model.py` tests.
+The only exception is the package's function `keep_float64`, which `tests/model/test_from_model.py` tests.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Raw:
         self._last: tuple[Encoding, Any] | None = None
         config = AutoConfig.from_pretrained(folder)
         if getattr(config, "attention_type", "") == "block_sparse":
-            # transformers also switches to full attention for short texts, but then returns no attention.
+            # With "block_sparse", transformers uses full attention for short texts, but returns no weights.
             config.attention_type = "original_full"
         self.model = model_class(config).from_pretrained(
             folder, config=config, attn_implementation="eager", dtype=getattr(torch, dtype)
@@ -114,7 +114,7 @@ class Raw:
         return _arrays(self.run(encoding), self.has_pooler)
 
     def numbers(self, encoding: Encoding) -> Numbers:
-        """Return the values for one text; in float32, the tolerance is derived from the largest error."""
+        """Return the values for one text. In float32, the raw model's own error sets the tolerance."""
         arrays = self.arrays(encoding)
         if self.dtype == "float64":
             return Numbers(arrays, EXACT)
