@@ -79,7 +79,7 @@ def lines() -> Iterator[Line]:
 
 
 def _work(alone: Turns, together: Turns, pause: float) -> str:
-    """Describe the CPU time per response and, without pauses, the smallest ratio that is possible here."""
+    """Describe the CPU time per response and, without pauses, the best ratio of p95 that the cores allow."""
     cost = f"{together.each * 1e3:.0f} ms of CPU time per response"
     if pause:
         return cost

@@ -82,7 +82,7 @@ class Socket:
 
 @dataclass
 class Spans:
-    """The three durations of each change in seconds, see the module."""
+    """Durations of changes in seconds; the docstring of the module defines `seen`, `asked` and `script`."""
 
     seen: list[float] = field(default_factory=list)
     asked: list[float] = field(default_factory=list)

@@ -65,7 +65,7 @@ const found = asked.map(([path, words, head]) => {
 });
 console.log(JSON.stringify(found));
 """
-"""JavaScript that prints the values shown for payloads: path, whether words, and a head or "mean"."""
+"""JavaScript that prints the attention in payloads as JSON; its argument is a list of [path, words, head]."""
 
 
 def test_tokens_and_words_of_payload_match_python(

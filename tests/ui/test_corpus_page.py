@@ -64,7 +64,7 @@ def built_stores(
 
 @pytest.fixture(autouse=True)
 def shelf(built_stores: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Configure the folder of the stores, and change to it."""
+    """Make the folder of the stores the configured folder and the working directory."""
     monkeypatch.setenv(paths.STORES_VARIABLE, str(built_stores))
     monkeypatch.chdir(built_stores)
     return built_stores
