@@ -96,7 +96,7 @@ function getStamps(radius, alpha, width) {
  *
  * @param {number} radius in pixels
  * @param {number} alpha
- * @param {number} width of the picture, in pixels
+ * @param {number} width width of the picture, in pixels
  */
 function createStamps(radius, alpha, width) {
   const before = Math.ceil(radius);
@@ -127,8 +127,8 @@ function createStamps(radius, alpha, width) {
  * Returns a stamp without its pixels outside of the picture.
  *
  * @param {Stamp} stamp
- * @param {number} left @param {number} top of its square
- * @param {number} width @param {number} height
+ * @param {number} left @param {number} top upper left corner of the square around the disc, in pixels
+ * @param {number} width @param {number} height size of the picture, in pixels
  * @returns {Stamp}
  */
 function clipStamp({ offsets, coverages, columns }, left, top, width, height) {

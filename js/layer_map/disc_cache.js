@@ -1,4 +1,4 @@
-// Caches the pixels of the token map's marks until the layout or the colors change.
+// Caches the pixels of the token map's marks, which are drawn as discs, until the layout or the colors change.
 
 import { createPixels, drawDiscs } from "../core/discs.js";
 import { createDiscs, groupMarks, projectPanel } from "./paint.js";

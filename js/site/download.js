@@ -4,7 +4,7 @@
  * A file as `website/model_files.py` writes it.
  *
  * @typedef {object} StoredFile
- * @property {string} path path relative to the manifest, which contains a part of the digest
+ * @property {string} path path relative to the manifest; the file name contains a part of the digest
  * @property {number} bytes size of the compressed file
  * @property {number} length size of the content
  * @property {string} sha256 digest of the compressed file

@@ -101,7 +101,7 @@ function measureLayer(trace, layer, count, groups) {
 
 /**
  * @param {Float32Array} map attention weights, [query, key]
- * @param {Float64Array} mean over the heads of the layer
+ * @param {Float64Array} mean mean attention weights over the heads of the layer, [query, key]
  * @param {number} count number of queries
  * @param {number} length number of keys
  * @param {Groups} groups
