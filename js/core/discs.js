@@ -19,7 +19,7 @@ const SUBPIXELS = 4; // number of subpixel positions per axis to which the cente
  *
  * @param {Discs[]} groups
  * @param {import("./pen.js").Area} area the visible area
- * @param {number} ratio pixels in a CSS pixel
+ * @param {number} ratio device pixels per CSS pixel
  * @param {string} background
  * @returns {import("./pen.js").Pixels}
  */
@@ -33,7 +33,7 @@ export function rasterizeDiscs(groups, area, ratio, background) {
  * Returns the pixels of an area, filled with the background color.
  *
  * @param {import("./pen.js").Area} area
- * @param {number} ratio pixels in a CSS pixel
+ * @param {number} ratio device pixels per CSS pixel
  * @param {string} background
  * @returns {import("./pen.js").Pixels}
  */

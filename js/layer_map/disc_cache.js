@@ -20,7 +20,7 @@ export function isDense({ model, geometry, animatedPoints }) {
 }
 
 export class DiscCache {
-  /** @param {MapPicture} picture @param {number} ratio pixels in a CSS pixel */
+  /** @param {MapPicture} picture @param {number} ratio device pixels per CSS pixel */
   constructor(picture, ratio) {
     this.picture = picture;
     this.ratio = ratio;

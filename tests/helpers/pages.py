@@ -86,7 +86,7 @@ def page_text(app: AppTest) -> str:
 
 
 def page_inputs(app: AppTest) -> str:
-    """Return the visible fields of the form: "texts model", "model" or "" for none."""
+    """Return which fields the form shows: "texts model" (both), "model", or "" (none)."""
     (inputs,) = re.findall('data-inputs="(.*?)"', "".join(element.proto.body for element in app.get("html")))
     return inputs
 

@@ -244,7 +244,7 @@ def test_parquet_equals_the_same_table_as_json_lines(options: dict[str, object])
 
 
 def test_skipped_rows_and_files_have_different_keys() -> None:
-    """A cache must not return a result that reports a skipped line as a skipped file."""
+    """With equal keys, a cache could return a result that reports a skipped line as a skipped file."""
     keys = []
     for unit in ("line", "file"):
         errors = ValidationErrors("x", unit)

@@ -43,13 +43,13 @@ def sentence_folder(tmp_path: Path, family_folder: FamilyFolder) -> Callable[[st
 
 
 def probabilities(checkpoint: Checkpoint, text: str) -> dict[str, float]:
-    """Return the probability of each label."""
+    """Return the probability of each label for a text."""
     frame = ClassifyText().of(checkpoint.trace(text)).frame()
     return dict(zip(frame["label"], frame["probability"], strict=True))
 
 
 def run_script(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> list[Any]:
-    """Run the script in a saved folder in this process, which has already imported sentence-transformers."""
+    """Run predict.py of a saved folder in this process, and return the JSON objects that it prints."""
     monkeypatch.setattr(sys, "argv", ["predict.py", *TEXTS])
     capsys.readouterr()
     with sentence_models.without_warnings():
