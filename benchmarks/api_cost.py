@@ -108,7 +108,7 @@ def _busy(process: psutil.Process) -> float:
 
 
 def _client(port: int, seconds: float, pause: float) -> list[float]:
-    """Send requests on one connection for this many seconds, and return the response times in seconds."""
+    """Send requests on one connection for `seconds`, and return the response times in seconds."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     took: list[float] = []
     end = time.monotonic() + seconds

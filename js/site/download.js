@@ -10,7 +10,7 @@
  * @property {string} sha256 digest of the compressed file
  */
 
-/** @typedef {(loaded: number, total: number) => void} OnProgress in bytes */
+/** @typedef {(loaded: number, total: number) => void} OnProgress called with the loaded and the total bytes */
 
 const CACHE = "bert-probe-playground";
 

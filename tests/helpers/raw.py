@@ -52,7 +52,7 @@ class Numbers:
     share: float
 
     def check(self, trace: Trace) -> None:
-        """Assert that a trace has these values, both for complete layers and for individual heads."""
+        """Assert that a trace has the values in `arrays`, for complete layers and for individual heads."""
         layers = range(trace.layers)
         ours = {f"attention {layer}": trace.attention(layer) for layer in layers}
         ours |= {f"state {layer}": state for layer, state in enumerate(trace.hidden_states)}
@@ -66,7 +66,7 @@ class Numbers:
                 self.near(trace.attention(layer, head), expected, f"attention {layer}, head {head}")
 
     def near(self, actual: Any, expected: np.ndarray, label: str) -> None:
-        """Assert that values are within the tolerance for this text."""
+        """Assert that `actual` equals `expected` within the tolerance."""
         Expected(expected, self.share).check(actual, label)
 
 
@@ -178,8 +178,8 @@ def _share(arrays: dict[str, np.ndarray], doubles: dict[str, np.ndarray]) -> flo
 def _arrays(output: Any, has_pooler: bool = True) -> dict[str, np.ndarray]:
     arrays = {f"attention {layer}": weights[0] for layer, weights in enumerate(output.attentions)}
     arrays |= {f"state {layer}": state[0] for layer, state in enumerate(output.hidden_states)}
-    # In the text models of CLIP and SigLIP, the last of the `hidden_states` lacks the final norm.
-    # The `pooler_output` of CLIP and SigLIP is the vector of one token.
+    # CLIP and SigLIP apply the final norm to `last_hidden_state`, but not to the last of the `hidden_states`.
+    # Their `pooler_output` is the vector of one token, so it is ignored if the model has no pooler.
     arrays[f"state {len(output.hidden_states) - 1}"] = output.last_hidden_state[0]
     if getattr(output, "pooler_output", None) is not None and has_pooler:
         arrays["pooler"] = output.pooler_output[0]

@@ -183,7 +183,7 @@ def test_roformer_rotates_q_and_k_and_adds_no_term(
     assert trace.keys is not None
     assert trace.values is not None
     for layer in range(trace.layers):
-        # The model stores its sines and cosines in float32.
+        # The tolerance is that of float32, in which the model stores its sines and cosines.
         np.testing.assert_allclose(trace.queries[layer], rotated(q[layer]), atol=1e-5)
         np.testing.assert_allclose(trace.keys[layer], rotated(k[layer]), atol=1e-5)
         assert_exact(trace.values[layer], v[layer])

@@ -33,7 +33,7 @@ FamilyFolder = Callable[[str], Path]
 
 @pytest.fixture
 def sentence_folder(tmp_path: Path, family_folder: FamilyFolder) -> Callable[[str], Path]:
-    """Save a tiny model of sentence-transformers with a layout of modules."""
+    """Return a function that saves a tiny sentence-transformers model with the given layout of modules."""
 
     def save(layout: str) -> Path:
         family = sentence_models.LAYOUTS[layout].family

@@ -59,7 +59,7 @@ def finished(app: AppTest, work: Steps, times: int = 1) -> AppTest:
 
 
 def is_drawn(app: AppTest, view: str) -> bool:
-    """Return whether the view shows numbers, as a table or a picture."""
+    """Return whether the view shows attention weights, as a table or a picture."""
     pictures = [element.proto.component_name for element in app.get("bidi_component")]
     return bool(app.dataframe) if view == "table" else pictures not in ([], ["bert_probe.toolbar"])
 
