@@ -117,7 +117,7 @@ def lines() -> Iterator[Line]:
 
 
 def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
-    """Change the layer (key press) and the head (click) alternately, and return the durations of both."""
+    """Change the layer (key press) and the head (click) alternately, and return the durations of each."""
     from playwright.sync_api import sync_playwright
 
     layers, heads = Spans(), Spans()

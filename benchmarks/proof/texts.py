@@ -1,4 +1,4 @@
-"""Test that hostile texts give correct numbers or an error in the library, command line and pages."""
+"""Test that hostile texts give correct results or an error in the library, command line and pages."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _families(run: Run) -> list[Checkpoint]:
 
 
 def _traced(run: Run, checkpoint: Checkpoint, text: str) -> Trace | TextError:
-    """Trace a text and check its numbers; return the trace, or the error if the text is refused."""
+    """Trace a text and check its values; return the trace, or the error if the text is refused."""
     try:
         trace = checkpoint.trace(text, truncate=True)
     except TextError as error:

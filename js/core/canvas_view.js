@@ -320,7 +320,7 @@ export class CanvasView {
 }
 
 /**
- * Returns whether two places have equal properties; two missing places are the same too.
+ * Returns whether two places have equal properties; two missing places are equal.
  *
  * @param {Record<string, unknown> | null | undefined} first
  * @param {Record<string, unknown> | null | undefined} second

@@ -1,4 +1,4 @@
-"""Test views in a notebook: their numbers, escaping, the sandbox, and saved files."""
+"""Test views in a notebook: their values, escaping, the sandbox, and saved files."""
 
 from __future__ import annotations
 
