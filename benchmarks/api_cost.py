@@ -79,7 +79,7 @@ def lines() -> Iterator[Line]:
 
 
 def _work(alone: Turns, together: Turns, pause: float) -> str:
-    """Describe the CPU time per response and, without pauses, the smallest ratio that is possible here."""
+    """Describe the CPU time per response and, without pauses, the best ratio of p95 that the cores allow."""
     cost = f"{together.each * 1e3:.0f} ms of CPU time per response"
     if pause:
         return cost
@@ -108,7 +108,7 @@ def _busy(process: psutil.Process) -> float:
 
 
 def _client(port: int, seconds: float, pause: float) -> list[float]:
-    """Send requests on one connection for this many seconds, and return the response times in seconds."""
+    """Send requests on one connection for `seconds`, and return the response times in seconds."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     took: list[float] = []
     end = time.monotonic() + seconds

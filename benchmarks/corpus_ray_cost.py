@@ -25,7 +25,7 @@ TARGET = 1.15
 
 
 def lines() -> Iterator[Line]:
-    """Measure threads, Ray, Ray and threads in this order, each with `WORKERS` single-threaded workers."""
+    """Measure two runs with threads and two with Ray actors, each with `WORKERS` single-threaded workers."""
     before = torch.get_num_threads()
     torch.set_num_threads(WORKERS)
     try:

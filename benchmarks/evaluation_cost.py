@@ -24,7 +24,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-DOCUMENTS, QUERIES = 200, 80  # with these counts, a run takes a few seconds on two cores
+DOCUMENTS, QUERIES = 200, 80  # counts for which a run takes a few seconds
 TARGET = 1.15
 
 
@@ -83,7 +83,7 @@ def lines() -> Iterator[Line]:
     off = max(abs(first[measure] - second[measure]) for measure in MEASURES)
     if off > 1e-4:  # documents with nearly equal scores may swap ranks
         raise RuntimeError(f"The metrics differ by {off:.2g}, so the run times cannot be compared.")
-    timed = paired(ours, theirs, min_rounds=4, warm_ups=0)  # no warm-up, because both sides have run once
+    timed = paired(ours, theirs, min_rounds=4, warm_ups=0)  # no warm-up, as both have run already
     low, high = timed.spread
     yield Line(
         f"Evaluation of {len(judged):,} queries and {len(documents):,} documents ({name}), all-MiniLM-L6-v2",

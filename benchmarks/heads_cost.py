@@ -61,8 +61,8 @@ def against_passes(
     batch = min(max_batch, BATCH_TOKENS // len(checkpoint.encode(text)))
     batched = passes(checkpoint, text, batch)
     single = paired(passes(checkpoint, text, 1), batched)
-    # A single pass ÷ the speedup of batching equals a batched pass ÷ the batch size. Time batched passes next
-    # to the work, so that other load affects both equally.
+    # The time of a single pass ÷ the speedup of batching equals the time of a batched pass ÷ the batch size.
+    # Run batched passes and the work alternately, so that other load affects both equally.
     timed = paired(work, batched)
     share = batch / count
     ratio, (low, high) = timed.ratio * share, timed.spread

@@ -22,7 +22,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.text.datasets import everyday_topics
 from bert_probe.views import layer_map
 
-TOKENS, LAYERS = 21_429, 7  # gives 150,003 points
+TOKENS, LAYERS = 21_429, 7  # 21,429 × 7 = 150,003 points
 QUERIES = ("weather", "e", "the", "sunday", "zzz")
 TARGET = 16
 

@@ -82,7 +82,7 @@ class Socket:
 
 @dataclass
 class Spans:
-    """The three durations of each change in seconds, see the module."""
+    """Durations of changes in seconds; the docstring of the module defines `seen`, `asked` and `script`."""
 
     seen: list[float] = field(default_factory=list)
     asked: list[float] = field(default_factory=list)
@@ -117,7 +117,7 @@ def lines() -> Iterator[Line]:
 
 
 def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
-    """Change the layer (key press) and the head (click) alternately, and return the durations of both."""
+    """Change the layer (key press) and the head (click) alternately, and return the durations of each."""
     from playwright.sync_api import sync_playwright
 
     layers, heads = Spans(), Spans()

@@ -27,7 +27,7 @@ def lines() -> Iterator[Line]:
     rng = random.Random(0)
     texts = [f"{number} {text_of(rng.choice(LENGTHS))}" for number in range(COUNT)]
     tokens = sum(len(checkpoint.encoder.inputs(text)) for text in texts)
-    batch = round(BATCH_TOKENS * COUNT / tokens)  # about as many tokens per batch as BERT Probe
+    batch = round(BATCH_TOKENS * COUNT / tokens)  # BERT Probe has about as many tokens per batch
 
     def ours(some: list[str]) -> np.ndarray:
         return bert_probe.Sentences("model").of(checkpoint, some).vectors

@@ -30,7 +30,7 @@ TARGET = 1.10
 
 
 def text_of(tokens: int) -> str:
-    """Return a text with this many tokens, including [CLS] and [SEP]; every word is one token."""
+    """Return a text of `tokens` tokens, including [CLS] and [SEP]; every word is one token."""
     words = (
         "almost",
         "before",

@@ -145,7 +145,7 @@ def lines(
     Args:
         outcomes: name of a tiny checkpoint → what works with it.
         layouts: name of a sentence-transformers layout → its description, and the largest difference.
-        late: the same for layouts of late-interaction models.
+        late: name of a late-interaction layout → its description, and the largest difference.
     """
     opened = {name: result for name, result in outcomes.items() if result.works != "refused"}
     full = sum(result.works == "fully" for result in opened.values())

@@ -133,7 +133,7 @@ def find_uv() -> tuple[list[str], dict[str, str]] | None:
 
 
 def install_with_uv(arguments: list[str]) -> bool:
-    """Run `uv pip install` with these arguments; return False if uv is unavailable or fails."""
+    """Run `uv pip install` with `arguments`; return False if uv is unavailable or fails."""
     uv = find_uv()
     if uv is None:
         return False
@@ -150,7 +150,7 @@ def install_with_uv(arguments: list[str]) -> bool:
 
 
 def install(arguments: list[str]) -> int:
-    """Run `pip install` with these arguments, by uv if possible, and return the exit status."""
+    """Run `pip install` with `arguments`, by uv if possible, and return the exit status."""
     if install_with_uv(arguments):
         return 0
     print("Installing with pip, which takes some minutes", file=sys.stderr, flush=True)

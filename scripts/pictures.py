@@ -116,7 +116,7 @@ def take(page: Page, origin: str, name: str) -> None:
     if picture.top:
         heading = page.get_by_role("heading", name=picture.top, exact=True)
         heading.evaluate(_SCROLL)
-        wait_until_ready(page)  # charts that become visible change the layout
+        wait_until_ready(page)  # wait for the charts that scrolling makes visible
         heading.evaluate(_SCROLL)
     path = FOLDER / f"{name}.png"
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")

@@ -78,7 +78,7 @@ def prepared(version: str, day: str) -> dict[str, str]:
 
 
 def problems(version: str) -> list[str]:
-    """Return a sentence for each file that does not state this version, or lists unreleased changes."""
+    """Return a sentence for each file that does not state `version`, or lists unreleased changes."""
     changelog = read("CHANGELOG.md")
     versions = {
         "bert_probe/__init__.py": current_version(),

@@ -79,7 +79,7 @@ def test_non_finite_reference_is_rejected(broken: float) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "eurobert", "layoutlm", "mpnet"])
 def test_float64_model_does_not_round_to_float32(name: str, double_family: Any, family_folder: Any) -> None:
-    """The model includes rotary positions, norms and softmax."""
+    """The models have rotary positions, norms and softmax, which might be computed in float32."""
     checkpoint, raw = double_family(name), Raw(family_folder(name), "float64")
     trace = checkpoint.trace(TEXT)
     numbers = raw.numbers(trace.encoding)

@@ -65,7 +65,7 @@ const found = asked.map(([path, words, head]) => {
 });
 console.log(JSON.stringify(found));
 """
-"""JavaScript that prints the values shown for payloads: path, whether words, and a head or "mean"."""
+"""JavaScript that prints the attention in payloads as JSON; its argument is a list of [path, words, head]."""
 
 
 def test_tokens_and_words_of_payload_match_python(
@@ -91,7 +91,7 @@ def test_tokens_and_words_of_payload_match_python(
     for actual, (trace, measure, words, head) in zip(merged, expected, strict=True):
         label = f"{measure}, {words=}, {head=}"
         weights = Attention(2, head, measure, words).of(trace).weights
-        # The values of each token and of each head were rounded before they were merged.
+        # In words and means, the weights of tokens and heads are merged after they were rounded to float32.
         assert_rounded(actual["rows"], weights, 32, label)
         assert_rounded(np.transpose(actual["columns"]), weights, 32, label)
         if measure == "value-norm":

@@ -74,7 +74,7 @@ def _playground(folder: Path, checkpoint: Checkpoint) -> SitePage:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Build the site into the folder given on the command line, and print the size of the site."""
     parser = argparse.ArgumentParser(prog="python -m website", description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "site", help="folder of the site")
     folder: Path = parser.parse_args().folder

@@ -24,7 +24,7 @@ PART_BYTES: Final = 12_000_000
 """Size of a part of the weights before compression. Some static hosts accept at most 25 MB per file."""
 
 MAX_TOKENS: Final = 256
-"""Maximum number of tokens of a text; the checkpoint truncates texts to it for sentence vectors."""
+"""Maximum number of tokens of a text, as in the checkpoint's settings for sentence vectors."""
 
 
 def write_model(folder: Path, model: OnnxModel, checkpoint: Checkpoint, runtime: Path) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def write_model(folder: Path, model: OnnxModel, checkpoint: Checkpoint, runtime:
         runtime: ONNX Runtime as WebAssembly.
     """
     description = checkpoint.description
-    # Store all low bytes of the float16 numbers before all high bytes. High bytes are similar to each other,
+    # Store all low bytes of the float16 weights before all high bytes. High bytes are similar to each other,
     # so this compresses 15% better than interleaved bytes.
     planes = np.frombuffer(model.weights, np.uint8).reshape(-1, 2).T.tobytes()
     parts = [planes[start : start + PART_BYTES] for start in range(0, len(planes), PART_BYTES)]

@@ -29,7 +29,7 @@ def tokenizer_data(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the vocabulary, the special tokens and the classes of characters, as JSON values.
 
     Raises:
-        UnavailableError: the tokenizer is not BERT's with lower case.
+        UnavailableError: the tokenizer is not BERT's uncased WordPiece tokenizer.
     """
     settings = json.loads(checkpoint.tokenizer.backend_tokenizer.to_str())
     model, normalizer = settings["model"], settings["normalizer"]

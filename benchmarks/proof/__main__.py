@@ -123,7 +123,7 @@ def _run(name: str, scale: float, folder: Path) -> None:
         output.flush()
 
     lines: Callable[[Run], Iterator[Line]] = import_module(f"benchmarks.proof.{name}").lines
-    run = Run(scale, _budget(name, scale), folder)  # starts the time limit
+    run = Run(scale, _budget(name, scale), folder)  # the time limit starts now
     for line in lines(run):
         send("line", asdict(line))
     for failure in run.failures[:_MAX_FAILURES]:

@@ -25,9 +25,9 @@ class Broken:
     Attributes:
         name: Description of the modification.
         change: Function that modifies a copy of the folder.
-        must: Expected result of opening the modified folder. "refused": an error message. "same": the numbers
-            of the original folder. "either": an error message, or the numbers that transformers computes for
-            the modified folder.
+        must: Expected result of opening the modified folder. "refused": an error message. "same": the same
+            vectors as with the original folder. "either": an error message, or the vectors that transformers
+            computes with the modified folder.
     """
 
     name: str
@@ -79,7 +79,10 @@ _KINDS: tuple[Any, ...] = (
 
 
 def every(lots: random.Random, total: int) -> list[Broken]:
-    """Return a random sample of modifications, in which changes of sizes in the config are a minority."""
+    """Return a random sample of at most `total` modifications.
+
+    Changes of sizes in the config are a minority of the sample.
+    """
     sizes = [
         Broken(f"config {name} = {_short(value)}", _config(name, value), "either")
         for name in _SIZES

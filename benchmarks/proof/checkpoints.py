@@ -1,4 +1,4 @@
-"""Test that broken and hostile checkpoints are refused or give correct numbers, with bounded memory."""
+"""Test that broken and hostile checkpoints are refused or give correct vectors, with bounded memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class End:
     """The result of opening a checkpoint.
 
     Attributes:
-        how: "refused" (with an error message), "opened", "wrong" (different numbers), "raised" (any other
+        how: "refused" (with an error message), "opened", "wrong" (different vectors), "raised" (any other
             exception) or "killed" (by a signal or the time limit).
         message: The error message, or a description of the failure.
         peak: Peak memory in bytes, in addition to the memory in use before; 0 for a killed process.

@@ -35,7 +35,7 @@ ROWS = 40
 SHARD = 8
 KEEP = ("profiles", "vectors", "neighbors")
 NEAR = 4 * ULP
-"""Relative tolerance, because numbers are computed in float64 and stored as float32."""
+"""Relative tolerance, because values are computed in float64 and stored as float32."""
 _ACTOR = "ray::Actor"
 PATIENCE = 120
 """Time limit in seconds for the start of Ray, and for its end."""

@@ -27,7 +27,7 @@ from tests.helpers.forgeries import RememberedModels, opener_of, render, reseal,
 _ROOT = Path(__file__).parents[2]
 TEXT = "the small boat crosses the wide river"
 PAGES, LEAVES, ZIPS = 1_000, 1_000, 150
-"""Number of forgeries of each kind at scale 1."""
+"""Numbers of forged pages, pages with one changed value in their data, and forged ZIPs, at scale 1."""
 _BOMB = 1_000_000_000
 _SPACE = 3_000_000_000
 """Limit in bytes on the address space of a process that reads a hostile file; torch takes over a gigabyte."""

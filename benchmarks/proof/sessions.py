@@ -36,11 +36,11 @@ PAGES = ("tokens", "heads", "attention", "steps", "similarity", "embeddings")
 PATIENCE = 120.0
 """Time limit for a page in seconds."""
 LIKE = 64
-"""Relative tolerance in float32 rounding errors, because the app uses a different number of threads."""
+"""Relative tolerance of displayed values in ULP, because the app uses a different number of threads."""
 SESSION_BYTES = 8_000_000
 """Memory limit of an open page in bytes, without caches; see docs/caching.md."""
 BOUND = shared_cache.TRACE_BYTES + shared_cache.ANSWER_BYTES + READERS * SESSION_BYTES
-"""Memory limit of caches and all users in bytes; see docs/caching.md."""
+"""Maximum of the memory of shared caches and all user sessions together, in bytes; see docs/caching.md."""
 _NAMES = ("boat", "river", "bridge", "window", "garden", "forest", "street", "letter", "kitchen", "market")
 
 

@@ -1,4 +1,4 @@
-"""Test that hostile texts give correct numbers or an error in the library, command line and pages."""
+"""Test that hostile texts give correct results or an error in the library, command line and pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ON_PAGES = 200
 TOKENS_APART = 500
 """Number of texts for `bert-probe tokens`, which is slow because it loads the tokenizer for each text."""
 ROUNDINGS = 8
-"""Roundings of an attention weight (score, exp, sum, quotient), besides one per token in the row's sum."""
+"""Tolerance of the sum of an attention row in ULP, in addition to one ULP for each token."""
 
 
 def lines(run: Run) -> Iterator[Line]:
@@ -79,7 +79,7 @@ def _families(run: Run) -> list[Checkpoint]:
 
 
 def _traced(run: Run, checkpoint: Checkpoint, text: str) -> Trace | TextError:
-    """Trace a text and check its numbers; return the trace, or the error if the text is refused."""
+    """Trace a text and check its values; return the trace, or the error if the text is refused."""
     try:
         trace = checkpoint.trace(text, truncate=True)
     except TextError as error:
@@ -159,7 +159,7 @@ def _has_utf8(text: str) -> bool:
 
 def _pages(run: Run, hostile: list[str]) -> Line:
     """Open a sample of the texts, each on the next page of the app."""
-    jobs.PATIENCE = workbench.PATIENCE = 100.0  # each run of a page waits for its result
+    jobs.PATIENCE = workbench.PATIENCE = 100.0  # let each run of a page wait for its result
     sent = [text for text in hostile if _has_utf8(text)]
     some = run.lots("pages").sample(sent, min(len(sent), run.times(ON_PAGES)))
     done, failed, half = 0, len(run.failures), run.left / 2

@@ -82,7 +82,7 @@ export class CanvasView {
   /** Paints the marks that depend on pointer, focus and pins. */
   paintOverlay() {}
 
-  /** @param {MouseEvent} _event @returns {Place | null} */
+  /** Returns the place under the mouse pointer, or null. @param {MouseEvent} _event @returns {Place | null} */
   findPlace(_event) {
     return null;
   }
@@ -320,7 +320,7 @@ export class CanvasView {
 }
 
 /**
- * Returns whether two places have equal properties; two missing places are the same too.
+ * Returns whether two places have equal properties; two missing places are equal.
  *
  * @param {Record<string, unknown> | null | undefined} first
  * @param {Record<string, unknown> | null | undefined} second

@@ -19,7 +19,7 @@ const SUBPIXELS = 4; // number of subpixel positions per axis to which the cente
  *
  * @param {Discs[]} groups
  * @param {import("./pen.js").Area} area the visible area
- * @param {number} ratio pixels in a CSS pixel
+ * @param {number} ratio device pixels per CSS pixel
  * @param {string} background
  * @returns {import("./pen.js").Pixels}
  */
@@ -33,7 +33,7 @@ export function rasterizeDiscs(groups, area, ratio, background) {
  * Returns the pixels of an area, filled with the background color.
  *
  * @param {import("./pen.js").Area} area
- * @param {number} ratio pixels in a CSS pixel
+ * @param {number} ratio device pixels per CSS pixel
  * @param {string} background
  * @returns {import("./pen.js").Pixels}
  */
@@ -96,7 +96,7 @@ function getStamps(radius, alpha, width) {
  *
  * @param {number} radius in pixels
  * @param {number} alpha
- * @param {number} width of the picture, in pixels
+ * @param {number} width width of the picture, in pixels
  */
 function createStamps(radius, alpha, width) {
   const before = Math.ceil(radius);
@@ -127,8 +127,8 @@ function createStamps(radius, alpha, width) {
  * Returns a stamp without its pixels outside of the picture.
  *
  * @param {Stamp} stamp
- * @param {number} left @param {number} top of its square
- * @param {number} width @param {number} height
+ * @param {number} left @param {number} top upper left corner of the square around the disc, in pixels
+ * @param {number} width @param {number} height size of the picture, in pixels
  * @returns {Stamp}
  */
 function clipStamp({ offsets, coverages, columns }, left, top, width, height) {

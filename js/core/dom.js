@@ -43,7 +43,7 @@ export function group(label, ...children) {
  * Returns a group of buttons, only one of which can be active. Each button has the attribute `data-value`.
  *
  * @param {string} label
- * @param {Record<string, string>} options value → text
+ * @param {Record<string, string>} options value of a button → its text
  */
 export function buttonGroup(label, options) {
   const buttons = Object.entries(options).map(([value, text]) =>

@@ -34,7 +34,7 @@ export class Payload {
   }
 
   /**
-   * Returns the numbers of an array in row-major order, without a copy if the bytes are aligned.
+   * Returns the elements of an array in row-major order, without a copy if the bytes are aligned.
    *
    * @template {Float32ArrayConstructor | Float64ArrayConstructor | Uint8ArrayConstructor | Uint16ArrayConstructor} K
    * @param {string} name

@@ -69,7 +69,7 @@ export class CanvasPen {
   /**
    * @param {DrawingContext} context
    * @param {string} font font family
-   * @param {number} ratio pixels of the canvas in a CSS pixel
+   * @param {number} ratio pixels of the canvas per CSS pixel
    */
   constructor(context, font, ratio) {
     this.context = context;

@@ -1,4 +1,4 @@
-// Color scales: the color of a number, and the texts of the legend.
+// Color scales: the color of a value, and the texts of the legend.
 
 import { contrast, formatColor, luminance, packColor } from "./color.js";
 import { formatShort } from "./text.js";

@@ -5,7 +5,7 @@ export const MEAN = "mean";
 
 /** @typedef {number | typeof MEAN} Head the index of a head, from 0, or the mean over all heads */
 /** @typedef {"query" | "key"} Side */
-/** @typedef {{side: Side, units: number[]}} Pins */
+/** @typedef {{side: Side, units: number[]}} Pins the pinned tokens or words, by index, which are all on one side */
 
 /**
  * Drawing options; see `Options` in `views/selection.py`.

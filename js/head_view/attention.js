@@ -16,15 +16,15 @@ const MAX_CACHED_WEIGHTS = 16e6; // maximum number of cached weights, to bound t
  *   "vectors">} Numbers
  */
 
-/** The attention of a layer between units (tokens or words): rows of a query, and columns of a key. */
+/** The attention weights of a layer between tokens or words: a row for each query, and a column for each key. */
 export class Attention {
   /** @param {Numbers} model */
   constructor(model) {
     this.model = model;
     this.count = model.units.length;
     /**
-     * Number of rows and columns of the received weights: the number of units or, if units are words but weights are
-     * between tokens, the number of tokens.
+     * Number of rows and columns of the received weights: the number of tokens or, if the weights are between words,
+     * the number of words.
      */
     this.size = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
     /** @type {Map<string, Float32Array>} */
@@ -35,7 +35,7 @@ export class Attention {
   }
 
   /**
-   * Returns the weights of a query unit for all key units, for one head or the mean over all heads.
+   * Returns the weights of a query for all keys (tokens or words), for one head or as the mean over all heads.
    *
    * @param {Head} head @param {number} query
    */
@@ -139,7 +139,7 @@ export class Attention {
   }
 
   /**
-   * Returns the weights of all query units for a key unit, or null if `prepareColumns` has not yet computed all rows.
+   * Returns the weights of all queries for a key (a token or word); null until `prepareColumns` has computed all rows.
    *
    * @param {Head} head @param {number} key @returns {Float32Array | null}
    */

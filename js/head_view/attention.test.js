@@ -13,7 +13,7 @@ const LN2 = Math.log(2);
  * Returns a model of three tokens, the last two of which form a word, and one head of two dimensions. The scaling is
  * ln 2, so that a dot product of n gives a weight proportional to 2ⁿ, which is easy to compute by hand.
  *
- * @param {Record<string, Float32Array | Uint8Array>} more arrays
+ * @param {Record<string, Float32Array | Uint8Array>} more additional or replaced arrays of the payload, by name
  */
 function createModel(more = {}, shapes = {}) {
   const described = { heads: [0], texts: ["we", "left"], tokenCount: 3, scaling: LN2, full: 1, layers: 6 };

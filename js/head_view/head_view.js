@@ -137,7 +137,7 @@ class HeadView extends ScrolledView {
     return valid.length ? valid : [MEAN];
   }
 
-  /** The visible pinned units. @returns {Pins} */
+  /** The pinned tokens or words that are visible. @returns {Pins} */
   get pins() {
     const { side, units } = this.selection.pins;
     return { side, units: units.filter((unit) => unit < this.model.units.length) };
@@ -234,7 +234,7 @@ class HeadView extends ScrolledView {
     this.paintOverlay();
   }
 
-  /** Sets the numbers of a layer. @param {HeadModel} model */
+  /** Sets the data of a layer. @param {HeadModel} model */
   setLayer(model) {
     this.setModel({ ...switchUnits(model, this.selection.words), key: this.initial.key });
     this.#attention = new Attention(this.model);
@@ -311,7 +311,7 @@ class HeadView extends ScrolledView {
     this.paintOverlay();
   }
 
-  /** The unit under the pointer or the keyboard cursor. If there is none, the pinned units. @returns {Pins | null} */
+  /** The token or word under the pointer or the keyboard cursor, or else the pinned ones. @returns {Pins | null} */
   get activePins() {
     const { active, pins } = this;
     if (active) return { side: active.side, units: [this.lineFilter.units[active.index]] };
@@ -453,7 +453,7 @@ class HeadView extends ScrolledView {
     return this.parts.readout.textContent ?? "";
   }
 
-  /** Scrolls a unit into view. @override @param {Place} place */
+  /** Scrolls a token or word into view. @override @param {Place} place */
   reveal({ index }) {
     const { starts, isVertical } = this.geometry;
     const { x, y, width, height } = this.viewport;

@@ -13,9 +13,9 @@ import { computeLabelStep, computeRulerStep, measureWidest } from "../core/text.
  * units */
 
 /**
- * The geometry of the columns layout or of the reading layout. Visible unit i extends from starts[i] to starts[i + 1]
- * along the main axis, which points down in the columns layout and to the right in the reading layout. Along the other
- * axis, lines extend from `near` (queries) to `far` (keys).
+ * The geometry of the columns layout or of the reading layout. The visible token or word i extends from starts[i] to
+ * starts[i + 1] along the main axis, which points down in the columns layout and to the right in the reading layout.
+ * Along the other axis, lines extend from `near` (queries) to `far` (keys).
  *
  * @typedef {object} HeadGeometry
  * @property {boolean} isVertical
@@ -39,11 +39,11 @@ const TOKEN_GAP = 14;
 const EDGE = 6;
 
 /**
- * @param {string[]} labels of the visible units
+ * @param {string[]} labels labels of the visible tokens or words
  * @param {Box} box
  * @param {Pick<import("../core/selection.js").Options, "layout" | "fit">} options
  * @param {Measure} measure
- * @param {boolean} [isRuler] whether the units are residues, whose numbers remain when labels are thinned
+ * @param {boolean} [isRuler] whether the tokens are residues, whose numbers remain when labels are thinned
  * @returns {HeadGeometry}
  */
 export function computeHeadLayout(labels, box, { layout, fit }, measure, isRuler = false) {
@@ -107,11 +107,11 @@ function layOutReading(labels, box, fit, measure) {
 }
 
 /**
- * Returns the point at which the lines of a unit start (query) or end (key).
+ * Returns the point at which the attention lines of a token or word start (query) or end (key).
  *
  * @param {{geometry: HeadGeometry, viewport: Area}} picture
  * @param {Side} side
- * @param {number} index counts visible units
+ * @param {number} index index among the visible tokens or words
  */
 export function getAnchor({ geometry, viewport }, side, index) {
   const along = (geometry.starts[index] + geometry.starts[index + 1]) / 2;
@@ -122,7 +122,7 @@ export function getAnchor({ geometry, viewport }, side, index) {
 }
 
 /**
- * Returns the first index and the end index (exclusive) of the units in the visible area.
+ * Returns the first index and the end index (exclusive) of the tokens or words in the visible area.
  *
  * @param {{geometry: HeadGeometry, viewport: Area}} picture
  */
@@ -133,8 +133,8 @@ export function getVisibleRange({ geometry, viewport }) {
 }
 
 /**
- * Returns the index of the unit at a position along the main axis: -1 before the first unit, the number of units
- * after the last.
+ * Returns the index of the token or word at a position along the main axis: -1 before the first one; the number of
+ * tokens or words after the last one.
  *
  * @param {HeadGeometry} geometry
  * @param {number} position
@@ -151,7 +151,7 @@ function findSlot({ starts }, position) {
 }
 
 /**
- * Returns the unit at a point of the view, or null for a point between queries and keys.
+ * Returns the token or word at a point of the view, or null for a point between queries and keys.
  *
  * @param {{geometry: HeadGeometry, viewport: Area}} picture
  * @param {number} x

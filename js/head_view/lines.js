@@ -170,8 +170,8 @@ function sumWeights(row) {
 }
 
 /**
- * Returns the weights between the selected units on one side and all units on the other side, summed over the
- * selected units: `headWeights` for each visible head, their `mean`, and the `lines` to the targets. Returns null
+ * Returns the weights between the selected tokens or words on one side and all of them on the other side, summed over
+ * the selected ones: `headWeights` for each visible head, their `mean`, and the `lines` to the targets. Returns null
  * until the columns are computed.
  *
  * @param {Attention} attention

@@ -44,7 +44,7 @@ export function computeBars({ model }, { attention, series, filter, options }, q
 }
 
 /**
- * Returns the attention weights between the active units and the other side, or null until they are computed.
+ * Returns the attention weights between the active tokens or words and those on the other side; null until computed.
  *
  * @param {HeadPicture} picture
  * @param {MarkInputs} inputs

@@ -17,8 +17,8 @@ import { isTick, makeVisible } from "../core/text.js";
  * @property {number[]} heads
  * @property {boolean} rolled whether the measure applies to the layer as a whole, not to single heads
  * @property {number} tokenCount
- * @property {boolean} [words] whether the units are words
- * @property {string[]} texts of the units
+ * @property {boolean} [words] whether `texts` contains words instead of tokens
+ * @property {string[]} texts texts of the tokens or words
  * @property {{texts: string[], full: number} | null} [other] `texts` and `full` of the other type of units (words or
  * tokens)
  * @property {number} scaling factor by which products of queries and keys are multiplied
@@ -53,7 +53,7 @@ export function unpackHeads(bytes) {
     /** The same text in the other type of units (words or tokens), if the user can switch between both. */
     other: other ? readUnits(payload, other, "other.") : null,
     /**
-     * Weights, [head, unit, unit]; between tokens if there are two types of units; null if queries and keys were sent.
+     * Weights, [head, query, key]; between tokens if the user can switch to words; null if queries and keys were sent.
      */
     weights: payload.has("weights") ? payload.numbers("weights", Float32Array) : null,
     vectors: payload.has("queries") ? readVectors(payload) : null,
@@ -86,7 +86,7 @@ function readUnits(payload, { texts, full }, prefix) {
 }
 
 /**
- * Returns the model with words or tokens as units, if the model contains both.
+ * Returns the model for words or for tokens, if the model contains both.
  *
  * @param {HeadModel} model
  * @param {boolean} words
@@ -123,14 +123,14 @@ function readVectors(payload) {
  * Returns the name of a layer, which is its number in the model.
  *
  * @param {Pick<HeadModel, "layerNumbers">} model
- * @param {number} layer from 1, among the available ones
+ * @param {number} layer index among the available layers, from 1
  */
 export function nameLayer({ layerNumbers }, layer) {
   return String(layerNumbers?.[layer - 1] ?? layer);
 }
 
 /**
- * Returns the name of a unit with its position, such as "ground (11)", or "K10" for a residue.
+ * Returns the name of a token or word with its position, such as "ground (11)", or "K10" for a residue.
  *
  * @param {Pick<HeadModel, "names" | "units">} model
  * @param {number} unit
@@ -141,7 +141,7 @@ export function nameUnit(model, unit) {
 }
 
 /**
- * Returns the label of a unit next to the lines; each tenth residue has its number.
+ * Returns the label of a token or word next to the lines; the label of each tenth residue includes its number.
  *
  * @param {Pick<HeadModel, "names" | "units">} model
  * @param {number} unit
@@ -151,7 +151,7 @@ export function labelUnit(model, unit) {
 }
 
 /**
- * Returns the short name of a unit: without the position of a token, but with the number of a residue.
+ * Returns the short name of a token or word: without its position, but with the number of a residue.
  *
  * @param {Pick<HeadModel, "names" | "units">} model
  * @param {number} unit

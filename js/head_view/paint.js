@@ -19,8 +19,8 @@ import { labelUnit, tagUnit } from "./model.js";
  * @property {import("../core/theme.js").Theme} theme
  * @property {import("../core/text.js").Measure} measure
  * @property {import("./layout.js").HeadGeometry} geometry
- * @property {number[]} units the visible units
- * @property {Map<number, number>} unitIndices unit → index among the visible units
+ * @property {number[]} units indices of the visible tokens or words
+ * @property {Map<number, number>} unitIndices index of a token or word → its index among the visible ones
  * @property {import("../core/pen.js").Area} viewport the visible area of the content
  */
 
@@ -155,7 +155,7 @@ function paintUnits(pen, picture, highlighted) {
   }
 }
 
-/** Returns whether the label of a unit remains after thinning. @param {HeadPicture} picture @param {number} index */
+/** Returns whether a label remains after thinning. @param {HeadPicture} picture @param {number} index */
 function isUnitVisible({ model, units, geometry: { labelStep } }, index) {
   if (!model.isRuler || labelStep === 1) return isLabelVisible("", index, labelStep);
   return isTick(model.units[units[index]].residue, labelStep);
@@ -240,7 +240,7 @@ function paintSideTitles(pen, { geometry, viewport, theme, measure }) {
 }
 
 /**
- * Paints the lines and weights of active units on top of the faded picture.
+ * Paints the lines and weights of active tokens or words on top of the faded picture.
  *
  * @param {Pen} pen
  * @param {HeadPicture} picture

@@ -13,14 +13,14 @@ import { nameLayer, nameSeries, nameUnit } from "./model.js";
  */
 
 /**
- * Weights between the active units and the units of the other side.
+ * Weights between the active tokens or words and those on the other side.
  *
  * @typedef {object} Weights
  * @property {Side} side
  * @property {number[]} units
  * @property {number[]} targets
- * @property {Float64Array[]} headWeights one for each visible head
- * @property {Float64Array} mean over the visible heads
+ * @property {Float64Array[]} headWeights weights of each visible head
+ * @property {Float64Array} mean mean weights over the visible heads
  */
 
 /**
@@ -84,7 +84,7 @@ export function createReason({ layer, head, text }, showMean) {
 }
 
 /**
- * Returns the readout for active units, such as "ground (11) attends to left (9) 0.6486 · 12 others 0.2314".
+ * Returns the readout for active tokens or words, such as "ground (11) attends to left (9) 0.6486 · 12 others 0.2314".
  *
  * @param {HeadModel} model
  * @param {Weights} weights
@@ -118,7 +118,7 @@ export function createReadout(model, { side, units, targets, headWeights, mean }
   ];
 }
 
-/** Returns the plural name of the units. @param {Pick<HeadModel, "words">} model */
+/** Returns "words" or "tokens", whichever the view shows. @param {Pick<HeadModel, "words">} model */
 function nameUnits({ words }) {
   return words ? "words" : "tokens";
 }

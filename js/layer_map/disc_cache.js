@@ -1,4 +1,4 @@
-// Caches the pixels of the token map's marks until the layout or the colors change.
+// Caches the pixels of the token map's marks, which are drawn as discs, until the layout or the colors change.
 
 import { createPixels, drawDiscs } from "../core/discs.js";
 import { createDiscs, groupMarks, projectPanel } from "./paint.js";
@@ -20,7 +20,7 @@ export function isDense({ model, geometry, animatedPoints }) {
 }
 
 export class DiscCache {
-  /** @param {MapPicture} picture @param {number} ratio pixels in a CSS pixel */
+  /** @param {MapPicture} picture @param {number} ratio device pixels per CSS pixel */
   constructor(picture, ratio) {
     this.picture = picture;
     this.ratio = ratio;

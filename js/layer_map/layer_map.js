@@ -138,7 +138,7 @@ class LayerMap extends CanvasView {
     this.hovered = null;
     this.searchIndex = null;
     this.findMatches(this.query);
-    // Report the selection again, because the page lost it if another page was visible in the meantime.
+    // Report the selection again, because the page loses it while another page is visible.
     if (savedState?.began !== model.began && (this.pinned || this.selected.length)) this.reportSelection();
   }
 

@@ -30,7 +30,7 @@ export class Panning {
    * Moves the picture.
    *
    * @param {import("../core/pen.js").Area} area the part of the canvas that moves, in CSS pixels
-   * @param {number} ratio pixels in a CSS pixel
+   * @param {number} ratio device pixels per CSS pixel
    * @param {number} right in CSS pixels
    * @param {number} down
    * @param {string} background

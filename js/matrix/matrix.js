@@ -320,7 +320,7 @@ class MatrixView extends ScrolledView {
 }
 
 /**
- * Returns whether the zoom, scroll position and cursor of a state apply to a heatmap with these labels or this size.
+ * Returns whether the zoom, scroll position and cursor of a state apply to a heatmap of the same labels or size.
  *
  * @param {State} state
  * @param {MatrixModel} model

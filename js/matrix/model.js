@@ -1,4 +1,4 @@
-// The data of a heatmap: numbers, labels and scale.
+// The data of a heatmap: values, labels and scale.
 
 import { Payload } from "../core/payload.js";
 import { createColorIndexer } from "../core/scale.js";

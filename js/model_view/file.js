@@ -18,7 +18,7 @@ const MAX_CAPTION_LINES = 6;
 
 /**
  * @param {Omit<import("./paint.js").GridPicture, "geometry">} picture
- * @param {number} width of the screen
+ * @param {number} width width of the view on the screen, in CSS pixels
  * @param {import("../core/text.js").Measure} measure
  */
 export function exportGrid(picture, width, measure) {

@@ -28,7 +28,7 @@ import { formatNumber, makeVisible } from "../core/text.js";
  */
 
 /** @typedef {ReturnType<typeof unpackThumbnails>} GridModel */
-/** @typedef {{layer: number, head: number}} HeadIndex a head, both from 0 */
+/** @typedef {{layer: number, head: number}} HeadIndex the indices of a head and its layer, from 0 */
 /** @typedef {{row: number, column: number}} Slot a position in the grid of thumbnails */
 /** @typedef {{measure: string | null, heads: boolean, layers: boolean}} Sort null: the order of the heads in the model
  * */

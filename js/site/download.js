@@ -4,13 +4,13 @@
  * A file as `website/model_files.py` writes it.
  *
  * @typedef {object} StoredFile
- * @property {string} path path relative to the manifest, which contains a part of the digest
+ * @property {string} path path relative to the manifest; the file name contains a part of the digest
  * @property {number} bytes size of the compressed file
  * @property {number} length size of the content
  * @property {string} sha256 digest of the compressed file
  */
 
-/** @typedef {(loaded: number, total: number) => void} OnProgress in bytes */
+/** @typedef {(loaded: number, total: number) => void} OnProgress called with the loaded and the total bytes */
 
 const CACHE = "bert-probe-playground";
 

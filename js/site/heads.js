@@ -9,7 +9,7 @@ const BROAD_ENTROPY = 0.85;
 /** Number of queries, from the beginning of the text, on which the selection of the initial head is based. */
 const MAX_QUERIES = 64;
 
-/** The shares of attention on a target. A head gets the label of its largest share; in a tie, of the first. */
+/** The shares of attention on targets. A head gets the label of its largest share, or of the first one in a tie. */
 const SHARES = {
   self: { label: "same token", target: "the token itself" },
   previous: { label: "previous token", target: "the previous token" },
@@ -101,7 +101,7 @@ function measureLayer(trace, layer, count, groups) {
 
 /**
  * @param {Float32Array} map attention weights, [query, key]
- * @param {Float64Array} mean over the heads of the layer
+ * @param {Float64Array} mean mean attention weights over the heads of the layer, [query, key]
  * @param {number} count number of queries
  * @param {number} length number of keys
  * @param {Groups} groups
@@ -154,8 +154,8 @@ function findLargestShare(measures, layer, head) {
 }
 
 /**
- * Returns the head that stands out most on a text, or null. Its largest share exceeds the mean of this share over all
- * heads by more than that of any other head.
+ * Returns the head that stands out most on a text: the head whose largest share exceeds the mean of the same share
+ * over all heads by the most. Returns null if no such share is at least `LABEL_SHARE`.
  *
  * @param {Trace} trace
  * @returns {{layer: number, head: number, text: string} | null} `layer` from 1

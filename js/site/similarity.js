@@ -8,7 +8,8 @@
  * @param {Trace} a
  * @param {Trace} b
  * @param {number} layer 0 is the output of the embeddings
- * @returns {{rows: number[], columns: number[], cosines: Float32Array}} positions of the tokens, and [row, column]
+ * @returns {{rows: number[], columns: number[], cosines: Float32Array}} token positions of the rows
+ *   and columns, and cosines [row, column]
  */
 export function compareTokens(a, b, layer) {
   const [rows, columns] = [a, b].map(({ tokens }) =>

@@ -16,7 +16,7 @@ import { readTheme } from "../core/theme.js";
  * @property {{text: string, position: number, kind: string, joined: boolean, detail: string, mark: string, number: string}[]}
  *   pieces
  * @property {string} key
- * @property {string} of name of the text
+ * @property {string} of name of the text to which the tokens belong
  * @property {string} digest hash of the tokens
  * @property {string} label
  * @property {boolean} row whether all tokens are in one scrollable row

@@ -22,7 +22,14 @@ TOKENS = {"text": TEXT}
 def api_client(
     host: str = "localhost", address: str = "127.0.0.1", names: tuple[str, ...] = (), token: str = ""
 ) -> Iterator[TestClient]:
-    """Yield an HTTP client with the given IP address that reaches the app under the given host name."""
+    """Yield an HTTP client of the app's routes.
+
+    Args:
+        host: host name in the URLs of the requests.
+        address: IP address of the client.
+        names: additional host names that the app accepts.
+        token: API token that the app requires; "" for none.
+    """
     app = Starlette(routes=asgi.routes(names, token), middleware=asgi.middleware(names))
     with TestClient(
         app, f"http://{host}", raise_server_exceptions=False, client=(address, 50_000), follow_redirects=False

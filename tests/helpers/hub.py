@@ -39,7 +39,7 @@ class Hub:
     conversion_parent: str = COMMIT
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body for a path."""
+        """Return the status, headers and body of the response to a request for a path."""
         api = f"/api/models/{REPOSITORY}"
         revision = path.removeprefix(f"{api}/revision/") if "/revision/" in path else "main"
         if not path.startswith((f"{api}/", f"/{REPOSITORY}/resolve/")) and path != api:
@@ -75,7 +75,11 @@ def _commit(commit: str) -> dict[str, Any]:
 
 
 def pull_request(number: int, **changes: Any) -> dict[str, Any]:
-    """Return the hub's description of a pull request of its conversion bot."""
+    """Return a pull request of the hub's conversion bot in the JSON format of the hub.
+
+    Args:
+        changes: values that replace the default values of the JSON object.
+    """
     return {
         "num": number,
         "author": {"name": "SFconvertbot"},

@@ -42,7 +42,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_forward_ho
 
 
 def take_snapshot(model: Any) -> dict[str, Any]:
-    """Return the observable state of a model (modules, parameters, configs) and the random state."""
+    """Return the observable state of a model (modules, parameters, configs) and of torch's generator."""
     state: dict[str, Any] = {"dice": torch.get_rng_state().tolist(), "grad": torch.is_grad_enabled()}
     for name, module in model.named_modules():
         hooks = [dict(getattr(module, kind)) for kind in HOOKS]

@@ -16,7 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# Do not copy these before the wheel is built: folders of an earlier build could hide that a file is missing.
+# Files that are not copied to the folder in which the wheel is built. If an earlier build were copied,
+# the wheel could contain a file that the current build omits.
 _LEFT_OUT = (".git", ".venv", ".*cache", "__pycache__", "*.egg-info", "build", "dist", "docs", "tests")
 
 
@@ -42,15 +43,15 @@ primaryColor = "#FF0000"
 class Installed:
     """An environment in which BERT Probe is installed, and an empty working folder.
 
-    The dependencies come from the current environment. An editable install of BERT Probe there has no effect,
-    because its path files are read only in that environment.
+    The dependencies come from the environment that runs the tests. An editable install of BERT Probe in that
+    environment has no effect here: Python reads the .pth file of the install only in that environment.
     """
 
     environment: Path
     folder: Path
 
     def command(self, name: str) -> str:
-        """Return the path of a program of the environment."""
+        """Return the path of a program in the environment, such as "python"."""
         return str(self.environment / "bin" / name)
 
     def variables(self) -> dict[str, str]:
@@ -76,7 +77,7 @@ class Installed:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel in an empty folder from a copy of the sources."""
+    """Build a wheel from a copy of the sources, and return its path; `folder` must be empty."""
     source = folder / "source"
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*_LEFT_OUT))
     _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
@@ -85,7 +86,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Installed:
-    """Install a wheel in an empty folder."""
+    """Install a wheel into a new environment in `folder`, and create the empty working folder."""
     environment, empty = folder / "environment", folder / "empty"
     venv.create(environment, with_pip=False, symlinks=True)
     empty.mkdir()

@@ -34,5 +34,5 @@ def run(*command: str) -> str:
 
 
 def run_module(source: str, *arguments: str) -> Any:
-    """Run the source of a module, and return the JSON that it prints."""
+    """Run the source code of a JavaScript module, and return the JSON that it prints."""
     return json.loads(run(find_node(), "--input-type=module", "--eval", source, *arguments))

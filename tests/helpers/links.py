@@ -22,7 +22,7 @@ def find_broken_links(folder: Path, absent: tuple[str, ...] = ()) -> list[str]:
     }
     broken = []
     for name, path in pages.items():
-        # Scripts and templates contain links only as strings.
+        # Remove scripts and templates, because addresses in their code are strings, not links.
         page = re.sub(r"<script.*?</script>|<template.*?</template>", "", path.read_text("utf-8"), flags=re.S)
         for address in re.findall(r'\b(?:href|src)="([^"]*)"', page):
             parts = urlsplit(html.unescape(address))

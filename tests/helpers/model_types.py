@@ -140,7 +140,7 @@ MODEL_TYPES: dict[str, Family] = {
         "XmodConfig", settings=_POSITIONS | {"languages": ["en_XX"], "default_language": "en_XX"}
     ),
     "yoso": _bert("YosoConfig", settings={}),
-    # Encoders of encoder-decoders
+    # The following types are encoders of encoder-decoder models.
     "bigbird_pegasus": _pieces("BigBirdPegasusConfig", settings=_BART),
     "blenderbot": _roberta("BlenderbotConfig", settings=_BART),
     "blenderbot-small": _roberta("BlenderbotSmallConfig", settings=_BART),
@@ -155,7 +155,7 @@ MODEL_TYPES: dict[str, Family] = {
     "plbart": _pieces("PLBartConfig", settings=_BART),
     "switch_transformers": _pieces("SwitchTransformersConfig", settings=_T5 | {"num_experts": 2}),
 }
-"""Model type → configuration of a tiny model. `families` has the types that all other tests use."""
+"""Name of a tiny checkpoint → its configuration. The types that all other tests use are in `families`."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Outcome:
         reason: the reason why a feature does not work; "" if all features work.
         attention: largest difference from raw transformers in an attention weight; None if refused.
         states: largest difference in a hidden state, relative to the largest value of its layer.
-        dtype: dtype of the comparison: "float64" if the model runs in float64.
+        dtype: dtype of the comparison: "float64" if the model runs in float64, otherwise "float32".
     """
 
     model_type: str
@@ -190,7 +190,7 @@ def outcome(name: str) -> Outcome:
         try:
             checkpoint = _in_float64(folder)
             differences = _differences(checkpoint, Raw(folder, "float64"))
-        # transformers' matrix products for mixtures of experts do not support float64.
+        # Use float32 for mixtures of experts, because transformers' code for them does not support float64.
         except (ProbeError, RuntimeError):
             dtype = "float32"
             differences = _differences(checkpoint, Raw(folder))
@@ -276,5 +276,5 @@ def _short(message: str, folder: Path) -> str:
 
 
 def all_types() -> list[str]:
-    """Return the names of all configurations."""
+    """Return the sorted names of all tiny checkpoints: those of `families` and those of `MODEL_TYPES`."""
     return sorted(families.ALL_FAMILIES | MODEL_TYPES)

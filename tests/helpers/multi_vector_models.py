@@ -121,7 +121,7 @@ LAYOUTS: dict[str, MultiVectorLayout] = {
         options={"query_maxlen": 13, "doc_maxlen": 18, "query_token_id": "[unused0]"}, file_format="ColBERT"
     ),
 }
-"""Name of a layout → how to build it."""
+"""Name of a layout → configuration of a tiny model with this layout."""
 
 
 def save(name: str, encoder: Path, folder: Path) -> Path:
@@ -183,7 +183,7 @@ def _save_pylate(layout: MultiVectorLayout, encoder: Path, folder: Path) -> None
             "activation_function": "torch.nn.modules.linear.Identity",
             "use_residual": False,
         },
-        # PyLate saves the maximum length of its last call, without the marker.
+        # PyLate saves the maximum length of its last call: document_length (18) without the marker token.
         "sentence_bert_config.json": {"max_seq_length": 17, "do_lower_case": False},
         "config_sentence_transformers.json": dict(options),
     }
@@ -216,7 +216,7 @@ _WRITERS: Mapping[str, Callable[[MultiVectorLayout, Path, Path], None]] = {
 
 
 def reference(folder: Path, dtype: str = "float32") -> Any:
-    """Load a folder with sentence-transformers, in float32 or float64."""
+    """Return the model in a folder, loaded by the library sentence-transformers in float32 or float64."""
     with without_warnings():
         from sentence_transformers import MultiVectorEncoder
 

@@ -18,7 +18,7 @@ _opened: dict[tuple[Any, ...], Checkpoint] = {}
 
 @contextmanager
 def share_opened_models() -> Iterator[None]:
-    """Let snippets share opened models, because opening models takes most of their time."""
+    """Make `load` return cached models until the block ends, because code snippets mostly wait for it."""
     really = loading.load
 
     def load(*args: Any, **kwargs: Any) -> Checkpoint:

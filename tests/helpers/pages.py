@@ -41,7 +41,7 @@ MARKDOWN = (
     "|a|b|",
     "<b>x</b> <img src=x onerror=alert(1)> &amp; &#65; <!-- -->",
 )
-"""Texts that Markdown or Streamlit's extensions would change, one per line."""
+"""Texts that would change if Streamlit rendered them as Markdown, including its own extensions."""
 
 
 def open_page(page: str = "attention", agrees: bool = True, **address: str) -> AppTest:
@@ -54,7 +54,7 @@ def open_page(page: str = "attention", agrees: bool = True, **address: str) -> A
     for key, value in address.items():
         app.query_params[key] = value
     if page != FRONT_PAGE:
-        app._page_hash = calc_hash(page)  # `switch_page` would require a run of the front page first.
+        app._page_hash = calc_hash(page)  # `switch_page` requires a run of the front page.
     app.run()
     while agrees and consent_buttons(app):
         consent_buttons(app)[0].click().run()
@@ -86,7 +86,7 @@ def page_text(app: AppTest) -> str:
 
 
 def page_inputs(app: AppTest) -> str:
-    """Return the visible fields of the form: "texts model", "model" or "" for none."""
+    """Return which fields the form shows: "texts model" (both), "model", or "" (none)."""
     (inputs,) = re.findall('data-inputs="(.*?)"', "".join(element.proto.body for element in app.get("html")))
     return inputs
 
@@ -97,12 +97,12 @@ def error_text(app: AppTest) -> str:
 
 
 def url_params(app: AppTest) -> dict[str, str]:
-    """Return the URL parameters; the runner stores some of them as lists."""
+    """Return the URL parameters as strings; Streamlit's test runner stores some of them as lists."""
     return {name: "".join(value) for name, value in app.query_params.items()}
 
 
 def question_in_url(app: AppTest, kind: type[Asked]) -> Asked:
-    """Return the question in the page's URL for the built-in model."""
+    """Return the question of the class `kind` that the page's URL contains, for the built-in model."""
     return kind.from_address(url_params(app), shared_cache.open_checkpoint("", "").description)
 
 

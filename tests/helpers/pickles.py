@@ -58,7 +58,7 @@ GADGETS = {
         )
     },
 }
-"""Global → pickle that calls it. None of them is needed for weights."""
+"""Name of a global → pickle that calls this global. Files with weights need none of these globals."""
 
 SEED = (
     *(
@@ -70,12 +70,12 @@ SEED = (
     ),
     *("functools.partial", "torch._utils._rebuild_wrapper_subclass", "torch.FloatStorageX"),
 )
-"""The gadgets that `make test` tries."""
+"""The names of the `GADGETS` that `make test` tries."""
 
 
 _START: tuple[Any, ...] = (torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {})
 LEGACY_START = b"".join(pickle.dumps(value, 2) for value in _START)
-"""The pickles of a file of torch.save before version 1.6 that precede the state dict."""
+"""The pickles that precede the state dict in a file that torch.save wrote before version 1.6."""
 
 
 def saved(state: object) -> bytes:
@@ -144,7 +144,7 @@ def state_of(*tensors: bytes) -> bytes:
 
 
 FOUR = struct.pack("<4f", 1, 2, 3, 4)
-"""A storage of four numbers."""
+"""The bytes of a storage with four float32 elements."""
 
 
 def _tar() -> bytes:

@@ -1,4 +1,4 @@
-"""Reference implementation of `Highlights`: computes values with loops over the raw model, and sentences."""
+"""Reference implementation of `Highlights`, which computes values with loops over the raw model's outputs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def is_sign(token: Token) -> bool:
     return not token.special and all(item in SIGNS or unicodedata.category(item)[0] == "P" for item in text)
 
 
-def quote(tokens: list[Token], distance: Token) -> str:
-    """Return a token in quotation marks, with its position if several tokens have the same text."""
-    many = sum(token.display == distance.display for token in tokens) > 1
-    return f"“{distance.display}” ({distance.position})" if many else f"“{distance.display}”"
+def quote(tokens: list[Token], token: Token) -> str:
+    """Return a token in quotation marks, with its position if several of `tokens` have the same text."""
+    many = sum(other.display == token.display for other in tokens) > 1
+    return f"“{token.display}” ({token.position})" if many else f"“{token.display}”"
 
 
 TARGETS = {
@@ -76,7 +76,7 @@ class Read:
         self.own = [t for t in self.tokens if not t.special and not is_sign(t)]
 
     def shares(self, counts: Callable[[int, int], bool]) -> np.ndarray:
-        """Return each head's attention summed over the positions (i, j) for which `counts(i, j)` is true."""
+        """Return each head's attention on the keys j with `counts(i, j)`, as a mean over the queries i."""
         result = np.zeros(self.attention.shape[:2])
         for i, j in product(range(self.count), repeat=2):
             if counts(i, j):
@@ -85,7 +85,7 @@ class Read:
 
     @property
     def conditions(self) -> dict[str, Callable[[int, int], bool]]:
-        """Return for each target a function that states whether token j is this target for token i."""
+        """Return, by name of a target, a function (i, j) → whether token j is this target of token i."""
         tokens = self.tokens
         return {
             "previous": lambda i, j: j == i - 1,
@@ -103,7 +103,10 @@ class Read:
 
     @cached_property
     def mean_shares(self) -> dict[str, tuple[np.ndarray, int]]:
-        """Return each head's mean share on each target over the tokens that have it, and their number."""
+        """Return, by name of a target, each head's share of attention on the target, and a token count.
+
+        The share is a mean over the tokens that have such a target. The count is the number of these tokens.
+        """
         result = {}
         for name, fits in self.conditions.items():
             having = sum(any(fits(i, j) for j in range(self.count)) for i in range(self.count))
@@ -153,7 +156,10 @@ class Read:
         )
 
     def pairs(self, fit: Callable[[Token, Token], bool]) -> list[tuple[float, Token, Token]]:
-        """Return the cosines of token pairs after the last layer; in a sentence pair, from both segments."""
+        """Return the cosine after the last layer, and the tokens, of each token pair that `fit` accepts.
+
+        If the input is a text pair, the two tokens are from different segments.
+        """
         return [
             (cosine(self.states[-1, a.position], self.states[-1, b.position]), a, b)
             for a, b in combinations(self.own, 2)
@@ -319,7 +325,7 @@ class Read:
 
 
 def text_similarity(a: Read, b: Read) -> Reference:
-    """Return the cosine similarity of two texts and the token pair that contributes most."""
+    """Return the reference for the cosine of two texts and the token pair that contributes most."""
     means = [item.states[-1].mean(axis=0) for item in (a, b)]
     size = np.sqrt(means[0] @ means[0]) * np.sqrt(means[1] @ means[1]) * a.count * b.count
     own = [[t for t in item.tokens if not t.special] for item in (a, b)]
@@ -336,7 +342,14 @@ def text_similarity(a: Read, b: Read) -> Reference:
 
 
 def same_token(names: str, value: float, layer: int, mean: float, pairs: int) -> str:
-    """Return the sentence about two occurrences of a token."""
+    """Return the sentence about the two least similar occurrences of a token.
+
+    Args:
+        names: the two occurrences, quoted.
+        value: their cosine after `layer`.
+        mean: mean cosine of all occurrences of a token in pairs.
+        pairs: number of pairs.
+    """
     if pairs == 1:
         return f"{names} are the same token, with a cosine similarity of {value:.2f} after layer {layer}."
     return (
@@ -346,7 +359,7 @@ def same_token(names: str, value: float, layer: int, mean: float, pairs: int) ->
 
 
 def shared_token(a: Read, b: Read) -> Reference | None:
-    """Return the shared token whose vectors are least similar."""
+    """Return the reference for the shared token whose vectors are least similar; None without one."""
     result = [
         (cosine(a.states[-1, i.position], b.states[-1, j.position]), i, j)
         for i, j in product(a.own, b.own)

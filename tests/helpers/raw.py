@@ -1,6 +1,6 @@
-"""Reference numbers from transformers' own model, without the project's code.
+"""Reference values from transformers' own model, computed without the code of the package.
 
-The exception is `keep_float64`, which both use and which `tests/model/test_from_model.py` tests.
+The only exception is the package's function `keep_float64`, which `tests/model/test_from_model.py` tests.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Numbers:
     share: float
 
     def check(self, trace: Trace) -> None:
-        """Assert that a trace has these values, both for complete layers and for individual heads."""
+        """Assert that a trace has the values in `arrays`, for complete layers and for individual heads."""
         layers = range(trace.layers)
         ours = {f"attention {layer}": trace.attention(layer) for layer in layers}
         ours |= {f"state {layer}": state for layer, state in enumerate(trace.hidden_states)}
@@ -66,7 +66,7 @@ class Numbers:
                 self.near(trace.attention(layer, head), expected, f"attention {layer}, head {head}")
 
     def near(self, actual: Any, expected: np.ndarray, label: str) -> None:
-        """Assert that values are within the tolerance for this text."""
+        """Assert that `actual` equals `expected` within the tolerance."""
         Expected(expected, self.share).check(actual, label)
 
 
@@ -79,7 +79,7 @@ class Raw:
         self._last: tuple[Encoding, Any] | None = None
         config = AutoConfig.from_pretrained(folder)
         if getattr(config, "attention_type", "") == "block_sparse":
-            # transformers also switches to full attention for short texts, but then returns no attention.
+            # With "block_sparse", transformers uses full attention for short texts, but returns no weights.
             config.attention_type = "original_full"
         self.model = model_class(config).from_pretrained(
             folder, config=config, attn_implementation="eager", dtype=getattr(torch, dtype)
@@ -114,7 +114,7 @@ class Raw:
         return _arrays(self.run(encoding), self.has_pooler)
 
     def numbers(self, encoding: Encoding) -> Numbers:
-        """Return the values for one text; in float32, the tolerance is derived from the largest error."""
+        """Return the values for one text. In float32, the raw model's own error sets the tolerance."""
         arrays = self.arrays(encoding)
         if self.dtype == "float64":
             return Numbers(arrays, EXACT)
@@ -178,8 +178,8 @@ def _share(arrays: dict[str, np.ndarray], doubles: dict[str, np.ndarray]) -> flo
 def _arrays(output: Any, has_pooler: bool = True) -> dict[str, np.ndarray]:
     arrays = {f"attention {layer}": weights[0] for layer, weights in enumerate(output.attentions)}
     arrays |= {f"state {layer}": state[0] for layer, state in enumerate(output.hidden_states)}
-    # In the text models of CLIP and SigLIP, the last of the `hidden_states` lacks the final norm.
-    # The `pooler_output` of CLIP and SigLIP is the vector of one token.
+    # CLIP and SigLIP apply the final norm to `last_hidden_state`, but not to the last of the `hidden_states`.
+    # Their `pooler_output` is the vector of one token, so it is ignored if the model has no pooler.
     arrays[f"state {len(output.hidden_states) - 1}"] = output.last_hidden_state[0]
     if getattr(output, "pooler_output", None) is not None and has_pooler:
         arrays["pooler"] = output.pooler_output[0]

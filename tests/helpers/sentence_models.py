@@ -124,7 +124,7 @@ LAYOUTS: dict[str, Layout] = {
     "lengths": Layout((_pool(),), {"query_length": 5, "document_length": 9}),
     "encoder of T5": Layout((_pool(), _dense(20, "Identity", bias=False), _NORMALIZE), family="t5"),
 }
-"""Name of a layout → how to build it."""
+"""Name of a layout → configuration of a tiny model with this layout."""
 
 WITHOUT_DEFAULT: dict[str, Layout] = {
     "router without a default": Layout(
@@ -182,7 +182,7 @@ def save(name: str, encoder: Path, folder: Path) -> Path:
 
 
 def reference(folder: Path, dtype: str = "float32") -> Any:
-    """Load a folder with sentence-transformers, in float32 or float64."""
+    """Return the model in a folder, loaded by the library sentence-transformers in float32 or float64."""
     with without_warnings():
         from sentence_transformers import SentenceTransformer
 

@@ -41,7 +41,7 @@ class Loops:
 
 
 def loops(store: bert_probe.Store, sentences: Sequence[TaggedSentence]) -> list[Loops]:
-    """Return the reference values of each sentence of a store."""
+    """Return the raw model's attention for each sentence, between the store's tokens or words."""
     checkpoint = store.checkpoint(trust=True)
     raw = Raw(checkpoint.folder, "float64")
     return [

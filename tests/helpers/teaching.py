@@ -21,7 +21,7 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False) -> LabeledTexts:
-    """Return texts of three to six words, labeled by how often a key word occurs."""
+    """Return texts of three to six words, with labels of the type `kind` that depend on their words."""
     draw = random.Random(seed)
     rows = []
     for number in range(count):

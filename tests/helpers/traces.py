@@ -34,7 +34,7 @@ HOSTILE_TOKENS = (
     "null\x00byte\x1f",
     "half\ud800pair",
 )
-"""Tokens that have broken pages with tokens, or could."""
+"""Tokens that have broken a page on which they were shown, or that could break one."""
 
 
 def hand_trace(
@@ -73,7 +73,7 @@ def hand_trace(
 def random_trace(
     displays: Sequence[str], layers: int = 3, heads: int = 4, second: int | None = None, seed: int = 0
 ) -> Trace:
-    """Return a trace of some tokens with random attention. The second text starts at token ``second``."""
+    """Return a trace of given tokens with random attention. A second text starts at token ``second``."""
     random = np.random.default_rng(seed)
     count = len(displays)
     tokens = tuple(
@@ -91,7 +91,7 @@ def random_trace(
         )
         for position, display in enumerate(displays)
     )
-    # As in a trained head, one weight dominates each row.
+    # Multiply the scores by 3, so that one weight dominates each row, as in a trained head.
     scores = random.normal(size=(layers, heads, count, count)) * 3
     weights = np.exp(scores)
     weights = (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)

@@ -24,7 +24,7 @@ LABELS = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
 
 
 def model_class(name: str, task: str) -> Any:
-    """Return the transformers class of a family for a task, or None if there is none."""
+    """Return the transformers class of a model family for a task, or None if the family has none."""
     name_of_class = CLASSES[task].get(config(name).model_type)
     return getattr(transformers, name_of_class) if name_of_class else None
 

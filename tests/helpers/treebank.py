@@ -5,7 +5,7 @@ from __future__ import annotations
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 Row = tuple[str, str, int, str]
-"""Form, tag, head (from 1; 0 for the root), relation."""
+"""A word: form, tag, index of its head (from 1; 0 for the root), and relation to its head."""
 
 
 def conllu(*sentences: tuple[Row, ...], genre: str = "log") -> str:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 Fetched = tuple[int, dict[str, str], bytes]
-"""Status, headers with lower-case names, and body."""
+"""An HTTP response: status, headers with lower-case names, and body."""
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
-    """Wait until a condition is true; fail after this number of seconds."""
+    """Wait until a condition is true; fail after `seconds`."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"it never came true within {seconds:g} seconds"

@@ -196,13 +196,13 @@ def test_numbers_equal_the_native_model(layout: str, tmp_path: Path) -> None:
 
 
 def test_ntk_frequencies_equal_the_formula() -> None:
-    # `config_class` skips the test if transformers does not have the family.
+    # Skip the test if transformers does not have the family, as `config_class` does.
     _ = families.family_of("gte").config_class
     config = build_config(GTE | {"vocab_size": 100}, "gte")
     rope = config.rope_parameters
     native = rope["rope_theta"] ** (-np.arange(0, 8, 2) / 8) / rope["factor"]
-    # The repository's code multiplies theta by the factor.
-    # The repository's code also divides all frequencies by factor^(2 ÷ head dim).
+    # With NTK scaling by a factor of 2, the repository's code multiplies theta by the factor, and divides all
+    # frequencies by factor^(2 ÷ head dim).
     expected = (20_000 * 2.0) ** (-np.arange(0, 8, 2) / 8) / 2.0 ** (2 / 8)
     np.testing.assert_allclose(native, expected, rtol=1e-12)
 

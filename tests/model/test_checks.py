@@ -177,7 +177,7 @@ def test_model_that_depends_on_padding_is_not_padded(folder: Path, monkeypatch: 
 def test_block_sparse_bigbird_opens_up_to_its_block_limit(tmp_path: Path) -> None:
     build_like("BigBirdConfig", tmp_path, model_type="big_bird", block_size=8, num_random_blocks=1)
     checkpoint = bert_probe.load(tmp_path)
-    # For up to (5 + 2 · 1) · 8 tokens, transformers computes full attention.
+    # For up to (5 + 2 · random blocks) · block size = 56 tokens, transformers computes full attention.
     assert checkpoint.description.max_tokens == 56
     assert any("block" in note for note in checkpoint.description.notes)
 

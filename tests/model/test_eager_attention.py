@@ -183,7 +183,7 @@ def test_roformer_rotates_q_and_k_and_adds_no_term(
     assert trace.keys is not None
     assert trace.values is not None
     for layer in range(trace.layers):
-        # The model stores its sines and cosines in float32.
+        # The tolerance is that of float32, in which the model stores its sines and cosines.
         np.testing.assert_allclose(trace.queries[layer], rotated(q[layer]), atol=1e-5)
         np.testing.assert_allclose(trace.keys[layer], rotated(k[layer]), atol=1e-5)
         assert_exact(trace.values[layer], v[layer])
@@ -224,7 +224,7 @@ def test_switched_off_heads_equal_raw_model(
 def attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, change: Callable[..., Any]
 ) -> torch.Tensor:
-    """Compute attention with scaling ½ and a bias, applying a function to the scores and to the weights."""
+    """Compute attention with scaling ½ and a bias. `change(name, tensor)` may alter scores and weights."""
     bias = torch.tensor([[[[0.0, math.log(3)], [0.0, 0.0]]]])
     scores = torch.matmul(query, key.transpose(2, 3)) / 2
     scores = change("scores", scores + bias)
@@ -236,7 +236,7 @@ def unchanged(_name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def apply(changed: str, change: Callable[..., Any], name: str, tensor: torch.Tensor) -> Any:
-    """Apply a function to the scores or to the weights."""
+    """Apply `change` to a tensor if its name ("scores" or "weights") is `changed`; return the tensor."""
     return change(tensor) if name == changed else tensor
 
 
@@ -303,7 +303,7 @@ def test_masked_keys_have_a_score_of_minus_infinity() -> None:
 
 
 HEADS_BY_ROW = [torch.cat([part, -2 * part, part / 2, part]).reshape(4, 2, -1) for part in (Q, K, V)]
-"""Two texts with two heads, whose axes are joined."""
+"""Queries, keys and values of two texts with two heads each, shape [text × head, token, dim]."""
 
 
 def test_joined_heads_are_split() -> None:

@@ -97,7 +97,7 @@ def test_attention_weighted_values_equal_attention_output(opened: tuple[Checkpoi
     assert len(outputs) == trace.layers
     for layer, expected in enumerate(outputs):
         mixed = np.swapaxes(trace.attention(layer) @ trace.v[layer], 0, 1).reshape(len(trace.tokens), -1)
-        # In ConvBERT, the remaining inputs of the output projection are the outputs of convolutions.
+        # In ConvBERT, the outputs of convolutions follow those of the heads in the input of the projection.
         heads = expected.reshape(len(trace.tokens), -1)[:, : mixed.shape[1]]
         numbers.near(mixed, heads.numpy(), f"attention output of layer {layer}")
 

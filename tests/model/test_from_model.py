@@ -189,7 +189,7 @@ def test_tokenizer_is_copied(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- float64
 
 THIRD = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
-"""Numbers that float32 cannot represent."""
+"""Values that float32 cannot represent exactly."""
 
 
 class Rounding(torch.nn.Module):

@@ -335,7 +335,7 @@ def test_trace_does_not_change_model(folder: Path) -> None:
 
 @pytest.mark.parametrize("change", ["overwritten", "removed"])
 def test_loaded_model_does_not_depend_on_its_files(folder: Path, change: str) -> None:
-    # Truncating a mapped file would kill this process.
+    # If the weights were memory-mapped, truncating the file would kill this process.
     checkpoint = bert_probe.load(folder)
     before = checkpoint.trace(TEXT).hidden_states
     file = folder / "model.safetensors"

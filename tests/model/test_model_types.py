@@ -21,7 +21,7 @@ SEED = {
 
 
 def rows() -> dict[str, list[str]]:
-    """Return the rows of the table of model types, by the name of their recipe."""
+    """Return the other cells of each row in the table of model types, by name of the tiny checkpoint."""
     table = DOCUMENT.read_text(encoding="utf-8").split("## Model types")[1].split("## ")[0]
     lines = [line.strip("|") for line in table.splitlines() if "|" in line]
     cells = [[cell.strip() for cell in line.split(" | ")] for line in lines]

@@ -31,7 +31,7 @@ EVERY = [(name, task) for task in trained.CLASSES for name in trained.families_w
 
 
 def complete_model(name: str, task: str, folder: Path, dtype: str = "float64") -> Any:
-    """Load the raw transformers model with eager attention."""
+    """Load the raw transformers model of a family, with the head of a task and eager attention."""
     model_class = trained.model_class(name, task)
     model = model_class.from_pretrained(
         folder, attn_implementation="eager", dtype=getattr(torch, dtype)

@@ -179,7 +179,7 @@ def test_loading_can_be_cancelled(folder: Path) -> None:
 
 
 def test_weights_changed_while_opening_are_refused(folder: Path) -> None:
-    """Without this check, the digest would not match the loaded weights."""
+    """If the change went unnoticed, the digest would not match the loaded weights."""
     file = folder / "model.safetensors"
 
     def changed(*_: int) -> None:

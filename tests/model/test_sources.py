@@ -163,7 +163,7 @@ def test_broken_index_is_refused(folder: Path, where: Any) -> None:
 
 
 def test_config_naming_other_weights_is_refused(folder: Path) -> None:
-    """Without this check, the digest would be computed from a different file than the weights."""
+    """The digest would be computed from model.safetensors, and the weights loaded from another file."""
     (folder / "other.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     change_config(folder, transformers_weights="other.safetensors")
     assert_refused(WeightsError, folder, "weights with another file name")

@@ -109,7 +109,7 @@ def test_text_with_marks_of_the_vocabulary_is_refused(bpe: Checkpoint, text: str
 
 
 def positions(tokens: list[str], text: str) -> Any:
-    """Return the character positions in a text of given tokens between two special tokens."""
+    """Return the positions that `find_positions` finds in a text for tokens between two special tokens."""
     tokenizer: Any = SimpleNamespace(
         tokenize=lambda _: tokens, convert_tokens_to_ids=lambda names: [*range(len(names))]
     )

@@ -49,7 +49,7 @@ NEED_BOTH: dict[str, Callable[[Any], Any]] = {
 def test_changed_model_is_refused(call_name: str, bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     trace = wrapped.trace(TEXT)
-    bert.pooler.dense.weight.data[0, 0] += 1  # Changing `data` does not increase the tensor's version.
+    bert.pooler.dense.weight.data[0, 0] += 1  # A change of `data` does not increase the version counter.
     for _ in range(2):
         assert_unchanged(bert, lambda: assert_refused(UnavailableError, lambda: NEED_BOTH[call_name](trace)))
     with pytest.raises(UnavailableError, match=r"its weights differ\. Trace the text again\."):

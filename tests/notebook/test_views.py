@@ -1,4 +1,4 @@
-"""Test views in a notebook: their numbers, escaping, the sandbox, and saved files."""
+"""Test views in a notebook: their values, escaping, the sandbox, and saved files."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_words_and_measure_come_from_the_question(minilm: Checkpoint) -> None:
         )
         for words in (False, True)
     )
-    # The weights are of tokens; the browser merges them into words.
+    # The payload contains the weights between tokens; the browser merges them into words.
     assert_rounded(arrays["weights"], pieces)
     assert described["texts"] == ["[CLS]", "tokenization", "of", "electroencephalography", "[SEP]"]
     assert (described["full"], described["other"]["full"]) == (words.max(), pieces.max())

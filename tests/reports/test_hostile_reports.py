@@ -163,7 +163,7 @@ PARQUET_BOMBS: dict[str, Callable[[], bytes]] = {
     "short": lambda: b"PAR1",
     "empty": lambda: b"",
 }
-# The files are built by the test, because they would slow down the collection of all tests.
+# Each file is built when its test runs, because building all files would slow down the collection of tests.
 
 
 @pytest.mark.parametrize("name", PARQUET_BOMBS)

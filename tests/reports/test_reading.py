@@ -1,4 +1,4 @@
-"""Test that reports with duplicate keys or files are refused, because programs read these differently."""
+"""Test that reports with duplicate keys or files are refused, because programs differ in which they read."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def restated(report: Report) -> dict[str, Any]:
 
 
 def resigned(stated: dict[str, Any], number: int) -> str:
-    """Return the page of changed data with recomputed digests and checksums, as a skilled forger would."""
+    """Return the page of changed data, with new digests and checksums of view `number` (from 1)."""
     view = stated["views"][number - 1]
     view["sha256"] = {name: digest(view[name]) for name in view["sha256"] if name != "payloads"} | {
         "payloads": view["sha256"]["payloads"]

@@ -34,7 +34,7 @@ TEXT = "the small boat crosses the river"
 
 @pytest.fixture
 def small(family: Callable[[str], Checkpoint]) -> Checkpoint:
-    """Return a tiny model in a folder."""
+    """Return a tiny model that was loaded from a folder."""
     return family("bert")
 
 

@@ -19,7 +19,7 @@ def is_wanted() -> None:
 
 
 class Work:
-    """A function that waits for the test, then doubles numbers; it raises an error for odd numbers."""
+    """A batch function that waits for the test, then doubles the items, or raises an error for odd items."""
 
     def __init__(self) -> None:
         self.goes: list[list[int]] = []
@@ -35,7 +35,7 @@ class Work:
 
 
 class ConcurrentCallers:
-    """Concurrent callers: the first one is being served while the others arrive."""
+    """Concurrent callers of a `DynamicBatcher`: the first is being served while the others arrive."""
 
     def __init__(self, pool: ThreadPoolExecutor, slots: int = 2) -> None:
         self.slots, self.work = Semaphore(slots), Work()
@@ -143,7 +143,7 @@ def test_single_caller_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batch_waits_for_recent_callers(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Both limits are relative to the duration of the first batch, which may be as short as a millisecond.
+    # LINGER and GAP are relative to the duration of the first batch, which may be only a millisecond.
     monkeypatch.setattr(shared_cache, "LINGER", 1e6)
     monkeypatch.setattr(shared_cache, "GAP", 1e6)
     crowd = ConcurrentCallers(pool)

@@ -1,4 +1,4 @@
-"""Test caches: values are computed once per key, sizes are bounded, and other inputs have other keys."""
+"""Test caches: values are computed once per key, sizes are bounded, and keys depend on all inputs."""
 
 from __future__ import annotations
 

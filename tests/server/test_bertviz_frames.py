@@ -210,7 +210,7 @@ def test_text_above_the_limit_is_refused() -> None:
 
 
 def test_largest_frame_fits_the_store() -> None:
-    """A text pair has the largest frame, because it contains all weights, and again in four slices."""
+    """A text pair has the largest frame, which contains all weights twice: complete, and in four slices."""
     store = FrameStore()
     frame = head_view(random_trace(["a" * 20] * 80, layers=12, heads=12, second=40), 0, None, False, store)
     assert 10e6 < len(html_of(frame, store)) < bertviz_frames._STORE_BYTES / 2

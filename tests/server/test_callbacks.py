@@ -17,7 +17,7 @@ def patched() -> None:
 
 
 def pending(*requests: RerunData) -> RerunData:
-    """Return the rerun that the script runner would execute after these requests."""
+    """Return the rerun that the script runner would execute after `requests`."""
     queue = ScriptRequests()
     for data in requests:
         queue.request_rerun(data)

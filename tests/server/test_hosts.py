@@ -104,7 +104,7 @@ def test_invalid_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def connected(
     host: str, *origins: str, names: tuple[str, ...] = (), has_denial: bool = True
 ) -> tuple[Scope | None, list[Message]]:
-    """Return the scope that the inner app receives, or None if it is not called, and the sent messages."""
+    """Open a WebSocket; return the scope in the inner app (None if refused) and the messages sent back."""
     scopes: list[Scope] = []
     sent: list[Message] = []
 

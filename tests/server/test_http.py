@@ -418,7 +418,7 @@ def test_metrics_count_requests_queues_caches_and_memory(here: TestClient) -> No
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="200"}'] == 2
     assert grown['bert_probe_api_requests_total{analysis="tokens",status="422"}'] == 1
     assert grown['bert_probe_cache_lookups_total{cache="traces"}'] == 3
-    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # one of the two requests fails
+    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # two new texts, one of them refused
     assert grown['bert_probe_queue_started_total{queue="passes"}'] >= 2
     assert grown['bert_probe_cache_entries{cache="traces"}'] == 1
     assert grown['bert_probe_cache_bytes{cache="traces"}'] > 1000

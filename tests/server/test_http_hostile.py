@@ -105,7 +105,7 @@ class Sender:
     """A client that sends `parts` of a body.
 
     Args:
-        is_complete: whether the body ends with these parts. Otherwise, the client never ends the body.
+        is_complete: whether the body ends after `parts`. Otherwise, the client never ends the body.
     """
 
     def __init__(

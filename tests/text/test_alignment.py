@@ -97,7 +97,7 @@ def test_same_word_with_other_tokens_is_aligned(family: Callable[[str], Checkpoi
     assert changed(align_traces(a, b)) == (["he"], ["l", "ef", "the"])
     assert changed(align_traces(a, b, words=True)) == ([], ["left"])
     a, b = (family("roberta").trace(text) for text in ("LEFT", "we LEFT"))
-    assert "Ġ" in b.tokens  # This token consists only of the space before the word.
+    assert "Ġ" in b.tokens  # a token that consists only of the space before a word
     assert changed(align_traces(a, b, words=True)) == ([], ["we"])
 
 

@@ -33,7 +33,7 @@ TAGS_BY_RELATION = {
     "punct": {"PUNCT"},
 }
 FUNCTION_WORDS = {"aux", "aux:pass", "case", "cc", "cop", "det", "mark", "punct"}
-"""Relations of words that have no dependents."""
+"""Dependency relations of function words and punctuation, which have no dependents."""
 
 
 def path_to_root(sentence: TaggedSentence, word: int) -> list[int]:

@@ -244,7 +244,7 @@ def test_parquet_equals_the_same_table_as_json_lines(options: dict[str, object])
 
 
 def test_skipped_rows_and_files_have_different_keys() -> None:
-    """A cache must not return a result that reports a skipped line as a skipped file."""
+    """With equal keys, a cache could return a result that reports a skipped line as a skipped file."""
     keys = []
     for unit in ("line", "file"):
         errors = ValidationErrors("x", unit)
@@ -367,7 +367,7 @@ def test_child_process_does_not_copy_a_repeated_text() -> None:
         table, compression="zstd", store_schema=False, write_statistics=False, dictionary_pagesize_limit=2**30
     )
     assert len(content) < 10_000
-    # A process in between, because the peak memory of a process includes that of the process that starts it.
+    # Start the child process from a small process, because its peak memory includes that of its parent.
     script = """
 import resource, subprocess, sys
 subprocess.run([sys.executable, "-m", "bert_probe.text.parquet_child"], stdin=sys.stdin, check=True)

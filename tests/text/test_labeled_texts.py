@@ -128,7 +128,7 @@ def test_unknown_kind_and_too_many_labels_are_refused(tmp_path: Path) -> None:
 
 
 def test_long_labels_are_refused() -> None:
-    """A model with such labels cannot be opened. In an array, each label is as wide as the longest one."""
+    """A model with longer labels cannot be opened, and NumPy stores all labels at the longest length."""
     assert MAX_LABEL_LENGTH == config.MAX_LABEL_LENGTH == 1_000
     for header, label in (("label", "x" * 1_001), ("labels", "a|" + "x" * 1_001)):
         content = f"text,{header}\na,{label}\nb,c\n".encode()

@@ -12,7 +12,7 @@ from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_word
 
 
 def sentence(text: str, *words: str) -> TaggedSentence:
-    """Create a sentence with these words in a text."""
+    """Return a tagged sentence that consists of `words`, which occur in `text` in this order."""
     spans, place = [], 0
     for word in words:
         place = text.index(word, place)

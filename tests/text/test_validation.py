@@ -1,4 +1,4 @@
-"""Test that all errors of a file are reported together, the first ones by line."""
+"""Test that all errors of a file are counted, and the first ones are listed with their lines."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_losses_equal_sentence_transformers(texts_per_example: int) -> None:
 
 
 def test_losses_by_hand() -> None:
-    """The two pairs are orthogonal. Each anchor has the cosine 1 with its positive, and 0 with the other."""
+    """The two pairs are orthogonal: each anchor has cosine 1 with its positive, 0 with the other positive."""
     vectors = torch.tensor([[[1.0, 0], [2.0, 0]], [[0, 1.0], [0, 3.0]]], dtype=torch.float64)
     expected = np.log(1 + np.exp(-20.0))
     assert float(contrastive.in_batch_negatives_loss(vectors)) == pytest.approx(expected)

@@ -338,7 +338,7 @@ def test_models_of_other_user_in_sticky_folder_and_new_one_are_kept() -> None:
         (folder / "open").chmod(0o1777)
         before = contents(place)
         message = as_nobody(lambda: write_folder(place, lambda part: model(part, "new"), replaces=True))
-        if message != "done":  # "done" only if the tests run as this ordinary user
+        if message != "done":  # it is "done" only if the tests run without root privileges
             assert "cannot be written: Operation not permitted" in message
             retained = Path(message.rpartition(" is in ")[2].rstrip("."))
             assert (contents(place), (retained / "config.json").read_text()) == (before, "new")

@@ -33,7 +33,7 @@ FamilyFolder = Callable[[str], Path]
 
 @pytest.fixture
 def sentence_folder(tmp_path: Path, family_folder: FamilyFolder) -> Callable[[str], Path]:
-    """Save a tiny model of sentence-transformers with a layout of modules."""
+    """Return a function that saves a tiny sentence-transformers model with the given layout of modules."""
 
     def save(layout: str) -> Path:
         family = sentence_models.LAYOUTS[layout].family
@@ -43,13 +43,13 @@ def sentence_folder(tmp_path: Path, family_folder: FamilyFolder) -> Callable[[st
 
 
 def probabilities(checkpoint: Checkpoint, text: str) -> dict[str, float]:
-    """Return the probability of each label."""
+    """Return the probability of each label for a text."""
     frame = ClassifyText().of(checkpoint.trace(text)).frame()
     return dict(zip(frame["label"], frame["probability"], strict=True))
 
 
 def run_script(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> list[Any]:
-    """Run the script in a saved folder in this process, which has already imported sentence-transformers."""
+    """Run predict.py of a saved folder in this process, and return the JSON objects that it prints."""
     monkeypatch.setattr(sys, "argv", ["predict.py", *TEXTS])
     capsys.readouterr()
     with sentence_models.without_warnings():
@@ -105,8 +105,8 @@ def test_gradient_of_the_objective_is_zero(sentence_folder: Callable[[str], Path
     vectors = torch.tensor(sentence_models.reference(source, "float64").encode([row.text for row in rows]))
     labels = torch.tensor([["with", "without"].index(row.label) for row in rows])
     loss = torch.nn.functional.cross_entropy(vectors @ weight.T + bias, labels, reduction="sum")
-    # The weights of the two classes are half of scikit-learn's weights, with opposite signs.
-    # Together, they have half of its squared norm.
+    # The two classes have half of scikit-learn's weights w with opposite signs, ±w/2. The penalty ½ ‖w‖² is
+    # therefore the sum of the squared weights.
     (trained.best.penalty * loss + weight.pow(2).sum()).backward()
     assert float(weight.grad.abs().max()) < 1e-4
     assert float(bias.grad.abs().max()) < 1e-4
@@ -151,12 +151,12 @@ def test_analyses_read_the_head(sentence_folder: Callable[[str], Path]) -> None:
 
 
 def test_selection_by_hand() -> None:
-    """C = 10 classifies two of 10 texts more correctly than C = 1; the standard error is √(0.16 / 10)."""
+    """C = 10 classifies 8 of 10 texts correctly, and C = 1 only 6: a difference of 0.2 ± 0.126."""
     strong, default, weak = np.zeros(10), np.array([1.0] * 6 + [0.0] * 4), np.array([1.0] * 8 + [0.0] * 2)
-    assert select_penalty((0.1, 1.0, 10.0), np.stack([strong, default, weak])) == 2  # 0.2 > 0.126
+    assert select_penalty((0.1, 1.0, 10.0), np.stack([strong, default, weak])) == 2  # C = 10: 0.2 > 0.126
     close = np.array([1.0] * 7 + [0.0] * 2 + [1.0])
-    assert select_penalty((0.1, 1.0, 10.0), np.stack([weak, close, weak])) == 1  # C = 1 is nearest to 1
-    # seven other texts are correct: a difference of 0.1 ± 0.17
+    assert select_penalty((0.1, 1.0, 10.0), np.stack([weak, close, weak])) == 1  # a tie, so C = 1
+    # C = 10 is better by 0.1, which is less than the standard error of 0.17, so C = 1 is selected.
     swapped = np.array([0.0, 0.0, *[1.0] * 7, 0.0])
     assert select_penalty((1.0, 10.0), np.stack([swapped, weak])) == 0
     assert select_penalty((1.0,), np.zeros((1, 0))) == 0

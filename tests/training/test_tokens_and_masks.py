@@ -147,7 +147,7 @@ def test_whole_words_are_masked_with_all_their_tokens(quiet: Checkpoint) -> None
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "albert"])
 def test_loss_equals_that_of_the_model_class(name: str, family_folder: Callable[[str], Path]) -> None:
-    """The losses are equal, although the head runs only on masked tokens. Some classes use float32."""
+    """The loss is equal although the head runs only on masked tokens; some classes compute it in float32."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     objective = MaskedLmObjective(checkpoint, 0, whole_words=False)
     with seeded(0):
@@ -192,7 +192,7 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
 
 
 def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
-    """The share is computed on held-out texts, without special tokens."""
+    """The share of this token is computed on the held-out texts, without special tokens."""
     question = "the boat river small"
     plan = Train().plan(quiet, ["the river the boat", "the map"], [question])
     share = 1 / (len(quiet.encode(question)) - 2)

@@ -184,7 +184,7 @@ def test_tuned_lens_is_trained_and_selected_with_its_losses(
 
 
 def _numbers(spec: Any) -> list[float]:
-    """Return the numbers of an array in a Plotly figure, which are base64-encoded bytes."""
+    """Return the values of an array in a Plotly figure, which may be encoded as base64."""
     if isinstance(spec, list):
         return spec
     return list(np.frombuffer(base64.b64decode(spec["bdata"]), np.dtype(spec["dtype"])))

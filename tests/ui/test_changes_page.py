@@ -27,7 +27,7 @@ TrainedFolder = Callable[[str, str], Path]
 
 @pytest.fixture
 def folders(trained_folder: TrainedFolder) -> tuple[str, str]:
-    """Return the folder of a tiny BERT for fill-mask, and of its changed copy."""
+    """Return the folders of a tiny BERT for fill-mask, and of a copy with changed weights."""
     before = trained_folder("bert", "fill-mask")
     return str(before), str(changed_folder(before))
 

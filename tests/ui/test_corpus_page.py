@@ -48,7 +48,7 @@ LINES, TAGGED, OTHERS = "lin*es [a](b)", "tagged", "small"
 def built_stores(
     tmp_path_factory: pytest.TempPathFactory, minilm: Checkpoint, family_folder: Callable[[str], Path]
 ) -> Path:
-    """Return a folder with stores of text lines (one is refused), of a treebank, and of another model."""
+    """Return a folder with a store of text lines (one too long), and stores of a treebank by two models."""
     from bert_probe import load
 
     files, shelf = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("corpora")
@@ -64,7 +64,7 @@ def built_stores(
 
 @pytest.fixture(autouse=True)
 def shelf(built_stores: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Configure the folder of the stores, and change to it."""
+    """Make the folder of the stores the configured folder and the working directory."""
     monkeypatch.setenv(paths.STORES_VARIABLE, str(built_stores))
     monkeypatch.chdir(built_stores)
     return built_stores

@@ -1,4 +1,4 @@
-"""Test the Evaluate page: its numbers equal the library's, links to other pages, and unreadable files."""
+"""Test the Evaluate page: its results equal the library's, links to other pages, and unreadable files."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def finished(app: AppTest, work: Steps, times: int = 1) -> AppTest:
 
 
 def is_drawn(app: AppTest, view: str) -> bool:
-    """Return whether the view shows numbers, as a table or a picture."""
+    """Return whether the view shows attention weights, as a table or a picture."""
     pictures = [element.proto.component_name for element in app.get("bidi_component")]
     return bool(app.dataframe) if view == "table" else pictures not in ([], ["bert_probe.toolbar"])
 
@@ -89,7 +89,7 @@ def test_table_matches_library_and_options_recompute_nothing(steps: Steps) -> No
     trace = bert_probe.load().trace(text)
     weights = value_zeroing(trace, 2)
     assert_repeatable(app.dataframe[0].value.iloc[:, 1:], weights)
-    steps.step(100)  # prevents the reference computation below from waiting
+    steps.step(100)  # so that the reference computation below does not wait
     for parameter, choice in (({"words": "1"}, {}), ({"specials": "0"}, {"specials": False})):
         change_url(app, **parameter)
         expected = bert_probe.Attention(2, measure=DRAWN, words=True, **choice).of(trace).weights

@@ -39,7 +39,7 @@ def links(app: AppTest) -> list[tuple[str, dict[str, str]]]:
 
 
 def expected(text: str, b: str = "") -> HighlightsResult:
-    """Return the library's result, ranked with the reference values that the page has measured."""
+    """Return the library's highlights of a text (and of a second text `b`), with the page's references."""
     checkpoint = shared_cache.open_checkpoint("", "")
     traces = shared_cache.traces(checkpoint, [(part, None) for part in (text, b) if part], False)
     first, *more = [

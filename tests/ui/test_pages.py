@@ -384,7 +384,7 @@ def test_url_equals_address_of_question(page: str, address: dict[str, str], kind
     if kind is not Parameters:
         question = question.resolved(shared_cache.open_checkpoint("", "").trace(TEXT))
     if kind is AttentionSteps:
-        # The export menu has the vectors of a key as additional files.
+        # In the export menu, the key is not part of the question: its vectors are additional files.
         question = replace(question, key=None)
     assert f"bert_probe.{question!r}.of(" in app.get("code")[0].value
 

@@ -1,4 +1,4 @@
-"""Test that uploaded files are kept after the server has deleted them, and the size of inputs is limited."""
+"""Test that uploaded files are kept after the server has deleted them, and that inputs are limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the Steps page: its numbers, its selection, and refused input."""
+"""Test the Steps page: its values, its selection, and refused input."""
 
 from __future__ import annotations
 

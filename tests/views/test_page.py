@@ -27,7 +27,7 @@ TEXT = "we had left the ground"
 
 
 def texts_of(svg: str) -> list[str]:
-    """Return the visible texts."""
+    """Return the visible texts of an SVG."""
     return [
         "".join(element.itertext())
         for element in ElementTree.fromstring(svg).iter()

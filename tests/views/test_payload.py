@@ -15,7 +15,7 @@ from tests.helpers.framed import decode_text
 from tests.helpers.payloads import read_payload
 
 TEXTS = st.text(st.characters())
-"""Includes lone surrogates."""
+"""Arbitrary texts, including lone surrogates."""
 
 
 @given(st.dictionaries(TEXTS, TEXTS | st.integers(-(2**53), 2**53) | st.lists(TEXTS) | st.booleans()))

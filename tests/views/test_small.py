@@ -1,4 +1,4 @@
-"""Test thumbnails: well-formed and small SVG files in both themes, with the correct numbers."""
+"""Test thumbnails: well-formed and small SVG files in both themes, with the correct values."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_default_layer_and_heads_are_not_in_the_url(trace: Trace, view: Selectio
         ({"head": "mean"}, LAYERS, "mean"),
         ({"layer": "2", "heads": "2.9"}, 2, (1, 8)),
         ({"head": "2", "heads": "2.9"}, LAYERS, (1, 8)),
-        # Another page has selected head 5 in the meantime.
+        # Another page has set only `head`, so `heads`, whose first head differs from `head`, is outdated.
         ({"head": "5", "heads": "2.9"}, LAYERS, (4,)),
         ({"heads": "9.9.0.13.x"}, LAYERS, "mean"),
     ],
