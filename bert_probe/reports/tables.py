@@ -182,7 +182,7 @@ _TYPES: Final = {"number": float, "integer": int, "truth": bool, "text": str}
 
 
 def finite(value: Any) -> Any:
-    """Replace infinite numbers in a JSON value by strings, and NaN by None, which JSON cannot represent."""
+    """Replace numbers that JSON cannot represent: NaN by None, and infinite numbers by strings."""
     if isinstance(value, Mapping):
         return {str(key): finite(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
@@ -308,7 +308,7 @@ def unchecked_numbers(note: str) -> list[str]:
 
 
 def _mask(character: str) -> str:
-    """Return "0" for a numeric character of any script, a separator unchanged, and " " otherwise."""
+    """Replace a digit of any script by "0", and all other characters except "." and "," by a space."""
     if character in _SEPARATORS:
         return character
     return " " if unicodedata.numeric(character, None) is None else "0"

@@ -100,7 +100,7 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
 
 
 def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
-    """Compare the cells of a Parquet file whose bytes are not as expected with the stated table."""
+    """Compare the cells of a Parquet file with the stated table; used if the bytes of the file differ."""
     tables = None if expected is None else decoded(content, expected)
     if tables is None:
         yield check.difference("table.parquet", "", "", "cannot be compared", "", finding=NOT_RENDERED)
@@ -276,7 +276,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except OSError as error:
         if error.errno is not None:
-            raise  # an error of the operating system; for damaged files, pyarrow does not set errno
+            raise  # Only the operating system sets errno; for a damaged file, pyarrow leaves it None.
         return None
     except (
         TextError,

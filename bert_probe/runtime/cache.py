@@ -94,7 +94,7 @@ class Cache(Generic[K, V]):
     def _make(self, key: K, make: Callable[[], V], pending: Future[V]) -> V:
         try:
             value = make()
-            with self._lock, suppress(ValueError):  # the cache rejects a value that is larger than the cache
+            with self._lock, suppress(ValueError):  # ValueError: the value is larger than the cache
                 self._stored[key] = value
         except BaseException as error:
             with self._lock:

@@ -285,7 +285,12 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
 
 
 def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
-    """Return the middleware around Streamlit's middleware, outermost first."""
+    """Return the middleware around Streamlit's middleware, outermost first.
+
+    Args:
+        names: Additional allowed host names.
+        address: Address that the server listens on; see `app_arguments`.
+    """
     allowed = permissions.current()
     proxies = [Middleware(visitors.ClientAddress, allowed.trusted_proxies)] if allowed.trusted_proxies else []
     page_paths = frozenset(("/", *(f"/{page}" for page in pages())))

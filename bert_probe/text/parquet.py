@@ -303,7 +303,7 @@ def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], i
             number += delta
         else:
             number, offset = _zigzag(data, offset)
-        if field_type in (1, 2):  # in Thrift, true and false are types without content
+        if field_type in (1, 2):  # Thrift encodes a boolean as type 1 (true) or type 2 (false)
             fields[number] = field_type == 1
         elif field_type in (4, 5, 6):
             fields[number], offset = _zigzag(data, offset)

@@ -200,7 +200,8 @@ def kind_of(name: str, text: str, begins: bool, marks: BoundaryMarks) -> str:
         return UNUSED
     if (name[0] == "<" and _BYTE.fullmatch(name)) or (marks.is_byte_level and not is_whole(name)):
         return BYTES
-    # A ## prefix always marks a continuation. A missing space does so only before letters, marks and digits.
+    # A ## prefix always marks a continuation. A tokenizer with a space mark does not mark continuations, so a
+    # token without the mark is a continuation only if it begins with a letter, a combining mark or a number.
     if not begins and (marks.continuing or category(text[0])[0] in "LMN"):
         return CONTINUATION
     if all(character.isdecimal() for character in text):

@@ -200,7 +200,7 @@ class _ConllReader:
         if not columns[0]:
             errors.add(line, f"the tag {truncate_text(columns[-1])} has no word in a preceding column")
             return False
-        # Compare the numbers of columns: the second half of a word with a space must not be read as the tag.
+        # Compare the column counts: the second half of a word with a space must not be read as the tag.
         self._columns = self._columns or len(columns)
         if len(columns) != self._columns:
             errors.add(line, f"the line has {len(columns)} columns, but previous lines have {self._columns}")

@@ -88,6 +88,13 @@ def build_dataset(
 ) -> Dataset:
     """Encode data, and split them into training and held-out examples.
 
+    Args:
+        checkpoint: the model to train, whose tokenizer encodes the data.
+        data, held_out: as in `Train.plan`.
+        config: settings of the split.
+        whole_words: whether masked-language modeling masks all tokens of a word or none.
+        loss: loss of similarity training, from `contrastive.LOSSES`.
+
     Raises:
         SubjectError: the type of the data is unsupported, or the held-out data have another type.
         TextError: the data cannot be used for training.

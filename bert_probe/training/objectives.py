@@ -322,7 +322,11 @@ class MaskedLmObjective(Objective):
         return rows
 
     def _draw_positions(self, words: Any) -> torch.Tensor:
-        """Select tokens to predict at random, and return their positions."""
+        """Select tokens to predict at random, and return their positions.
+
+        Args:
+            words: word index of each token; -1 for special tokens.
+        """
         positions = torch.from_numpy(np.flatnonzero(words >= 0))
         count = max(1, round(MASKED_SHARE * len(positions)))
         order = positions[torch.randperm(len(positions), generator=self._random)]

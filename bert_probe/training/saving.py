@@ -143,7 +143,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
                 path in folders if path.is_dir() else name in files or name == HISTORY_FILE
             ):
                 raise _not_replaced(target_folder, f"{name} was not saved by BERT Probe")
-            # Opening a pipe would wait for a writer.
+            # Only regular files are hashed, because opening a pipe would wait for a writer.
             if name in files and not (path.is_file() and _digest(path) == files[name]):
                 raise _not_replaced(target_folder, f"{name} has changed since BERT Probe saved it")
             if name in files or name == HISTORY_FILE:
@@ -360,7 +360,7 @@ def _reason(error: Exception) -> str:
 
 
 _DEFAULT = "default"
-"""Name of the route for texts without a task, unless a task has the same route."""
+"""Name of the Router's default route, for texts without a task; not used if a task has the same modules."""
 
 
 def write_sentence_model(folder: Path, model: SentenceModel) -> None:

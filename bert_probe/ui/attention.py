@@ -428,7 +428,7 @@ def head_view(trace: Trace) -> None:
 
 
 def _needs_layer() -> bool:
-    """Return whether the server must send a layer: the browser has not received or could not fetch one."""
+    """Return whether the server must send the layer, because the browser has none or could not fetch it."""
     component: Any = st.session_state.get(HEAD_VIEW)
     report = component.get(selection_state.REPORT) if isinstance(component, Mapping) else None
     return component is None or (isinstance(report, Mapping) and report.get("lost") is True)

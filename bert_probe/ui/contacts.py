@@ -86,7 +86,7 @@ def _choose(trace: Trace) -> Contacts:
 
 
 def _table(result: ContactsResult) -> None:
-    """Draw the table of pairs; it is empty if all residues are closer than the separation."""
+    """Draw the pairs of residues that are at least the minimum separation apart in the sequence."""
     frame, question = result.frame(), result.question
     st.header(f"Pairs that are at least {question.separation} residues apart", anchor=False)
     if frame.empty:

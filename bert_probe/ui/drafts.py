@@ -28,7 +28,7 @@ def current() -> Draft:
         text = url_texts.recall(_KEY)
         try:
             st.session_state[_KEY] = Draft() if text is None else Draft.read(text.encode())
-        except ReportError:  # The user edited the URL.
+        except ReportError:  # the user has edited the draft in the URL
             st.session_state[_KEY] = Draft()
         state.preserve(_KEY)
     draft: Draft = st.session_state[_KEY]
