@@ -21,8 +21,8 @@ MAX_MODELS: Final = 3
 MAX_BODY_BYTES: Final = 5_000_000
 """Maximum size of a request body, and of a file that is uploaded to a page, in bytes."""
 MAX_BODY_SECONDS: Final = 10.0
-"""Time limit for receiving a request body, in seconds. A request counts towards `MAX_REQUESTS` only after its body
-has arrived.
+"""Time limit for receiving a request body, in seconds. A request counts towards `MAX_REQUESTS` only after
+its body has arrived.
 """
 MAX_CLIENT_BYTES: Final = 40_000_000
 """Maximum total size of the request bodies that are arriving from one client, in bytes."""

@@ -278,6 +278,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
     """Cache a checkpoint that exists only in memory; return the name under which pages can open it.
 
     Args:
+        checkpoint: the checkpoint to cache.
         name: the previous name of the checkpoint; "" to create a name.
         original: path or Hub ID of the model that was fine-tuned; a new name contains its last component.
     """

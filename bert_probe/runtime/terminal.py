@@ -28,6 +28,7 @@ def visible(text: str, allowed: str = "") -> str:
     r"""Escape control characters, as in ``\x1b``, so that the result fits on one line.
 
     Args:
+        text: the text to escape.
         allowed: characters that are not escaped.
     """
     return _CONTROL_CHARACTERS.sub(

@@ -291,6 +291,8 @@ def json_table(
     lists of labels are joined by "|".
 
     Args:
+        lines: the lines of the file.
+        name: file name for error messages.
         keep_broken: yield a `BrokenRow` for a line that cannot be read, instead of raising an error.
 
     Raises:

@@ -130,7 +130,9 @@ def parse_labeled_texts(
     """Parse labeled texts from a file's bytes; see `read_labeled_texts`.
 
     Args:
+        content: the content of the file.
         name: the file name with its extension.
+        kind, as_named: see `read_labeled_texts`.
 
     Raises:
         TextError, EmptyTextError, SelectionError: as in `read_labeled_texts`.

@@ -139,6 +139,7 @@ def vocabulary_tokens(encoder: Encoder, rows: int) -> VocabularyTokens:
     """Return the classified vocabulary of an encoder.
 
     Args:
+        encoder: the encoder, whose tokenizer defines the vocabulary.
         rows: number of rows of the model's word embedding; tokens with higher ids are ignored.
     """
     vocabulary = _CACHE.get(encoder)
@@ -195,6 +196,7 @@ def kind_of(name: str, text: str, begins: bool, marks: BoundaryMarks) -> str:
         name: vocabulary string.
         text: readable text.
         begins: whether the token may be the start of a word.
+        marks: the tokenizer's boundary marks.
     """
     if not name or (name[0] in "[<|m" and _UNUSED.fullmatch(name)):
         return UNUSED
@@ -280,6 +282,8 @@ def matching(pieces: VocabularyTokens, search: str, match: str, case: bool) -> l
     texts are searched instead, unless the search text contains the mark.
 
     Args:
+        pieces: the vocabulary.
+        search: the search text, or a regular expression.
         match: one of `MATCHES`.
         case: whether the search is case-sensitive.
 

@@ -197,7 +197,9 @@ def parse_sentences(
     """Parse the sentences in a file's bytes, as `read_sentences` does. Line breaks in cells become spaces.
 
     Args:
+        content: the content of the file.
         name: the file name; its extension distinguishes tables from plain text.
+        column, as_named: see `read_sentences`.
         max_bytes: maximum size of the decompressed file in bytes; by default `MAX_BYTES`.
 
     Raises:
@@ -322,6 +324,8 @@ def lines_of(
     r"""Yield the lines of a file, including their line breaks, which are normalized to "\n".
 
     Args:
+        stream: the open file.
+        name: the file name, for error messages.
         errors: "surrogateescape" to decode bytes that are not UTF-8 to lone surrogates.
         max_bytes: maximum size of the file in bytes, by default `MAX_BYTES`.
 

@@ -101,7 +101,9 @@ def parse_similarity_examples(content: bytes, name: str, as_named: bool = False)
     """Parse pairs or triplets from a file's bytes; see `read_similarity_examples`.
 
     Args:
+        content: the content of the file.
         name: the file name with its extension.
+        as_named: see `read_similarity_examples`.
     """
     with unpack(io.BytesIO(content), name) as (stream, unpacked_name):
         return _read(stream, unpacked_name, as_named)

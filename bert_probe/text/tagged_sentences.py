@@ -76,6 +76,7 @@ def read_tagged_sentences(file: str | Path, as_named: bool = False) -> tuple[Tag
     """Read the sentences of a CoNLL-U file (.conllu) or a CoNLL file; .gz files are decompressed.
 
     Args:
+        file: path of the file.
         as_named: trust the file extension, even if the contents look like another format.
 
     Raises:
@@ -91,7 +92,9 @@ def parse_tagged_sentences(content: bytes, name: str, as_named: bool = False) ->
     """Parse the sentences in a file's bytes; see `read_tagged_sentences`.
 
     Args:
+        content: the content of the file.
         name: the file name; its extension distinguishes CoNLL-U from CoNLL.
+        as_named: see `read_tagged_sentences`.
 
     Raises:
         TextError, EmptyTextError: as in `read_tagged_sentences`.

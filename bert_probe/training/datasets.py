@@ -380,7 +380,9 @@ def split(
     share is 0. Rows with the same key stay together, so that no text is in both splits.
 
     Args:
+        rows: the rows of the data.
         share: share of the rows to hold out, from 0 to less than 1.
+        seed: random seed of the split.
         key: function that returns the key of a row, such as its text.
         stratum: function that returns the stratum of a row, such as its class.
     """
@@ -460,6 +462,8 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
     """Check that all held-out labels occur in the training data.
 
     Args:
+        labels: labels of the training data.
+        held_out_labels: labels of the held-out data.
         units: noun for the labeled units in error messages: "texts" or "words".
 
     Raises:

@@ -132,6 +132,9 @@ def to_checkpoint(
     """Return a trained model as a frozen checkpoint, like a checkpoint loaded from files.
 
     Args:
+        full_model: the trained model. It is frozen and set to evaluation mode in place.
+        tokenizer: the model's tokenizer.
+        name: name of the checkpoint.
         before: training history, including the latest training run.
 
     Raises:
@@ -298,6 +301,9 @@ def trainable_parameters(
     """Return the parameters that an update scope trains, without allocating the model.
 
     Args:
+        checkpoint: the checkpoint to train.
+        task: one of `TASKS`.
+        update: the update scope; see `UPDATES`.
         labels: the number of labels of a classification head.
 
     Raises:
@@ -337,6 +343,8 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
     their scopes do not include head. Parameters of sentence-transformers modules are not counted.
 
     Args:
+        checkpoint: the checkpoint to train.
+        task: one of `TASKS`.
         labels: the number of labels of a classification head.
 
     Raises:
@@ -423,6 +431,7 @@ class LoraModel:
         model, and for similarity training, whose model is not a transformers class.
 
         Args:
+            task: the task of the model, one of `TASKS`.
             base: name of the base model.
         """
         import peft
@@ -502,6 +511,9 @@ def estimate_memory(
 
     Args:
         full_model: the model, which may be on the meta device.
+        objective: the training objective.
+        update: the update scope; see `UPDATES`.
+        batch: maximum number of examples per step.
         examples: all examples, including held-out ones.
     """
     config, size = full_model.config, next(full_model.parameters()).element_size()

@@ -424,6 +424,8 @@ def _write_modules(folder: Path, model: SentenceModel, prefix: str) -> list[tupl
     """Write the modules after the Transformer; return the folder name and the kind of each module.
 
     Args:
+        folder: the folder of the model.
+        model: the model to write.
         prefix: prefix of the folder names.
     """
     entries = []

@@ -110,6 +110,9 @@ def fit_sentence_head(
     `DEFAULT_PENALTY`.
 
     Args:
+        checkpoint: the checkpoint whose sentence vectors are used.
+        objective: the training objective, which defines the labels.
+        training, held_out: encoded texts with their targets.
         progress: called with the number of finished texts and fits, and their total. If the callback raises
             `Cancelled` after the first fit, the best head so far is returned.
         on_evaluation: called after each fit.
@@ -164,6 +167,7 @@ def select_penalty(penalties: Sequence[float], scores: Array) -> int:
     """Return the index of the selected C; see `fit_sentence_head`.
 
     Args:
+        penalties: the values of C.
         scores: the score of each held-out text for each C, [C, text].
     """
     if not scores.shape[1]:
@@ -292,6 +296,7 @@ def sentence_checkpoint(
     """Return a checkpoint of an encoder with the original checkpoint's pooling, as if loaded from files.
 
     Args:
+        original: the checkpoint from which training started.
         encoder: the encoder. Its attention implementation is changed in place.
         history: training history, including the latest training run.
         make_heads: returns the task heads for the encoder.

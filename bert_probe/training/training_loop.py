@@ -298,6 +298,7 @@ class LinearHead:
         """Run the encoder and return the features for the task head.
 
         Args:
+            examples: the encoded texts.
             on_batch: called with the number of texts in each finished batch.
 
         Raises:

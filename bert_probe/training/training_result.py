@@ -116,6 +116,7 @@ class TrainingResult(Result):
         folder is written completely or not at all.
 
         Args:
+            folder: path of the folder to write.
             replace: whether to replace an existing model.
 
         Raises:

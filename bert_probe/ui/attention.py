@@ -135,6 +135,8 @@ def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = Tr
     """Return whether the measure is available for these layers, from 0. If not, compute it in a job.
 
     Args:
+        model: the view, which determines the text and the measure.
+        layers: indices of the layers.
         start: whether to start without a click; otherwise a button is drawn first.
 
     Raises:
@@ -199,6 +201,8 @@ def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Itera
     """Draw the row below a view. The `with` body draws the export menu, and the caveats follow it.
 
     Args:
+        model: the view above the row.
+        caveat: sentences about the limits of the view, drawn after the caveats of the measure.
         why: whether to state why the initial attention head was selected; the head view explains this itself.
     """
     with st.container(horizontal=True, gap="medium"):

@@ -64,6 +64,7 @@ def part(
 
     Args:
         traces: trace of the text, or traces of two separate texts.
+        task: the task whose prediction is explained.
         at: position of the token whose prediction is explained, if any.
         similarity: the question whose score is explained, for two separate texts.
     """

@@ -163,6 +163,7 @@ def _choose_word(pair: MinimalPairResult, text: str) -> int:
     """Draw both texts; return the index of the selected aligned word, by default the word that changed most.
 
     Args:
+        pair: the comparison of the two texts.
         text: key that identifies the two texts, so that the selection is kept when tokens are merged into
             words.
     """

@@ -110,6 +110,10 @@ def _upload(
     """Draw an uploader and return the rows of its file; None without a file.
 
     Args:
+        key: widget key of the uploader.
+        label: label of the uploader.
+        types: allowed file extensions.
+        help_text: description of the file format, shown as help.
         parse: function that returns the rows of a file, given its content and its name.
     """
     help_text = f"{help_text} UTF-8, {sentence_input.upload_note()}"
@@ -507,6 +511,7 @@ def neighbor_map(comparison: VectorComparison, text: int, is_second: bool) -> An
     The neighbors found by the first model, by the second model and by both models have different colors.
 
     Args:
+        comparison: the comparison of the two models' vectors.
         text: index of the text.
         is_second: whether to draw the map of the second model.
     """

@@ -47,6 +47,8 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
     """Draw the lens section of the Answer page.
 
     Args:
+        trace: trace of the text.
+        task: the task of the head whose predictions are drawn at every layer.
         word: token that the page masks, as a position or a word; None if it masks no token.
         truncate: whether to truncate training lines that are too long for the model.
     """
