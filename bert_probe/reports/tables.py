@@ -41,7 +41,7 @@ class Column:
 
     Attributes:
         name: the name of the column.
-        kind: type of the cells; a "number" has a rounding error, an "integer" is exact.
+        kind: type of the cells: "number" (with a rounding error), "integer" (exact), "truth" or "text".
         cells: Python values; None for missing values.
     """
 
@@ -139,7 +139,7 @@ def _column_kind(series: pd.Series) -> ColumnKind:
 
 def _python_value(cell: Any, kind: ColumnKind, is_float32: bool) -> Any:
     if kind == "number":
-        # `str` writes a float32 with the fewest digits that identify it.
+        # A float32 becomes the shortest decimal that identifies it, such as 0.1 and not 0.10000000149.
         return float(str(np.float32(cell))) if is_float32 else float(cell)
     return {"truth": bool, "integer": int}.get(kind, str)(cell)
 

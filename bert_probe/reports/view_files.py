@@ -109,7 +109,7 @@ class AnsweredView:
 
     Attributes:
         result: the result of the question.
-        traces: the traces of the view's texts; empty for other inputs.
+        traces: traces of the input texts; empty if the inputs are sentences or files.
     """
 
     result: Result

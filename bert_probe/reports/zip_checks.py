@@ -127,7 +127,7 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
 def manifest_differences(
     read: ReportFile, files: Mapping[str, bytes], sha256: Mapping[str, str], is_right: bool
 ) -> Iterator[Difference]:
-    """Compare the file names of a ZIP, and the manifest if no other differences were found.
+    """Yield missing and unexpected files of a ZIP; if there are no other differences, check the manifest.
 
     Args:
         read: the report.

@@ -139,8 +139,8 @@ class ResultCache:
 
         Usage: ``answers.of(Heads(words=True).of, trace)``.
 
-        Other functions of the same inputs, such as `head_outputs`, are accepted if their result has
-        ``nbytes``. A progress callback among the arguments is not part of the cache key.
+        Functions that are not methods of a question, such as `head_outputs`, are accepted if their result
+        has the attribute ``nbytes``. A progress callback among the arguments is not part of the cache key.
 
         Raises:
             ProbeError: any error that the question raises.

@@ -193,7 +193,7 @@ Text = tuple[str, str | None]
 
 @dataclass
 class OpeningProgress:
-    """Progress of loading a checkpoint: bytes done, total bytes, and a sentence about its size."""
+    """Progress of loading a checkpoint: bytes done, total bytes, and a sentence about the size and memory."""
 
     done: int = 0
     total: int = 0

@@ -232,7 +232,7 @@ class Alignment:
     """An alignment of two texts, A and B, by their tokens or words.
 
     Attributes:
-        units_a, units_b: all tokens, or all words and special tokens, of each text.
+        units_a, units_b: the units of each text: all tokens, or all words and special tokens.
         pairs: (index in A, index in B) of each pair of matching units, in the order of both texts.
     """
 

@@ -49,6 +49,9 @@ _AUTO = {
 def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
     """Return the model for a task on torch's meta device, where weights have shapes but use no memory.
 
+    Args:
+        checkpoint, task, labels, problem: see `with_head`.
+
     Raises:
         UnavailableError: the model family has no head for the task.
     """
@@ -62,6 +65,12 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
     The dtype is float64 if the checkpoint's dtype is float64, otherwise float32. If the checkpoint's own task
     head has the same labels, it is copied; otherwise the head is initialized randomly. If the head needs a
     pooler that the checkpoint lacks, the pooler is also initialized randomly.
+
+    Args:
+        checkpoint: the checkpoint to train.
+        task: one of `TASKS`.
+        labels: labels of the task head.
+        problem: `problem_type` in the configuration of the model; "" for none.
 
     Raises:
         UnavailableError: the model family has no head for the task, or the encoder of the task model differs
@@ -117,7 +126,7 @@ def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: st
 
 
 def _with_fastest_attention(build: Callable[[str], Any]) -> Any:
-    """Build a model with fused attention, or with eager attention if its family does not support it."""
+    """Build a model with fused attention if the model family supports it, otherwise with eager attention."""
     try:
         return build("sdpa")
     except ValueError as error:

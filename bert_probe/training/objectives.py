@@ -70,7 +70,7 @@ class Objective(ABC):
 
     @abstractmethod
     def examples(self, checkpoint: Checkpoint, data: Any, longest: int | None) -> list[TrainingExample]:
-        """Encode texts, truncated to a maximum number of tokens.
+        """Encode texts, truncated to `longest` tokens, or to the model's limit if `longest` is None.
 
         Raises:
             TextError: some texts cannot be encoded; the message lists their line numbers.

@@ -215,7 +215,7 @@ def _prefix(target_folder: Path) -> str:
 
 
 def _escaped(name: str) -> str:
-    """Return a glob pattern that matches only this name."""
+    """Return a glob pattern that matches only the file name `name`."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 

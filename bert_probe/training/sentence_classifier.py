@@ -203,11 +203,15 @@ def _evaluate(objective: TextObjective, logits: Array, targets: torch.Tensor) ->
 
 
 _Fit = tuple[Array, Array, bool]
-"""Weights [label, size], biases [label], and whether the optimization converged."""
+"""Weights [label, size], biases [label], and whether the optimization converged.
+
+The functions in `_FITS` return these values. They fit a head to sentence vectors x [text, size] and targets
+y, given the number of labels and the penalty C (see `PENALTIES`).
+"""
 
 
 def _fit_classes(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
-    """Fit multinomial logistic regression. For two classes, the logits are ±half of scikit-learn's logit."""
+    """Fit multinomial logistic regression. For two classes, split scikit-learn's logit z into −z/2 and z/2."""
     weights, bias, is_converged = _logistic_regression(x, y, penalty)
     if labels == 2:
         weights, bias = (np.concatenate([-part / 2, part / 2]) for part in (weights, bias))
@@ -233,7 +237,7 @@ def _fit_multilabel(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
 
 
 def _fit_number(x: Array, y: Array, labels: int, penalty: float) -> _Fit:  # noqa: ARG001
-    """Fit ridge regression with alpha = 1 / (2 C), so that C means the same as in `LogisticRegression`."""
+    """Fit ridge regression with alpha = 1 / (2 C), where C is `penalty`, as in `LogisticRegression`."""
     from sklearn.linear_model import Ridge
 
     model = Ridge(alpha=1 / (2 * penalty)).fit(x, y)

@@ -271,7 +271,9 @@ _OUTPUTS = {
     "multi_label_classification": ("the probability of each label", ".sigmoid()", "probabilities"),
     "regression": ("the predicted number", "", "prediction"),
 }
-"""By problem type: what ``predict.py`` prints, the code of its activation, and the JSON key of its output."""
+"""Maps a problem type to three strings: what ``predict.py`` prints, the code of the activation function, and
+the JSON key of the output.
+"""
 
 SENTENCE_USAGE = Usage(
     "sentence-transformers",

@@ -402,7 +402,7 @@ def _neighbor_maps(comparison: VectorComparison, text: int) -> None:
 
 
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
-    """Draw, if available, the agreement of two models' vectors, and the curve of a measure by vector size."""
+    """Draw the agreement of two models' vectors, and a measure by vector size, if they were computed."""
     if result.comparison is not None:
         st.header("Do both models find the same nearest neighbors?", anchor=False)
         vectors = result.showing(show="vectors")

@@ -63,7 +63,7 @@ def run(
             or failed with an error that a restart may resolve.
         describe: function that returns a line to show above the progress.
         patience: seconds before the page shows progress.
-        limits: keyword arguments of `Job`.
+        limits: further keyword arguments of `Job`, such as ``silence``.
 
     Raises:
         ProbeError: the work failed. The error is raised in every script run until the job is restarted or its
