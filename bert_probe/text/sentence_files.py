@@ -314,7 +314,7 @@ def default_column(columns: Sequence[str]) -> int | None:
 
 
 def is_table(name: str) -> bool:
-    """Return whether a file with this name is read as a table."""
+    """Return whether a file named `name` is read as a table."""
     return format_of(name) in (TABLE, JSON_LINES)
 
 

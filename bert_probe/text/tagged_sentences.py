@@ -383,7 +383,7 @@ def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tupl
     """Join word forms into a text; ``spaces`` states whether a space follows each form.
 
     Returns:
-        The text, and the span of each form in it.
+        The text, and the span of each form in the text.
     """
     text, spans = "", []
     for form, space in zip(forms, spaces, strict=True):

@@ -91,7 +91,7 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
 
 
 def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str = "") -> bool:
-    """Return whether a checkpoint has a head for the task with exactly these labels, in the same order."""
+    """Return whether a checkpoint has a head for `task` with exactly the labels `labels`, in this order."""
     head = checkpoint.outputs.get(task)
     if head is None or head.labels != tuple(labels) or isinstance(head.model, SentenceClassifier):
         return False
@@ -99,7 +99,7 @@ def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: 
 
 
 def in_checkpoint_order(checkpoint: Checkpoint, task: str, labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels, in the order of the checkpoint's task head if that head has exactly these labels."""
+    """Return `labels`, in the order of the checkpoint's task head if the head has exactly the same labels."""
     head = checkpoint.outputs.get(task)
     is_same = head is not None and sorted(head.labels) == sorted(labels)
     return head.labels if head is not None and is_same else tuple(labels)
@@ -174,7 +174,7 @@ UPDATES: Mapping[str, str] = {
 as in "top:2"."""
 
 RANK, SCALE = 8, 16
-"""Rank and scale of LoRA: the product of its two matrices is multiplied by scale ÷ rank."""
+"""Rank and scale of LoRA: the product of the two LoRA matrices is multiplied by scale ÷ rank."""
 
 
 class UpdateScope(FieldType):

@@ -33,7 +33,7 @@ from bert_probe.model.sources import read_json
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200
-"""The names of temporary folders contain at most this many bytes of the name of the model folder."""
+"""Maximum number of bytes of the model folder's name that the name of a temporary folder contains."""
 
 
 @contextmanager

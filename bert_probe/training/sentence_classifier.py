@@ -211,7 +211,7 @@ y, given the number of labels and the penalty C (see `PENALTIES`).
 
 
 def _fit_classes(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
-    """Fit multinomial logistic regression. For two classes, split scikit-learn's logit z into −z/2 and z/2."""
+    """Fit logistic regression. For two classes, scikit-learn's logit z becomes the logits −z/2 and z/2."""
     weights, bias, is_converged = _logistic_regression(x, y, penalty)
     if labels == 2:
         weights, bias = (np.concatenate([-part / 2, part / 2]) for part in (weights, bias))

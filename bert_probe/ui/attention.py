@@ -132,11 +132,11 @@ class ViewModel:
 
 
 def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = True) -> bool:
-    """Return whether the measure is available for these layers, from 0. If not, compute it in a job.
+    """Return whether the measure is available for all `layers`. If not, compute the measure in a job.
 
     Args:
         model: the view, which determines the text and the measure.
-        layers: indices of the layers.
+        layers: indices of the layers, from 0.
         start: whether to start without a click; otherwise a button is drawn first.
 
     Raises:

@@ -51,7 +51,7 @@ def _check(difference: float, comparison: str) -> None:
 
 
 def _input_embedding(trace: Trace) -> Export:
-    """Draw the word, position and segment embeddings of a token, their sum, and its layer normalization."""
+    """Draw the word, position and segment embeddings of a token, and the sum before and after layer normalization."""
     embedding = Embedding().of(trace)
     st.markdown("Choose a token")
     default = embedding.chosen

@@ -344,7 +344,7 @@ def _headline(result: Any) -> None:
 
 
 def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
-    """Draw the measures with their intervals, and export them."""
+    """Draw the table of measures with 95% intervals, and the export menu."""
     frame = result.table()
     counts = ("better", "equal", "worse")
     config = {

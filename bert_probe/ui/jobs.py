@@ -48,7 +48,7 @@ def run(
     patience: float | None = None,
     **limits: Any,
 ) -> T | None:
-    """Return the result of ``work`` for this ``cause``, or None if there is no result yet.
+    """Return the result of ``work`` for the inputs ``cause``, or None if there is no result yet.
 
     Before the work starts, a button with ``label`` and ``note`` is drawn. While it runs, its progress and a
     Cancel button are drawn. The page reruns when the work is done.
