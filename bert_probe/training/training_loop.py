@@ -245,8 +245,8 @@ EVALUATION_BATCH = 1024
 ReadFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Type of a function that selects the vectors on which a head depends.
 
-It takes the last hidden states (shape [text, token, hidden]) and the attention mask, and returns an array of shape
-[text, token, hidden] or [text, 1, hidden].
+It takes the last hidden states (shape [text, token, hidden]) and the attention mask (shape [text, token]), and
+returns a tensor of shape [text, token, hidden] or [text, 1, hidden].
 """
 
 

@@ -134,7 +134,7 @@ def _comparison(a: Trace, b: Trace, words: bool) -> None:
 
 
 def _or_error(ask: Callable[[], T]) -> T | UnavailableError:
-    """Return the result of `ask`, or the error that explains why the result is unavailable for models A and B."""
+    """Return the result of `ask`, or the error that explains why it is unavailable for models A and B."""
     try:
         return ask()
     except UnavailableError as error:

@@ -160,7 +160,7 @@ def _unaligned(side: Alignment) -> str:
 
 
 def _choose_word(pair: MinimalPairResult, text: str) -> int:
-    """Draw texts A and B; return the index of the selected aligned word, by default the word that changed most.
+    """Draw texts A and B; return the index of the selected aligned word, by default the most changed word.
 
     Args:
         pair: the comparison of the two texts.

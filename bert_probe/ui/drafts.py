@@ -81,7 +81,7 @@ def replace_draft(draft: Draft) -> None:
 
 
 def publish() -> None:
-    """Store the draft and write its name to the URL, which may lack the name after the user navigated back."""
+    """Store the draft, and write its name to the URL, where it is missing after the user navigated back."""
     draft = st.session_state.get(_KEY)
     if draft is not None:
         # Store even a short draft under a name, because the URL should share the view and not the draft.
