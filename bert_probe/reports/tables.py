@@ -250,7 +250,7 @@ REFERENCE_HELP: Final = (
     "{{3, weight}} inserts the number in row 3 of the column weight, and is verified with the table."
 )
 
-# Spaces are stripped later, because matching spaces on both sides of a name would take cubic time.
+# Spaces around a column name are stripped later, because matching them here would take cubic time.
 _REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
 _ROW: Final = re.compile("[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"0[0.,]*0|0")

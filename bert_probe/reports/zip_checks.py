@@ -172,8 +172,8 @@ def _is_same_image(stated: str, expected: str) -> bool:
         return True
     try:
         sides = [base64.b64decode(side, validate=True) for side in (expected, stated)]
-        # All other chunks must be equal, because they could contain an animation or a color profile.
-        # An equal header also limits the number of decompressed pixels.
+        # Apart from the compressed pixels, all chunks must be equal: they could contain an animation or a
+        # color profile, and the header limits the number of decompressed pixels.
         if _png_chunks(sides[0]) != _png_chunks(sides[1]):
             return False
         images = [Image.open(io.BytesIO(side), formats=["PNG"]) for side in sides]

@@ -181,6 +181,6 @@ def _input_key(value: Any) -> Hashable:
     if isinstance(value, Checkpoint | Document | DocumentList) or hasattr(type(value), "cache_key"):
         key: Hashable = value.cache_key
         return key
-    if isinstance(value, Sentence):  # include the name, which the comparison of sentences ignores
+    if isinstance(value, Sentence):  # include the name, because equal sentences may differ in name
         return (str(value), value.name)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

@@ -59,7 +59,7 @@ class Permissions:
     can_train: bool = True
     # whether files, such as converted models, can be saved outside of temporary folders
     can_write_files: bool = True
-    can_build_stores: bool = True  # also allows opening stores in the default folder
+    can_build_stores: bool = True  # building stores, and opening those in the default folder
     has_api: bool = True
     max_file_bytes: int = 5_000_000  # size limit of an uploaded file, a pasted text or a request body
     max_session_bytes: int = 20_000_000  # limit of the total size of a session's uploaded files

@@ -144,7 +144,7 @@ def _client(connection: Any) -> str:
 
 def _close_idle(connection: Any) -> None:
     transport, cycle = connection.transport, connection.cycle
-    if transport.is_closing() or transport.get_protocol() is not connection:  # upgraded to a WebSocket
+    if transport.is_closing() or transport.get_protocol() is not connection:  # closed, or a WebSocket
         return
     if cycle is None or cycle.response_complete:
         transport.close()

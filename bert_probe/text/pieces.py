@@ -263,6 +263,9 @@ _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{
 def check(search: str, match: str, case: bool = False) -> None:
     """Check that a search in the vocabulary is valid.
 
+    Args:
+        search, match, case: see `matching`.
+
     Raises:
         SelectionError: the search text is too long, or is not a valid regular expression.
     """

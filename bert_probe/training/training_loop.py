@@ -245,7 +245,7 @@ EVALUATION_BATCH = 1024
 ReadFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Type of a function that selects the vectors on which a head depends.
 
-It takes the last hidden states (shape [text, token, hidden]) and the attention mask (shape [text, token]), and
+It takes the last hidden states (shape [text, token, hidden]) and the attention mask (shape [text, token]). It
 returns a tensor of shape [text, token, hidden] or [text, 1, hidden].
 """
 

@@ -308,6 +308,13 @@ def model_card(
     """Return a model card in Markdown.
 
     Names and values from files are written as JSON literals, so that they cannot add markup to the card.
+
+    Args:
+        provenance: provenance of the training result.
+        labels: the labels of the task head.
+        history: table with one row per evaluation.
+        notes: notes for the user, one sentence each.
+        usage: instructions for using the model.
     """
     metadata = provenance["facts"]
     front = {

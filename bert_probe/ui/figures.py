@@ -82,7 +82,7 @@ def largest_columns(values: Array, count: int, required: set[int]) -> list[int]:
 
 
 def token_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """Return a bar chart of non-negative values with one bar per token, in text order."""
+    """Return a bar chart of non-negative values, one bar per token; `name` is the title of the value axis."""
     positions = list(range(len(tokens)))
     labels = [as_text(token) for token in tokens]
     figure = go.Figure(
@@ -312,7 +312,7 @@ def length_histogram(lengths: Array, limit: int) -> Any:
     """
     highest = max(int(lengths.max()), limit)
     width = max(1, math.ceil(highest / 48))
-    # The limit is an edge, so that no bar contains documents on both sides of it.
+    # The limit is a bin edge, so that no bar contains documents on both sides of the limit.
     first = limit % width + 1 - width
     edges = np.arange(first, highest + width + 1, width)
     counts, edges = np.histogram(lengths, bins=edges)

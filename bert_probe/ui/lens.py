@@ -234,7 +234,15 @@ def _grid(
     axes: tuple[str, str],
     title: str,
 ) -> None:
-    """Draw a grid of predicted words or labels, colored by their probabilities `shares`."""
+    """Draw a grid of predicted words or labels, colored by probability.
+
+    Args:
+        names: the words or labels, [row][column].
+        shares: probability of each word or label, [row, column].
+        rows, columns: labels of the rows and columns.
+        axes: titles of the row axis and the column axis.
+        title: heading of the grid.
+    """
     indices = np.indices(shares.shape)
     full = [figures.as_text(name) for row in names for name in row]
     short = [figures.as_text(truncate_text(name, 14)) for row in names for name in row]
