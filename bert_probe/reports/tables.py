@@ -41,7 +41,7 @@ class Column:
 
     Attributes:
         name: the name of the column.
-        kind: type of the cells; a "number" has a rounding error, an "integer" is exact.
+        kind: type of the cells: "number" (with a rounding error), "integer" (exact), "truth" or "text".
         cells: Python values; None for missing values.
     """
 
@@ -139,7 +139,7 @@ def _column_kind(series: pd.Series) -> ColumnKind:
 
 def _python_value(cell: Any, kind: ColumnKind, is_float32: bool) -> Any:
     if kind == "number":
-        # `str` writes a float32 with the fewest digits that identify it.
+        # A float32 becomes the shortest decimal that identifies it, such as 0.1 and not 0.10000000149.
         return float(str(np.float32(cell))) if is_float32 else float(cell)
     return {"truth": bool, "integer": int}.get(kind, str)(cell)
 
@@ -182,7 +182,7 @@ _TYPES: Final = {"number": float, "integer": int, "truth": bool, "text": str}
 
 
 def finite(value: Any) -> Any:
-    """Replace infinite numbers in a JSON value by strings, and NaN by None, which JSON cannot represent."""
+    """Replace numbers that JSON cannot represent: NaN by None, and infinite numbers by strings."""
     if isinstance(value, Mapping):
         return {str(key): finite(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
@@ -250,7 +250,7 @@ REFERENCE_HELP: Final = (
     "{{3, weight}} inserts the number in row 3 of the column weight, and is verified with the table."
 )
 
-# Spaces are stripped later, because matching spaces on both sides of a name would take cubic time.
+# Spaces around a column name are stripped later, because matching them here would take cubic time.
 _REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
 _ROW: Final = re.compile("[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"0[0.,]*0|0")
@@ -308,7 +308,7 @@ def unchecked_numbers(note: str) -> list[str]:
 
 
 def _mask(character: str) -> str:
-    """Return "0" for a numeric character of any script, a separator unchanged, and " " otherwise."""
+    """Replace a digit of any script by "0", and all other characters except "." and "," by a space."""
     if character in _SEPARATORS:
         return character
     return " " if unicodedata.numeric(character, None) is None else "0"

@@ -121,7 +121,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
 
 
 def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> Iterator[Difference]:
-    """Compare the page byte by byte with the page that is rendered from its data.
+    """Compare a report's page byte by byte with the page rendered from the report's data.
 
     Args:
         read: the report.
@@ -130,7 +130,7 @@ def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> It
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
         rendered = page.written(statement(read.title, read.made_with, views)).encode()
-    except ReportError as error:  # A note refers to a missing cell.
+    except ReportError as error:  # rendering fails if a note refers to a missing cell
         if not differences:
             yield Difference(0, "file", PAGE, "", "", str(error), finding=NOT_RENDERED)
         return
@@ -188,7 +188,10 @@ class PageChange:
 
 
 def page_changes(content: bytes, rendered: bytes) -> Iterator[PageChange]:
-    """Yield all differences if the pages have the same number of tags; otherwise only the first difference.
+    """Yield the differences between a report's page and the page rendered from its data.
+
+    If `content` (the report's page) and `rendered` have different numbers of tags, only the first difference
+    is yielded.
 
     The untrusted page is never parsed as HTML, because a forger could choose markup that this program and
     a browser parse differently. Instead, both pages are split at every "<", and the rendered page determines
@@ -222,7 +225,7 @@ def _changes_by_tag(content: bytes, rendered: bytes) -> Iterator[PageChange]:
         sides = [[pair[side] for pair in tokens] for side in (0, 1)]
         if sides[0] != sides[1]:
             texts = ["".join(map(_text, side)) for side in sides]
-            if texts[0] == texts[1]:  # only the markup differs
+            if texts[0] == texts[1]:  # the texts are equal, so show the markup that differs
                 texts = [*_around(b"<".join(sides[0]), b"<".join(sides[1]))]
             yield PageChange("note", view, stated=texts[0], rendered=texts[1])
 
@@ -283,7 +286,7 @@ def _text(token: bytes) -> str:
 
 
 def _around(stated: bytes, expected: bytes) -> tuple[str, str]:
-    """Return excerpts of both texts around the first byte at which they differ."""
+    """Return excerpts of `stated` and `expected` around the first byte at which they differ."""
     middle = _first_difference(stated, expected)
     span = slice(max(0, middle - _CONTEXT_BYTES), middle + _CONTEXT_BYTES)
     return stated[span].decode("utf-8", "replace"), expected[span].decode("utf-8", "replace")

@@ -43,7 +43,7 @@ from bert_probe.reports.tables import Column, ReportTable, changed, digest, fini
 from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536
-"""Number of bytes by which a payload may exceed twice its expected size."""
+"""Number of bytes by which the payload of a picture may exceed twice its expected size."""
 _UNCHECKABLE: Final = b""
 """Placeholder for values that cannot be verified, such as the author's device. It differs from every JSON
 value, because JSON has no bytes.
@@ -58,7 +58,7 @@ class ViewCheck:
     Attributes:
         number: the number of the view, from 1.
         stated: data of the view in the report.
-        numbers: number of compared numbers.
+        numbers: how many numbers of the view have been compared so far.
         remarks: sentences for the user about content that was not checked.
         sha256: for each file of the view in a ZIP, the digest that the manifest must contain.
     """
@@ -72,7 +72,7 @@ class ViewCheck:
     def difference(
         self, table: str, row: Any, column: str, stated: Any, actual: Any, **details: Any
     ) -> Difference:
-        """Create a `Difference` for this view; long texts are truncated."""
+        """Create a `Difference` for this view; truncate long texts. `details` are further attributes."""
         row, column, stated, actual = (clip(str(text)) for text in (row, column, stated, actual))
         return Difference(self.number, table, row, column, stated, actual, **details)
 
@@ -146,8 +146,8 @@ class ViewCheck:
             yield self.difference(
                 "table", "", "marks", "a different number of checksums", "", finding=CHANGED
             )
-        # A changed cell changes the checksums of its row and column.
-        # If only one checksum differs, the checksum itself was changed.
+        # A changed cell changes the checksums of both its row and its column. If only the row checksums or
+        # only the column checksums differ, a checksum itself was changed.
         elif bool(changed_rows) != bool(changed_columns):
             yield self.difference(
                 "table", "", "marks", "a checksum does not match its cells", "", finding=CHANGED
@@ -160,6 +160,11 @@ class ViewCheck:
 
         If the numbers of two lists differ by at most a tolerance, so do the numbers of the sorted lists. Rows
         may therefore exchange positions only if their numbers in the sort column are nearly equal.
+
+        Args:
+            actual: the recomputed table.
+            rows: for each row of the stated table, the index of the matching recomputed row, or None.
+            allowed: tolerance of each column, by name; "" is the key for a matrix.
         """
         moved = [row for row, match in enumerate(rows) if match is not None and match != row]
         for column, other in zip(self.stated.table.columns, actual.columns, strict=True) if moved else ():
@@ -202,7 +207,7 @@ class ViewCheck:
                 )
 
     def _note(self) -> Iterator[Difference]:
-        """Compare the displayed note with the written note and the referenced cells."""
+        """Check that the displayed note is the written note with the cells' texts in place of references."""
         source, stated = self.stated.note["written"], self.stated.note["shown"]
         unchecked = tables.unchecked_numbers(source)
         if unchecked:
@@ -222,7 +227,7 @@ class ViewCheck:
     def _provenance(
         self, actual: ViewNumbers, own: Sequence[Tolerance], same_model: bool
     ) -> Iterator[Difference]:
-        """Compare the provenance; ignore digests if the model differs, which `models` reports."""
+        """Compare the provenance. If the model differs, which `models` reports, ignore all digests."""
         stated_leaves, actual_leaves = (
             {path: leaf for path, leaf in side.items() if same_model or not path.endswith("_sha256")}
             for side in (portable_leaves(self.stated.provenance), actual.provenance)
@@ -243,7 +248,7 @@ class ViewCheck:
         try:
             parts = Item(DraftEntry(self.stated.view, self.stated.note["written"]), actual, tolerances).parts
         except ReportError:
-            return  # `_note` reports a note that refers to a missing cell
+            return  # the note refers to a missing cell, which `_note` reports
         for name in ("title", "code", "picture"):
             yield from self._leaves(name, leaves(self.stated.parts[name]), leaves(parts[name]), {})
 
@@ -396,10 +401,13 @@ def _are_numbers(*cells: Any) -> bool:
 
 
 def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
-    """Return whether a table may be sorted by these numbers, by value or by magnitude.
+    """Return whether a table may be sorted by a column, by value or by magnitude.
 
-    Only numbers in consecutive rows are compared. Equal numbers do not determine an order, so the result is
-    False if all numbers are equal.
+    Equal numbers do not determine an order, so the result is False if all numbers are equal.
+
+    Args:
+        numbers: some cells of the column; only cells in consecutive rows are compared.
+        rows: the row of each cell, ascending.
     """
     sides = ([*numbers], [abs(number) for number in numbers])
     pairs = [index for index in range(1, len(rows)) if rows[index] == rows[index - 1] + 1]
@@ -411,7 +419,13 @@ def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
 
 
 def _without_uncheckable(value: Any, is_model: bool = True) -> Any:
-    """Replace values that cannot be verified, but have a valid format, by `_UNCHECKABLE`."""
+    """Replace values of a provenance that cannot be verified, but have a valid format, by `_UNCHECKABLE`.
+
+    Args:
+        value: the provenance, or a value in it.
+        is_model: whether `value` is the complete provenance or describes a model. In other values, only the
+            parts that describe a model are searched.
+    """
     if isinstance(value, Mapping):
         return {
             name: _UNCHECKABLE

@@ -109,7 +109,7 @@ class AnsweredView:
 
     Attributes:
         result: the result of the question.
-        traces: the traces of the view's texts; empty for other inputs.
+        traces: traces of the input texts; empty if the inputs are sentences or files.
     """
 
     result: Result
@@ -542,7 +542,7 @@ def make_attachments(
 
 
 def check_size(count: int, error: type[ProbeError] = UnavailableError) -> None:
-    """Raise an error if the inputs of a view have more than `MOST_BYTES` bytes."""
+    """Raise `error` if a view's inputs, which have `count` bytes, exceed `MOST_BYTES`."""
     if count > MOST_BYTES:
         raise error(
             f"The input texts have {count / 1e6:.1f} MB, but a view file can have at most "

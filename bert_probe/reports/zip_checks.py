@@ -100,7 +100,7 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
 
 
 def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
-    """Compare the cells of a Parquet file whose bytes are not as expected with the stated table."""
+    """Compare the cells of a Parquet file with the stated table; used if the bytes of the file differ."""
     tables = None if expected is None else decoded(content, expected)
     if tables is None:
         yield check.difference("table.parquet", "", "", "cannot be compared", "", finding=NOT_RENDERED)
@@ -127,7 +127,7 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
 def manifest_differences(
     read: ReportFile, files: Mapping[str, bytes], sha256: Mapping[str, str], is_right: bool
 ) -> Iterator[Difference]:
-    """Compare the file names of a ZIP, and the manifest if no other differences were found.
+    """Yield missing and unexpected files of a ZIP; if there are no other differences, check the manifest.
 
     Args:
         read: the report.
@@ -172,8 +172,8 @@ def _is_same_image(stated: str, expected: str) -> bool:
         return True
     try:
         sides = [base64.b64decode(side, validate=True) for side in (expected, stated)]
-        # All other chunks must be equal, because they could contain an animation or a color profile.
-        # An equal header also limits the number of decompressed pixels.
+        # Apart from the compressed pixels, all chunks must be equal: they could contain an animation or a
+        # color profile, and the header limits the number of decompressed pixels.
         if _png_chunks(sides[0]) != _png_chunks(sides[1]):
             return False
         images = [Image.open(io.BytesIO(side), formats=["PNG"]) for side in sides]
@@ -276,7 +276,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except OSError as error:
         if error.errno is not None:
-            raise  # an error of the operating system; for damaged files, pyarrow does not set errno
+            raise  # Only the operating system sets errno; for a damaged file, pyarrow leaves it None.
         return None
     except (
         TextError,

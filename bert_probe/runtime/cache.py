@@ -94,7 +94,7 @@ class Cache(Generic[K, V]):
     def _make(self, key: K, make: Callable[[], V], pending: Future[V]) -> V:
         try:
             value = make()
-            with self._lock, suppress(ValueError):  # the cache rejects a value that is larger than the cache
+            with self._lock, suppress(ValueError):  # ValueError: the value is larger than the cache
                 self._stored[key] = value
         except BaseException as error:
             with self._lock:
@@ -139,8 +139,8 @@ class ResultCache:
 
         Usage: ``answers.of(Heads(words=True).of, trace)``.
 
-        Other functions of the same inputs, such as `head_outputs`, are accepted if their result has
-        ``nbytes``. A progress callback among the arguments is not part of the cache key.
+        Functions that are not methods of a question, such as `head_outputs`, are accepted if their result
+        has the attribute ``nbytes``. A progress callback among the arguments is not part of the cache key.
 
         Raises:
             ProbeError: any error that the question raises.
@@ -181,6 +181,6 @@ def _input_key(value: Any) -> Hashable:
     if isinstance(value, Checkpoint | Document | DocumentList) or hasattr(type(value), "cache_key"):
         key: Hashable = value.cache_key
         return key
-    if isinstance(value, Sentence):  # include the name, which the comparison of sentences ignores
+    if isinstance(value, Sentence):  # include the name, because equal sentences may differ in name
         return (str(value), value.name)
     return tuple(map(_input_key, value)) if isinstance(value, list | tuple) else value

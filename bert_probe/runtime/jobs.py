@@ -94,7 +94,7 @@ CHECK_INTERVAL: Final = 0.3
 
 
 def await_done(future: Future[Any], check: Callable[[], None]) -> None:
-    """Wait until a future is done, and call ``check`` periodically; an exception from it ends the wait."""
+    """Wait until a future is done; call ``check`` periodically, whose exceptions end the wait."""
     while not future.done():
         wait([future], CHECK_INTERVAL)
         check()

@@ -1,6 +1,7 @@
 """Permissions and limits for the users of a server, shared by pages, routes and the API.
 
-An app on the user's own machine has the default `Permissions`; a public server has those from `public`.
+An app on the user's own machine has the default `Permissions`; a public server has those that `public`
+returns.
 Pages, routes and schemas omit excluded features, and the server rejects requests for these features.
 """
 
@@ -18,19 +19,21 @@ from bert_probe.model.sources import BUILT_IN
 MAX_MODELS: Final = 3
 """Maximum number of models of a public server, because all of them stay in memory."""
 MAX_BODY_BYTES: Final = 5_000_000
-"""Maximum size of a body in bytes; the same limit applies to a file that is uploaded to a page."""
+"""Maximum size of a request body, and of a file that is uploaded to a page, in bytes."""
 MAX_BODY_SECONDS: Final = 10.0
-"""Time limit for receiving a body, in seconds. A request counts towards `MAX_REQUESTS` only after its body
-has arrived.
+"""Time limit for receiving a request body, in seconds. A request counts towards `MAX_REQUESTS` only after
+its body has arrived.
 """
 MAX_CLIENT_BYTES: Final = 40_000_000
-"""Maximum total size of the bodies that are arriving from one client, in bytes."""
+"""Maximum total size of the request bodies that are arriving from one client, in bytes."""
 MAX_INCOMING_BYTES: Final = 160_000_000
-"""Maximum total size of the bodies that are arriving from all clients, in bytes."""
+"""Maximum total size of the request bodies that are arriving from all clients, in bytes."""
 MAX_TEXTS: Final = 100
-"""Maximum number of texts that are compared with each other."""
+"""Maximum number of texts in a request that compares texts with each other."""
 MAX_SENTENCES: Final = 1_000
-"""Maximum number of sentences, the same as on the pages. A table may compare each with all others."""
+"""Maximum number of sentences in a request, which equals the limit on the pages. The result may compare
+each sentence with every other sentence.
+"""
 MAX_NAME_LENGTH: Final = 1_000
 """Maximum length of the name of a model, a revision or a file, in characters."""
 MAX_CELLS: Final = 5_000_000
@@ -56,7 +59,7 @@ class Permissions:
     can_train: bool = True
     # whether files, such as converted models, can be saved outside of temporary folders
     can_write_files: bool = True
-    can_build_stores: bool = True  # also allows opening the stores in the default folder
+    can_build_stores: bool = True  # building stores, and opening those in the default folder
     has_api: bool = True
     max_file_bytes: int = 5_000_000  # size limit of an uploaded file, a pasted text or a request body
     max_session_bytes: int = 20_000_000  # limit of the total size of a session's uploaded files

@@ -32,7 +32,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 LINGER: Final = 1.0
-"""Maximum time that a batch waits for callers of the previous batch, relative to its duration."""
+"""Maximum time that a batch waits for callers of the previous batch, relative to that batch's duration."""
 GAP: Final = 0.3
 """Maximum time that a batch waits for the next caller, relative to the duration of the previous batch."""
 _MAX_GROUPS: Final = 64
@@ -48,7 +48,7 @@ class _Batch(Generic[T, V]):
 
 @dataclass(eq=False)
 class _Queue(Generic[T, V]):
-    """The state of a group: its open batch, and statistics of its last batch.
+    """The open batch of a group of items (see `DynamicBatcher`), and statistics of the group's last batch.
 
     Attributes:
         turn: semaphore that allows one batch at a time.
@@ -65,8 +65,9 @@ class _Queue(Generic[T, V]):
 
 
 class DynamicBatcher(Generic[T, V]):
-    """Collects items for the next batch of a group while the previous batch runs (dynamic batching).
+    """Collects items for the next batch while the previous batch runs (dynamic batching).
 
+    A group consists of the items that may share a batch, such as texts of similar length for the same model.
     Callers often send their next request soon after they receive a result. The next batch waits briefly for
     these requests; otherwise the callers would split into two groups that alternate.
 
@@ -192,7 +193,7 @@ Text = tuple[str, str | None]
 
 @dataclass
 class OpeningProgress:
-    """Progress of loading a checkpoint: bytes done, total bytes, and a sentence about its size."""
+    """Progress of loading a checkpoint: bytes done, total bytes, and a sentence about the size and memory."""
 
     done: int = 0
     total: int = 0
@@ -260,7 +261,11 @@ def is_in_memory(model: str) -> bool:
 
 
 def find_by_weights(weights_sha256: str) -> Checkpoint | None:
-    """Return a cached checkpoint with this weights digest, preferably in float32; None if there is none."""
+    """Return a cached checkpoint with a weights digest, preferably in float32; None if there is none.
+
+    Args:
+        weights_sha256: SHA-256 digest of the checkpoint's weights.
+    """
     matching = [
         checkpoint
         for checkpoint in _checkpoints.values()
@@ -273,6 +278,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
     """Cache a checkpoint that exists only in memory; return the name under which pages can open it.
 
     Args:
+        checkpoint: the checkpoint to cache.
         name: the previous name of the checkpoint; "" to create a name.
         original: path or Hub ID of the model that was fine-tuned; a new name contains its last component.
     """
@@ -321,7 +327,7 @@ def open_checkpoint(
                 "This model was trained in this app but not saved, and has been removed from memory. "
                 "Train the model again, and save it."
             )
-        from bert_probe.model.loading import load  # `preload` has already imported this slow module
+        from bert_probe.model.loading import load  # fast, because `preload` has already imported it
 
         state = _openings[key] = OpeningProgress()
         file_stamp = stamp(model)
@@ -365,6 +371,9 @@ def traces(
     """Return traces of texts, each computed once for all sessions; concurrent requests share forward passes.
 
     Args:
+        checkpoint: the model.
+        texts: (text, second text or None) pairs.
+        truncate: whether to truncate texts to the model's maximum length.
         check: called periodically while waiting; an exception from this callback ends the wait.
 
     Raises:

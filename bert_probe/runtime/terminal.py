@@ -28,6 +28,7 @@ def visible(text: str, allowed: str = "") -> str:
     r"""Escape control characters, as in ``\x1b``, so that the result fits on one line.
 
     Args:
+        text: the text to escape.
         allowed: characters that are not escaped.
     """
     return _CONTROL_CHARACTERS.sub(
@@ -37,7 +38,7 @@ def visible(text: str, allowed: str = "") -> str:
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Replace standard output and error with `SafeStream`s during the block; a closed stream stays closed."""
+    """Replace standard output and error with `SafeStream`s in the context; a closed stream stays closed."""
     out = None if sys.stdout is None else SafeStream(sys.stdout, "Standard output")
     err = None if sys.stderr is None else SafeStream(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):
@@ -63,7 +64,7 @@ class SafeStream(io.TextIOBase):
         """Write text with control characters escaped, except line ends and tabs."""
         encoding = self.direct.encoding or "utf-8"
         escaped = visible(text, allowed="\n\t").encode(encoding, "backslashreplace").decode(encoding)
-        if escaped:  # the library click writes "" to test a stream, and ignores errors
+        if escaped:  # click writes "" to test a stream and expects no error
             with self._write_errors():
                 self.direct.write(escaped)
         return len(text)

@@ -66,7 +66,7 @@ def can_deny(scope: Scope) -> bool:
 
 @cache
 def own_names() -> tuple[str, ...]:
-    """Return the host names of this machine, which the settings file lists."""
+    """Return the host names of this machine that the settings file lists, such as localhost."""
     return tuple(paths.settings()["server.allowedHosts"])
 
 
@@ -256,7 +256,7 @@ class Authorization:
         self._names, self._token = names, token.encode()
 
     def refusal(self, request: Request) -> Problem | None:
-        """Return the problem for the response if the request is rejected; None if the request is allowed."""
+        """Return the `Problem` with which to reject the request; None if the request is allowed."""
         origins = request.headers.getlist("origin")
         host, is_secure = request.headers.get("host", ""), request.url.scheme == "https"
         if origins and not is_same_page(origins, host, self._names, is_secure):

@@ -272,20 +272,25 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
         *api_routes(
             access.Authorization(access.additional_names(names), token).refusal, bert_probe.__version__
         ),
-        # Streamlit serves the default page only at /.
+        # Redirect to /, because Streamlit serves the default page only there.
         Route(f"/{FRONT_PAGE}", to_front_page),
         Route("/", front_page),
         *(Route(f"/{page}", index) for page in pages() if page != FRONT_PAGE),
         *bertviz_frames.routes(),
         *sessions.routes(),
-        # Streamlit would serve the front page for paths that contain a period.
+        # Without these routes, Streamlit would serve the front page for paths that contain a period.
         *(Route(f"/{path}/{{path:path}}", missing) for path in ("api", "trained")),
         Route("/{path:nowhere}", missing),
     ]
 
 
 def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
-    """Return the middleware around Streamlit's middleware, outermost first."""
+    """Return the middleware around Streamlit's middleware, outermost first.
+
+    Args:
+        names: Additional allowed host names.
+        address: Address that the server listens on; see `app_arguments`.
+    """
     allowed = permissions.current()
     proxies = [Middleware(visitors.ClientAddress, allowed.trusted_proxies)] if allowed.trusted_proxies else []
     page_paths = frozenset(("/", *(f"/{page}" for page in pages())))

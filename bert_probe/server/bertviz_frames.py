@@ -177,6 +177,11 @@ def head_view(
 def model_view(trace: Trace, dark: bool, store: FrameStore = STORE) -> BertVizFrame:
     """Return BertViz's model view: thumbnails of all heads in all layers; a click enlarges a thumbnail.
 
+    Args:
+        trace: The text and its attention.
+        dark: Whether to use colors for a dark page.
+        store: Store for the frame.
+
     Raises:
         TooLongError: The text has more tokens than `model_view_limit`.
     """

@@ -34,7 +34,7 @@ def keep_clicks() -> None:
 
 
 def _finish_callbacks() -> None:
-    """Postpone newer requests while callbacks run; Streamlit handles these requests afterwards."""
+    """Postpone requests that arrive while callbacks run; Streamlit handles them after the callbacks."""
     run_callbacks = SafeSessionState.on_script_will_rerun
 
     @wraps(run_callbacks)
@@ -61,7 +61,7 @@ def uninterrupted() -> Iterator[None]:
 def _ignore_requests(state: SafeSessionState) -> Iterator[None]:
     """Within the context, disable Streamlit's check for newer requests."""
     runner = getattr(state._yield_callback, "__self__", None)
-    if not isinstance(runner, ScriptRunner) or not runner._execing:  # true in tests without a browser
+    if not isinstance(runner, ScriptRunner) or not runner._execing:  # no script run, as in tests
         yield
         return
     runner._execing = False

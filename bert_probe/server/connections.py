@@ -69,7 +69,7 @@ def limit() -> None:
 
         protocols.append(HttpToolsProtocol)
         if not hasattr(HttpToolsProtocol, _MARK):
-            _limit_head_bytes(HttpToolsProtocol)  # h11 itself limits the size of heads
+            _limit_head_bytes(HttpToolsProtocol)  # only here, because h11 limits request heads itself
     for protocol in protocols:
         if not hasattr(protocol, _MARK):
             setattr(protocol, _MARK, True)
@@ -83,7 +83,7 @@ def limit() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Raise the soft limit on file descriptors, because asyncio floods the log when they run out."""
+    """Raise the soft limit on file descriptors, because asyncio floods the log when none are left."""
     if sys.platform == "win32":
         return
     import resource
@@ -118,9 +118,9 @@ def _limit_connections(protocol: Any) -> None:
 
 
 def _watch(connection: Any) -> None:
-    """Close a connection after `IDLE_SECONDS` if it does not have a request in progress then.
+    """Close a connection after `IDLE_SECONDS` if no request is in progress at that time.
 
-    Other bytes from the client, such as an unread body, do not count as a request.
+    Bytes that do not start a request, such as an unread body, do not keep the connection open.
     """
     timer: asyncio.TimerHandle | None = getattr(connection, "idle_timer", None)
     if timer is not None:
@@ -144,7 +144,7 @@ def _client(connection: Any) -> str:
 
 def _close_idle(connection: Any) -> None:
     transport, cycle = connection.transport, connection.cycle
-    if transport.is_closing() or transport.get_protocol() is not connection:  # upgraded to a WebSocket
+    if transport.is_closing() or transport.get_protocol() is not connection:  # closed, or a WebSocket
         return
     if cycle is None or cycle.response_complete:
         transport.close()
@@ -187,7 +187,7 @@ def _resetting(callback: Any) -> Any:
 
 
 def _limit_message_bytes(protocol: Any) -> None:
-    """Abort connections with large incomplete messages if their total size exceeds the limit."""
+    """Abort connections with large incomplete messages while the total exceeds `MAX_INCOMPLETE_BYTES`."""
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
 
     @wraps(data_received)
@@ -224,7 +224,7 @@ class SentMessages:
         self._used: dict[str, int] = {}
 
     def record(self, messages: Iterable[ForwardMsg]) -> None:
-        """Record messages that are sent to the browser, in this order."""
+        """Record messages in the order in which they are sent to the browser."""
         for message in messages:
             kind = message.WhichOneof("type")
             if kind == "ref_hash":

@@ -109,7 +109,7 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _keep_caches_in(folder: tempfile.TemporaryDirectory[str]) -> None:
-    """Make libraries write their caches (fonts, compiled functions) to this folder instead of HOME."""
+    """Make libraries write their caches (fonts, compiled functions) to `folder` instead of HOME."""
     for variable in ("MPLCONFIGDIR", "NUMBA_CACHE_DIR"):
         os.environ.setdefault(variable, folder.name)
 

@@ -104,6 +104,8 @@ class LimitedVisitors:
     that would start script runs beyond the limit are delayed, so a page becomes slower but does not fail.
 
     Args:
+        app: the ASGI app that receives the accepted requests.
+        permissions: permissions that contain the limits.
         page_paths: URL paths of the pages, each of which starts a session.
     """
 

@@ -23,7 +23,7 @@ _Group = tuple[list[Token], list[Token]]
 
 @dataclass(frozen=True)
 class Span:
-    """A section of a text, or the special tokens at the same position relative to the texts in both models.
+    """A section of a text, or the special tokens at one place: before, between or after the texts.
 
     Attributes:
         text: the text of the span, or its special tokens.
@@ -195,7 +195,10 @@ def _monotone_spans(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], 
 
 
 def _merge_one_sided(groups: Sequence[_Group]) -> list[_Group]:
-    """Merge each group with tokens of only one model into the next group, or at the end into the previous."""
+    """Merge each group with tokens of only one model into the next group.
+
+    If there is no next group, merge it into the previous group.
+    """
     merged: list[_Group] = []
     pending: _Group = ([], [])
     for a, b in groups:
@@ -229,7 +232,7 @@ class Alignment:
     """An alignment of two texts, A and B, by their tokens or words.
 
     Attributes:
-        units_a, units_b: all tokens, or all words and special tokens, of each text.
+        units_a, units_b: the units of each text: all tokens, or all words and special tokens.
         pairs: (index in A, index in B) of each pair of matching units, in the order of both texts.
     """
 

@@ -1,4 +1,4 @@
-"""Sample datasets that were written for this project, and files of datasets."""
+"""Sample datasets that were written for this project, and conversion of datasets to files."""
 
 from __future__ import annotations
 

@@ -239,6 +239,7 @@ def parse_documents(
     """Read documents from an open file, as `read_documents` does.
 
     Args:
+        content: the open file.
         name: the file name; its extension distinguishes tables from plain text.
         skip_broken: see `read_documents`.
         max_documents: maximum number of documents and broken rows.
@@ -353,7 +354,7 @@ class _Reader:
         self._rows = 0
 
     def refuse(self, number: int, problem: str) -> None:
-        """Count a broken row, and collect its error."""
+        """Count the broken row `number`, and collect its error `problem`."""
         self._count()
         self.errors.add(number, problem)
 
@@ -363,7 +364,7 @@ class _Reader:
         self.errors.extend(errors)
 
     def add(self, number: int, document: Document) -> None:
-        """Add a document, or an error if the document is empty, or if its ID is too long or not unique."""
+        """Add the document in row `number`, or an error if it is empty or its ID is too long or repeated."""
         self._count()
         identifier = document.id or str(self._rows)
         if not document:

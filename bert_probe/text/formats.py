@@ -94,6 +94,11 @@ def looks_like(lines: Sequence[str], read_as: str) -> str:
     """Return the format that the first lines of a file look like; "" if the format is unclear.
 
     Lines with columns are a table only if they begin with a header whose cells are single words.
+
+    Args:
+        lines: the first lines of the file.
+        read_as: the format in which the file will be parsed. For CoNLL, tabs do not indicate a table; for a
+            table, a first line that is a sentence indicates plain text.
     """
     filled = [line for line in lines if line.strip()]
     if not filled:
@@ -164,13 +169,18 @@ def _is_conll(lines: Sequence[str]) -> bool:
 
 
 def _is_table(filled: Sequence[str], separators: str) -> bool:
-    """Return whether the first line is a header of single words, and all rows have as many cells as it."""
+    """Return whether lines are a table: a header of single words, and rows with as many cells as the header.
+
+    Args:
+        filled: the lines that are not blank.
+        separators: the characters that may separate the cells.
+    """
     if len(filled) < 2:
         return False
     for separator in separators:
         try:
             rows = list(csv_reader((f"{line}\n" for line in filled), separator))
-        except csv.Error:  # For example, a quoted cell continues after the sample.
+        except csv.Error:  # the sample is not CSV, or ends within a quoted cell
             continue
         header = [cell.casefold() for cell in rows[0]]
         widths = {len(row) for row in rows}
@@ -281,6 +291,8 @@ def json_table(
     lists of labels are joined by "|".
 
     Args:
+        lines: the lines of the file.
+        name: file name for error messages.
         keep_broken: yield a `BrokenRow` for a line that cannot be read, instead of raising an error.
 
     Raises:

@@ -130,7 +130,9 @@ def parse_labeled_texts(
     """Parse labeled texts from a file's bytes; see `read_labeled_texts`.
 
     Args:
+        content: the content of the file.
         name: the file name with its extension.
+        kind, as_named: see `read_labeled_texts`.
 
     Raises:
         TextError, EmptyTextError, SelectionError: as in `read_labeled_texts`.
@@ -207,7 +209,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     column_names = [cell.casefold() for cell in header]
     texts = [candidate for candidate in _TEXT_COLUMNS if all(column in column_names for column in candidate)]
     labels = [candidate for candidate in ("label", "labels", "score") if candidate in column_names]
-    if len(labels) > 1 and "score" in labels:  # next to labels, a column named score has no special meaning
+    if len(labels) > 1 and "score" in labels:  # ignore the column score if another column has labels
         labels.remove("score")
     if len(texts) != 1 or len(labels) != 1:
         listed = ", ".join(cell[:40] for cell in header[:8])

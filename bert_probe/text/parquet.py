@@ -66,6 +66,8 @@ def check_upload(content: bytes, name: str, max_values: int | None = None) -> No
     """Check that all columns of an untrusted Parquet file can be decoded with limited memory.
 
     Args:
+        content: the content of the file.
+        name: the file name, for error messages.
         max_values: maximum total number of values in all columns, for files whose cells are lists. By
             default, only the number of values per page is limited: to the number of rows of the file.
 
@@ -202,7 +204,10 @@ def _check_pages(
     """Check the sizes and encodings that the page headers of columns state, before a page is decompressed.
 
     Args:
+        content: the content of the file.
+        metadata: the file's metadata, as read by pyarrow.
         names: names of the columns to check; None for all columns.
+        name: the file name, for error messages.
         max_values: see `check_upload`.
 
     Raises:
@@ -303,7 +308,7 @@ def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], i
             number += delta
         else:
             number, offset = _zigzag(data, offset)
-        if field_type in (1, 2):  # in Thrift, true and false are types without content
+        if field_type in (1, 2):  # Thrift encodes a boolean as type 1 (true) or type 2 (false)
             fields[number] = field_type == 1
         elif field_type in (4, 5, 6):
             fields[number], offset = _zigzag(data, offset)

@@ -57,4 +57,4 @@ if __name__ == "__main__":
     try:
         main()
     finally:
-        os._exit(0)  # Threads of the library may crash the process when it ends.
+        os._exit(0)  # Skip the cleanup, in which threads of pyarrow may crash the process.

@@ -139,6 +139,7 @@ def vocabulary_tokens(encoder: Encoder, rows: int) -> VocabularyTokens:
     """Return the classified vocabulary of an encoder.
 
     Args:
+        encoder: the encoder, whose tokenizer defines the vocabulary.
         rows: number of rows of the model's word embedding; tokens with higher ids are ignored.
     """
     vocabulary = _CACHE.get(encoder)
@@ -195,12 +196,14 @@ def kind_of(name: str, text: str, begins: bool, marks: BoundaryMarks) -> str:
         name: vocabulary string.
         text: readable text.
         begins: whether the token may be the start of a word.
+        marks: the tokenizer's boundary marks.
     """
     if not name or (name[0] in "[<|m" and _UNUSED.fullmatch(name)):
         return UNUSED
     if (name[0] == "<" and _BYTE.fullmatch(name)) or (marks.is_byte_level and not is_whole(name)):
         return BYTES
-    # A ## prefix always marks a continuation. A missing space does so only before letters, marks and digits.
+    # A ## prefix always marks a continuation. A tokenizer with a space mark does not mark continuations, so a
+    # token without the mark is a continuation only if it begins with a letter, a combining mark or a number.
     if not begins and (marks.continuing or category(text[0])[0] in "LMN"):
         return CONTINUATION
     if all(character.isdecimal() for character in text):
@@ -260,6 +263,9 @@ _UNICODE = {"w": r"\p{L}\p{M}\p{N}\p{Pc}", "d": r"\p{Nd}", "s": r"\s\p{Z}\x0b\x{
 def check(search: str, match: str, case: bool = False) -> None:
     """Check that a search in the vocabulary is valid.
 
+    Args:
+        search, match, case: see `matching`.
+
     Raises:
         SelectionError: the search text is too long, or is not a valid regular expression.
     """
@@ -279,6 +285,8 @@ def matching(pieces: VocabularyTokens, search: str, match: str, case: bool) -> l
     texts are searched instead, unless the search text contains the mark.
 
     Args:
+        pieces: the vocabulary.
+        search: the search text, or a regular expression.
         match: one of `MATCHES`.
         case: whether the search is case-sensitive.
 

@@ -92,6 +92,7 @@ def read_retrieval_data(
     """Read documents, queries and judgments from a folder in BEIR layout.
 
     Args:
+        folder: path of the folder.
         skip_broken: skip rows without a text or with other errors; see `read_documents`.
 
     Returns:
@@ -112,6 +113,7 @@ def find_retrieval_files(folder: Path, without: Collection[str] = ()) -> dict[st
     """Return the paths of the files "documents", "queries" and "judgments" in a folder in BEIR layout.
 
     Args:
+        folder: path of the folder.
         without: keys of optional files. The result lacks the optional files that do not exist.
 
     Raises:

@@ -75,16 +75,17 @@ class Sentence(str):
 
 
 def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[int, str]]:
-    """Return (line number, text) pairs of the texts that are not blank.
+    """Return a (line number, sentence) pair for each sentence that is not blank.
 
-    A text without a line number gets its 1-based position as line number.
+    A `Sentence` has a line number; a plain string gets its 1-based position in `sentences`.
 
     Args:
-        item_name: noun for a text in error messages, such as "sentence".
+        sentences: `Sentence` objects or plain strings.
+        item_name: noun for a sentence in error messages, such as "sentence".
 
     Raises:
         TextError: `sentences` is a string instead of a list.
-        EmptyTextError: all texts are blank.
+        EmptyTextError: all sentences are blank.
     """
     if isinstance(sentences, str):
         raise TextError(f"Pass a list of {item_name}s, not a string.")
@@ -147,7 +148,9 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
 
 @contextmanager
 def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
-    """Yield the decompressed stream of a .gz or .zst file, or the stream itself, and the name without ".gz".
+    """Yield the decompressed stream of a .gz or .zst file, and the name without this extension.
+
+    For other files, yield the stream and the name unchanged.
 
     Raises:
         TextError: the file cannot be decompressed.
@@ -161,7 +164,7 @@ def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
             yield unpacked, stem
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # an I/O error is not an error in the contents
+            raise  # the file could not be read, so its contents may be correct
         program = "gzip" if ending.lower() == "gz" else "zstd"
         raise TextError(
             f"{name} cannot be decompressed: {error}. Compress the file with {program} again."
@@ -211,7 +214,9 @@ def parse_sentences(
     """Parse the sentences in a file's bytes, as `read_sentences` does. Line breaks in cells become spaces.
 
     Args:
+        content: the content of the file.
         name: the file name; its extension distinguishes tables from plain text.
+        column, as_named: see `read_sentences`.
         max_bytes: maximum size of the decompressed file in bytes; by default `MAX_BYTES`.
 
     Raises:
@@ -326,7 +331,7 @@ def default_column(columns: Sequence[str]) -> int | None:
 
 
 def is_table(name: str) -> bool:
-    """Return whether a file with this name is read as a table."""
+    """Return whether a file named `name` is read as a table."""
     return format_of(name) in (TABLE, JSON_LINES)
 
 
@@ -336,6 +341,8 @@ def lines_of(
     r"""Yield the lines of a file, including their line breaks, which are normalized to "\n".
 
     Args:
+        stream: the open file.
+        name: the file name, for error messages.
         errors: "surrogateescape" to decode bytes that are not UTF-8 to lone surrogates.
         max_bytes: maximum size of the file in bytes, by default `MAX_BYTES`.
 

@@ -31,7 +31,7 @@ COLUMNS = {
     PAIRS: ("anchor", "positive"),
 }
 """Required columns of a table, by the kind of its examples. `TRIPLETS` precedes `PAIRS`, because a table of
-triplets has the columns of both."""
+triplets also has the columns of pairs."""
 _FORMAT_HELP = (
     "Use a header with text_a,text_b,score or anchor,positive or anchor,positive,negative, and write "
     "one row per example"
@@ -101,14 +101,16 @@ def parse_similarity_examples(content: bytes, name: str, as_named: bool = False)
     """Parse pairs or triplets from a file's bytes; see `read_similarity_examples`.
 
     Args:
+        content: the content of the file.
         name: the file name with its extension.
+        as_named: see `read_similarity_examples`.
     """
     with unpack(io.BytesIO(content), name) as (stream, unpacked_name):
         return _read(stream, unpacked_name, as_named)
 
 
 def similarity_kind(header: Sequence[str]) -> str | None:
-    """Return the kind of similarity examples in a table with these columns; None if there are none.
+    """Return the kind of similarity examples in a table with the columns `header`; None if it has none.
 
     A table with a column `label` or `labels` contains labeled texts instead.
     """

@@ -28,6 +28,10 @@ def loads(
 ) -> Any:
     """Parse JSON as `json.loads` does, but reject duplicate keys.
 
+    Args:
+        text: the JSON.
+        parse_float, parse_constant: see `json.loads`.
+
     Raises:
         DuplicateKeyError: an object has a duplicate key.
         LongNumberError: an integer has too many digits.

@@ -76,6 +76,7 @@ def read_tagged_sentences(file: str | Path, as_named: bool = False) -> tuple[Tag
     """Read the sentences of a CoNLL-U file (.conllu) or a CoNLL file; .gz files are decompressed.
 
     Args:
+        file: path of the file.
         as_named: trust the file extension, even if the contents look like another format.
 
     Raises:
@@ -91,7 +92,9 @@ def parse_tagged_sentences(content: bytes, name: str, as_named: bool = False) ->
     """Parse the sentences in a file's bytes; see `read_tagged_sentences`.
 
     Args:
+        content: the content of the file.
         name: the file name; its extension distinguishes CoNLL-U from CoNLL.
+        as_named: see `read_tagged_sentences`.
 
     Raises:
         TextError, EmptyTextError: as in `read_tagged_sentences`.
@@ -200,7 +203,7 @@ class _ConllReader:
         if not columns[0]:
             errors.add(line, f"the tag {truncate_text(columns[-1])} has no word in a preceding column")
             return False
-        # Compare the numbers of columns: the second half of a word with a space must not be read as the tag.
+        # Compare the column counts: the second half of a word with a space must not be read as the tag.
         self._columns = self._columns or len(columns)
         if len(columns) != self._columns:
             errors.add(line, f"the line has {len(columns)} columns, but previous lines have {self._columns}")
@@ -380,7 +383,7 @@ def _join_words(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tupl
     """Join word forms into a text; ``spaces`` states whether a space follows each form.
 
     Returns:
-        The text, and the span of each form in it.
+        The text, and the span of each form in the text.
     """
     text, spans = "", []
     for form, space in zip(forms, spaces, strict=True):

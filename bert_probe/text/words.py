@@ -158,6 +158,7 @@ def find_word(trace: Trace, word: str) -> Unit:
     """Find a word or special token by its text. Ignore case if there is no exact match.
 
     Args:
+        trace: trace of the text that contains the word.
         word: a word such as "ground", or "ground:2" for its second occurrence; or a special token's name.
 
     Raises:
@@ -186,6 +187,7 @@ def find_token(trace: Trace, name: str) -> Token:
     """Find a token by its position, or the only token of a word.
 
     Args:
+        trace: trace of the text that contains the token.
         name: a position such as "11", a word such as "ground", or "ground:2" for its second occurrence. Write
             "2024:1" for a word that is a number.
 

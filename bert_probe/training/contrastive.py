@@ -73,14 +73,25 @@ def in_batch_negatives_loss(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def triplet_loss(vectors: torch.Tensor) -> torch.Tensor:
-    """Return the mean of max(|anchor − positive| − |anchor − negative| + margin, 0)."""
+    """Return the mean of max(|anchor − positive| − |anchor − negative| + `MARGIN`, 0) over the examples.
+
+    Args:
+        vectors: anchors, positives and negatives, [example, text, size]. |·| is the Euclidean norm.
+    """
     anchors, positives, negatives = vectors.unbind(dim=1)
     near, far = (torch.linalg.vector_norm(anchors - texts, dim=-1) for texts in (positives, negatives))
     return F.relu(near - far + MARGIN).mean()
 
 
 def cosent_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """Return log(1 + sum of exp(scale (cos_i − cos_j)) over all pairs with score_i < score_j)."""
+    """Return log(1 + sum of exp(`SCALE` · (cos_i − cos_j)) over all i, j with score_i < score_j).
+
+    cos_i is the cosine of the two vectors of example i, and score_i is its score.
+
+    Args:
+        vectors: vectors of both texts of each example, [example, text, size].
+        scores: score of each example, [example].
+    """
     cosines = SCALE * F.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
     differences = cosines[:, None] - cosines[None, :]
     is_ordered = scores[:, None] < scores[None, :]
@@ -88,7 +99,12 @@ def cosent_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
 
 
 def cosine_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """Return the mean squared difference of cosine and score."""
+    """Return the mean squared difference between the cosine of an example's two vectors and its score.
+
+    Args:
+        vectors: vectors of both texts of each example, [example, text, size].
+        scores: score of each example, [example].
+    """
     return F.mse_loss(F.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1), scores.to(vectors.dtype))
 
 

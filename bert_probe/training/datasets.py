@@ -88,6 +88,13 @@ def build_dataset(
 ) -> Dataset:
     """Encode data, and split them into training and held-out examples.
 
+    Args:
+        checkpoint: the model to train, whose tokenizer encodes the data.
+        data, held_out: as in `Train.plan`.
+        config: settings of the split.
+        whole_words: whether masked-language modeling masks all tokens of a word or none.
+        loss: loss of similarity training, from `contrastive.LOSSES`.
+
     Raises:
         SubjectError: the type of the data is unsupported, or the held-out data have another type.
         TextError: the data cannot be used for training.
@@ -373,7 +380,9 @@ def split(
     share is 0. Rows with the same key stay together, so that no text is in both splits.
 
     Args:
+        rows: the rows of the data.
         share: share of the rows to hold out, from 0 to less than 1.
+        seed: random seed of the split.
         key: function that returns the key of a row, such as its text.
         stratum: function that returns the stratum of a row, such as its class.
     """
@@ -453,6 +462,8 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
     """Check that all held-out labels occur in the training data.
 
     Args:
+        labels: labels of the training data.
+        held_out_labels: labels of the held-out data.
         units: noun for the labeled units in error messages: "texts" or "words".
 
     Raises:

@@ -49,6 +49,9 @@ _AUTO = {
 def without_weights(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), problem: str = "") -> Any:
     """Return the model for a task on torch's meta device, where weights have shapes but use no memory.
 
+    Args:
+        checkpoint, task, labels, problem: see `with_head`.
+
     Raises:
         UnavailableError: the model family has no head for the task.
     """
@@ -62,6 +65,12 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
     The dtype is float64 if the checkpoint's dtype is float64, otherwise float32. If the checkpoint's own task
     head has the same labels, it is copied; otherwise the head is initialized randomly. If the head needs a
     pooler that the checkpoint lacks, the pooler is also initialized randomly.
+
+    Args:
+        checkpoint: the checkpoint to train.
+        task: one of `TASKS`.
+        labels: labels of the task head.
+        problem: `problem_type` in the configuration of the model; "" for none.
 
     Raises:
         UnavailableError: the model family has no head for the task, or the encoder of the task model differs
@@ -82,7 +91,7 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
 
 
 def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str = "") -> bool:
-    """Return whether a checkpoint has a head for the task with exactly these labels, in the same order."""
+    """Return whether a checkpoint has a head for `task` with exactly the labels `labels`, in this order."""
     head = checkpoint.outputs.get(task)
     if head is None or head.labels != tuple(labels) or isinstance(head.model, SentenceClassifier):
         return False
@@ -90,7 +99,7 @@ def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: 
 
 
 def in_checkpoint_order(checkpoint: Checkpoint, task: str, labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels, in the order of the checkpoint's task head if that head has exactly these labels."""
+    """Return `labels`, in the order of the checkpoint's task head if the head has exactly the same labels."""
     head = checkpoint.outputs.get(task)
     is_same = head is not None and sorted(head.labels) == sorted(labels)
     return head.labels if head is not None and is_same else tuple(labels)
@@ -117,7 +126,7 @@ def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: st
 
 
 def _with_fastest_attention(build: Callable[[str], Any]) -> Any:
-    """Build a model with fused attention, or with eager attention if its family does not support it."""
+    """Build a model with fused attention if the model family supports it, otherwise with eager attention."""
     try:
         return build("sdpa")
     except ValueError as error:
@@ -132,6 +141,9 @@ def to_checkpoint(
     """Return a trained model as a frozen checkpoint, like a checkpoint loaded from files.
 
     Args:
+        full_model: the trained model. It is frozen and set to evaluation mode in place.
+        tokenizer: the model's tokenizer.
+        name: name of the checkpoint.
         before: training history, including the latest training run.
 
     Raises:
@@ -162,7 +174,7 @@ UPDATES: Mapping[str, str] = {
 as in "top:2"."""
 
 RANK, SCALE = 8, 16
-"""Rank and scale of LoRA: the product of its two matrices is multiplied by scale ÷ rank."""
+"""Rank and scale of LoRA: the product of the two LoRA matrices is multiplied by scale ÷ rank."""
 
 
 class UpdateScope(FieldType):
@@ -298,6 +310,9 @@ def trainable_parameters(
     """Return the parameters that an update scope trains, without allocating the model.
 
     Args:
+        checkpoint: the checkpoint to train.
+        task: one of `TASKS`.
+        update: the update scope; see `UPDATES`.
         labels: the number of labels of a classification head.
 
     Raises:
@@ -337,6 +352,8 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
     their scopes do not include head. Parameters of sentence-transformers modules are not counted.
 
     Args:
+        checkpoint: the checkpoint to train.
+        task: one of `TASKS`.
         labels: the number of labels of a classification head.
 
     Raises:
@@ -423,6 +440,7 @@ class LoraModel:
         model, and for similarity training, whose model is not a transformers class.
 
         Args:
+            task: the task of the model, one of `TASKS`.
             base: name of the base model.
         """
         import peft
@@ -502,6 +520,9 @@ def estimate_memory(
 
     Args:
         full_model: the model, which may be on the meta device.
+        objective: the training objective.
+        update: the update scope; see `UPDATES`.
+        batch: maximum number of examples per step.
         examples: all examples, including held-out ones.
     """
     config, size = full_model.config, next(full_model.parameters()).element_size()

@@ -70,7 +70,7 @@ class Objective(ABC):
 
     @abstractmethod
     def examples(self, checkpoint: Checkpoint, data: Any, longest: int | None) -> list[TrainingExample]:
-        """Encode texts, truncated to a maximum number of tokens.
+        """Encode texts, truncated to `longest` tokens, or to the model's limit if `longest` is None.
 
         Raises:
             TextError: some texts cannot be encoded; the message lists their line numbers.
@@ -322,7 +322,11 @@ class MaskedLmObjective(Objective):
         return rows
 
     def _draw_positions(self, words: Any) -> torch.Tensor:
-        """Select tokens to predict at random, and return their positions."""
+        """Select tokens to predict at random, and return their positions.
+
+        Args:
+            words: word index of each token; -1 for special tokens.
+        """
         positions = torch.from_numpy(np.flatnonzero(words >= 0))
         count = max(1, round(MASKED_SHARE * len(positions)))
         order = positions[torch.randperm(len(positions), generator=self._random)]

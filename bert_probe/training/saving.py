@@ -33,7 +33,7 @@ from bert_probe.model.sources import read_json
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200
-"""The names of temporary folders contain at most this many bytes of the name of the model folder."""
+"""Maximum number of bytes of the model folder's name that the name of a temporary folder contains."""
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def _own_files(target_folder: Path, folder: Path) -> list[Path]:
                 path in folders if path.is_dir() else name in files or name == HISTORY_FILE
             ):
                 raise _not_replaced(target_folder, f"{name} was not saved by BERT Probe")
-            # Opening a pipe would wait for a writer.
+            # Only regular files are hashed, because opening a pipe would wait for a writer.
             if name in files and not (path.is_file() and _digest(path) == files[name]):
                 raise _not_replaced(target_folder, f"{name} has changed since BERT Probe saved it")
             if name in files or name == HISTORY_FILE:
@@ -215,7 +215,7 @@ def _prefix(target_folder: Path) -> str:
 
 
 def _escaped(name: str) -> str:
-    """Return a glob pattern that matches only this name."""
+    """Return a glob pattern that matches only the file name `name`."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
@@ -360,7 +360,7 @@ def _reason(error: Exception) -> str:
 
 
 _DEFAULT = "default"
-"""Name of the route for texts without a task, unless a task has the same route."""
+"""Name of the Router's default route, for texts without a task; not used if a task has the same modules."""
 
 
 def write_sentence_model(folder: Path, model: SentenceModel) -> None:
@@ -424,6 +424,8 @@ def _write_modules(folder: Path, model: SentenceModel, prefix: str) -> list[tupl
     """Write the modules after the Transformer; return the folder name and the kind of each module.
 
     Args:
+        folder: the folder of the model.
+        model: the model to write.
         prefix: prefix of the folder names.
     """
     entries = []

@@ -110,6 +110,9 @@ def fit_sentence_head(
     `DEFAULT_PENALTY`.
 
     Args:
+        checkpoint: the checkpoint whose sentence vectors are used.
+        objective: the training objective, which defines the labels.
+        training, held_out: encoded texts with their targets.
         progress: called with the number of finished texts and fits, and their total. If the callback raises
             `Cancelled` after the first fit, the best head so far is returned.
         on_evaluation: called after each fit.
@@ -164,6 +167,7 @@ def select_penalty(penalties: Sequence[float], scores: Array) -> int:
     """Return the index of the selected C; see `fit_sentence_head`.
 
     Args:
+        penalties: the values of C.
         scores: the score of each held-out text for each C, [C, text].
     """
     if not scores.shape[1]:
@@ -199,11 +203,15 @@ def _evaluate(objective: TextObjective, logits: Array, targets: torch.Tensor) ->
 
 
 _Fit = tuple[Array, Array, bool]
-"""Weights [label, size], biases [label], and whether the optimization converged."""
+"""Weights [label, size], biases [label], and whether the optimization converged.
+
+The functions in `_FITS` return these values. They fit a head to sentence vectors x [text, size] and targets
+y, given the number of labels and the penalty C (see `PENALTIES`).
+"""
 
 
 def _fit_classes(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
-    """Fit multinomial logistic regression. For two classes, the logits are ±half of scikit-learn's logit."""
+    """Fit logistic regression. For two classes, scikit-learn's logit z becomes the logits −z/2 and z/2."""
     weights, bias, is_converged = _logistic_regression(x, y, penalty)
     if labels == 2:
         weights, bias = (np.concatenate([-part / 2, part / 2]) for part in (weights, bias))
@@ -229,7 +237,7 @@ def _fit_multilabel(x: Array, y: Array, labels: int, penalty: float) -> _Fit:
 
 
 def _fit_number(x: Array, y: Array, labels: int, penalty: float) -> _Fit:  # noqa: ARG001
-    """Fit ridge regression with alpha = 1 / (2 C), so that C means the same as in `LogisticRegression`."""
+    """Fit ridge regression with alpha = 1 / (2 C), where C is `penalty`, as in `LogisticRegression`."""
     from sklearn.linear_model import Ridge
 
     model = Ridge(alpha=1 / (2 * penalty)).fit(x, y)
@@ -292,6 +300,7 @@ def sentence_checkpoint(
     """Return a checkpoint of an encoder with the original checkpoint's pooling, as if loaded from files.
 
     Args:
+        original: the checkpoint from which training started.
         encoder: the encoder. Its attention implementation is changed in place.
         history: training history, including the latest training run.
         make_heads: returns the task heads for the encoder.

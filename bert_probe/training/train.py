@@ -134,6 +134,7 @@ class Train(Question):
         """Prepare the training: encode the texts, and estimate the number of steps and the memory.
 
         Args:
+            checkpoint: the checkpoint to train.
             data: the result of `read_labeled_texts` for text-classification, `read_tagged_sentences` for
                 token-classification, `read_similarity_examples` for sentence-similarity, or `read_sentences`
                 for fill-mask.
@@ -291,6 +292,7 @@ class Train(Question):
         """Train a copy of the checkpoint; the original checkpoint is not changed.
 
         Args:
+            checkpoint: the checkpoint to train.
             data, held_out: as in `plan`.
             progress: called with the completed and the total amount of work. If the callback raises
                 `Cancelled`, the best checkpoint so far is returned, or before the first evaluation, the

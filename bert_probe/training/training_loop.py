@@ -93,8 +93,10 @@ class TrainingLoop:
 
         Args:
             updated: trainable parameters by name.
-            held_out: function that evaluates the held-out texts and returns loss and measure. It calls its
-                argument regularly to report progress.
+            held_out: function that evaluates the held-out texts and returns loss and measure. Its parameter
+                is a callback, which it calls regularly to report progress.
+            steps: number of steps in all epochs.
+            epochs: number of passes over the data.
             patience: number of consecutive evaluations without a better measure or a lower loss after which
                 training ends.
             progress: called with the completed and the total amount of work.
@@ -133,7 +135,12 @@ class TrainingLoop:
             copy.copy_(parameter.detach())
 
     def step(self, done: int, loss: torch.Tensor) -> bool:
-        """Process a completed step, and return whether training must end."""
+        """Process a completed step, and return whether training must end.
+
+        Args:
+            done: number of completed steps.
+            loss: training loss of this step.
+        """
         self._losses.append(loss.detach())
         try:
             self._report_progress(done)
@@ -203,7 +210,13 @@ def make_evaluator(
 ) -> Callable[[Callable[[], None]], tuple[float, float]]:
     """Return a function that evaluates a model without dropout and returns its mean loss and measure.
 
-    Both values are NaN if there are no held-out texts. The function calls its argument before each batch.
+    Both values are NaN if there are no held-out texts. The parameter of the returned function is a callback,
+    which it calls before each batch.
+
+    Args:
+        objective: the training objective, which defines the loss and the measure.
+        full_model: the model; it is in training mode after the evaluation.
+        batches: a function for each held-out batch, which returns its logits and targets.
     """
 
     def evaluate(on_batch: Callable[[], None]) -> tuple[float, float]:
@@ -232,8 +245,8 @@ EVALUATION_BATCH = 1024
 ReadFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Type of a function that selects the vectors on which a head depends.
 
-It takes the last hidden states (shape [text, token, hidden]) and their mask, and returns an array of shape
-[text, token, hidden] or [text, 1, hidden].
+It takes the last hidden states (shape [text, token, hidden]) and the attention mask (shape [text, token]). It
+returns a tensor of shape [text, token, hidden] or [text, 1, hidden].
 """
 
 
@@ -285,6 +298,7 @@ class LinearHead:
         """Run the encoder and return the features for the task head.
 
         Args:
+            examples: the encoded texts.
             on_batch: called with the number of texts in each finished batch.
 
         Raises:
@@ -334,7 +348,7 @@ class LinearHead:
         if self._pooler is not None and pooled is not None:
             try:
                 self._runs_pooler = _almost_equal(self._pooler(states), pooled)
-            except (RuntimeError, TypeError, IndexError):  # Some poolers need other inputs.
+            except (RuntimeError, TypeError, IndexError):  # the pooler needs other inputs
                 self._runs_pooler = False
         logits = self._answer(states, mask, pooled)
         if self._objective.of_tokens:

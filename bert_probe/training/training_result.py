@@ -116,6 +116,7 @@ class TrainingResult(Result):
         folder is written completely or not at all.
 
         Args:
+            folder: path of the folder to write.
             replace: whether to replace an existing model.
 
         Raises:
@@ -270,7 +271,9 @@ _OUTPUTS = {
     "multi_label_classification": ("the probability of each label", ".sigmoid()", "probabilities"),
     "regression": ("the predicted number", "", "prediction"),
 }
-"""By problem type: what ``predict.py`` prints, the code of its activation, and the JSON key of its output."""
+"""Maps a problem type to three strings: what ``predict.py`` prints, the code of the activation function, and
+the JSON key of the output.
+"""
 
 SENTENCE_USAGE = Usage(
     "sentence-transformers",
@@ -305,6 +308,13 @@ def model_card(
     """Return a model card in Markdown.
 
     Names and values from files are written as JSON literals, so that they cannot add markup to the card.
+
+    Args:
+        provenance: provenance of the training result.
+        labels: the labels of the task head.
+        history: table with one row per evaluation.
+        notes: notes for the user, one sentence each.
+        usage: instructions for using the model.
     """
     metadata = provenance["facts"]
     front = {

@@ -132,9 +132,11 @@ class ViewModel:
 
 
 def ensure_computed(model: ViewModel, layers: Sequence[int], *, start: bool = True) -> bool:
-    """Return whether the measure is available for these layers, from 0. If not, compute it in a job.
+    """Return whether the measure is available for all `layers`. If not, compute the measure in a job.
 
     Args:
+        model: the view, which determines the text and the measure.
+        layers: indices of the layers, from 0.
         start: whether to start without a click; otherwise a button is drawn first.
 
     Raises:
@@ -199,6 +201,8 @@ def footer(model: ViewModel, caveat: str = CAVEAT, *, why: bool = True) -> Itera
     """Draw the row below a view. The `with` body draws the export menu, and the caveats follow it.
 
     Args:
+        model: the view above the row.
+        caveat: sentences about the limits of the view, drawn after the caveats of the measure.
         why: whether to state why the initial attention head was selected; the head view explains this itself.
     """
     with st.container(horizontal=True, gap="medium"):
@@ -428,7 +432,7 @@ def head_view(trace: Trace) -> None:
 
 
 def _needs_layer() -> bool:
-    """Return whether the server must send a layer: the browser has not received or could not fetch one."""
+    """Return whether the server must send the layer, because the browser has none or could not fetch it."""
     component: Any = st.session_state.get(HEAD_VIEW)
     report = component.get(selection_state.REPORT) if isinstance(component, Mapping) else None
     return component is None or (isinstance(report, Mapping) and report.get("lost") is True)

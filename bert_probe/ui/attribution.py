@@ -64,6 +64,7 @@ def part(
 
     Args:
         traces: trace of the text, or traces of two separate texts.
+        task: the task whose prediction is explained.
         at: position of the token whose prediction is explained, if any.
         similarity: the question whose score is explained, for two separate texts.
     """
@@ -186,7 +187,7 @@ def _summary(result: AttributionFaithfulnessResult) -> str:
     low, high = np.percentile(random_drops, INTERVAL)
     index = int(np.nanargmax(np.where([unit.special for unit in best.units], np.nan, best.scores)))
     word, label = state.escape(shorten(best.units[index].display)), methods()[result.best].label
-    # With few words, random orders often give the same drop as the best order, up to rounding.
+    # isclose: with few words, random orders often give the drop of the best order, up to rounding.
     is_better = drop > high and not np.isclose(drop, high)
     comparison = f"{'' if is_better else 'not '}more than removing words in random order"
     doubt = "" if is_better else ". On this text, no method is better than a random order"

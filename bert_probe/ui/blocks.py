@@ -70,6 +70,7 @@ def error_box(error: ProbeError, remedy: str = "") -> None:
     """Draw an error message and a remedy in place of the result.
 
     Args:
+        error: the error to describe.
         remedy: sentence that tells the user what to change. Pass it only for errors in the page's own fields.
     """
     if remedy:
@@ -119,6 +120,9 @@ def token_strip(
     """Draw the tokens as pills and return the position of the selected one, if any.
 
     Args:
+        trace: trace of the text.
+        key: key of the component.
+        label: description for screen readers.
         selected: position that is initially selected; None if tokens cannot be selected.
         row: whether to keep all tokens in one row, which scrolls.
     """
@@ -154,6 +158,7 @@ def not_run(submitted: Mapping[str, str], width: Literal["stretch", "content"] =
 
     Args:
         submitted: submitted value by widget key: a text, the label of the selected option, "on" or "off".
+        width: width of the mark; see `st.html`.
     """
     # Browsers normalize line breaks in text fields to \n.
     values = {key: re.sub("\r\n?", "\n", value) for key, value in submitted.items()}
@@ -192,6 +197,8 @@ def table(
         frame: data frame or styled data frame; missing values are drawn as a dash.
         alt: description for screen readers.
         max_height: maximum height in pixels.
+        show_index: whether to show the index of the data frame.
+        column_config: see `st.dataframe`.
         options: see `st.dataframe`, for example ``key`` and ``on_select``.
 
     Returns:

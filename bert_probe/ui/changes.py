@@ -61,7 +61,7 @@ from bert_probe.views.text import shorten
 T = TypeVar("T")
 
 _PAIR_TASKS = (QUESTION_ANSWERING, NEXT_SENTENCE_PREDICTION, SENTENCE_SIMILARITY)
-"""Tasks that read both sentences."""
+"""Tasks whose input consists of sentences A and B."""
 _MAX_BARS = 16
 """Maximum number of answers in the bar chart."""
 _MAX_RATIO = 4
@@ -134,7 +134,7 @@ def _comparison(a: Trace, b: Trace, words: bool) -> None:
 
 
 def _or_error(ask: Callable[[], T]) -> T | UnavailableError:
-    """Return the result of `ask`, or the error that explains why it is unavailable for these two models."""
+    """Return the result of `ask`, or the error that explains why it is unavailable for models A and B."""
     try:
         return ask()
     except UnavailableError as error:
@@ -398,7 +398,7 @@ def _head_names(checkpoint: Checkpoint) -> str:
 
 
 def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
-    """Return the predictions of models A and B for the inputs of the task: one sentence or both."""
+    """Return the predictions of both models for the inputs of a task: the text, or sentences A and B."""
     now = workbench.request()
     text: shared_cache.Text = (a.encoding.text, a.encoding.pair)
     if task in _PAIR_TASKS:

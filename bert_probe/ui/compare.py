@@ -160,9 +160,10 @@ def _unaligned(side: Alignment) -> str:
 
 
 def _choose_word(pair: MinimalPairResult, text: str) -> int:
-    """Draw both texts; return the index of the selected aligned word, by default the word that changed most.
+    """Draw texts A and B; return the index of the selected aligned word, by default the most changed word.
 
     Args:
+        pair: the comparison of the two texts.
         text: key that identifies the two texts, so that the selection is kept when tokens are merged into
             words.
     """
@@ -239,7 +240,7 @@ def _heads(pair: MinimalPairResult) -> None:
 
 
 def _row(row: MinimalPairRowResult) -> None:
-    """Draw the attention of the selected word in A, in B, and their difference."""
+    """Draw the attention of the selected word in text A and in text B, and the difference of the two."""
     both, difference = minimal_pair_row_heatmaps(row)
     heatmap(both, key="compare_rows")
     heatmap(difference, key="compare_difference")

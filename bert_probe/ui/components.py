@@ -39,8 +39,16 @@ def matrix(
 ) -> Cell | None:
     """Draw a matrix as a heatmap and return the cell that the user pinned, if any.
 
-    NaN means "no value"; its cell is hatched. The pinned cell is kept in reruns as long as the labels are the
-    same. Raises ValueError if the shapes do not match.
+    The pinned cell is kept in reruns as long as the labels are the same.
+
+    Args:
+        values: the matrix, [row, column]; the cells of NaN values are hatched.
+        rows, columns: labels of the rows and columns.
+        key: key of the component.
+        drawing: drawing options; see `HeatmapSpec`.
+
+    Raises:
+        ValueError: the labels do not match the shape of the matrix, or a value is infinite.
     """
     revision, report = latest_choice(key, "cell", matrix_views.digest(rows, columns))
     pinned = matrix_views.pinned_cell(report, (len(rows), len(columns)))
@@ -66,10 +74,20 @@ def strip(
 ) -> int | None:
     """Draw tokens in order; with `selectable="one"` return the selected position, if any.
 
-    `selected` is the initial position. The user's selection is kept in reruns until `text` (by default a
-    digest of the tokens) changes. If the same text is split into other tokens, the token that contains the
-    selected position is selected. `row` keeps all tokens in one scrolling row. Raises ValueError for a
-    repeated position, or if `selected` is not one of the positions.
+    The user's selection is kept in reruns until `text` changes. If the same text is split into other tokens,
+    the token that contains the selected position is selected.
+
+    Args:
+        pieces: the tokens.
+        key: key of the component.
+        label: description for screen readers.
+        selectable: whether the user can select a token.
+        selected: the initially selected position; None for none.
+        row: whether to keep all tokens in one row, which scrolls.
+        text: identifies the text; by default a digest of the tokens.
+
+    Raises:
+        ValueError: a position is repeated, or `selected` is not the position of a token.
     """
     name = strip_digest(pieces) if text is None else text
     revision, report = latest_choice(key, "token", name)
@@ -92,7 +110,7 @@ def model_view(
     `shape` is the number of layers and of heads. `on_open` is called before the script reruns, so it may set
     the values of widgets.
     """
-    from bert_probe.views.model_view import read_opened_head  # slow: imports torch
+    from bert_probe.views.model_view import read_opened_head  # imported on first use: imports torch
 
     def on_click() -> None:
         head = read_opened_head(st.session_state.get(key), shape)

@@ -1,4 +1,4 @@
-"""The view "Contacts" of the Attention page: predicted contacts of residues, or their corrected attention."""
+"""The view "Contacts" of the Attention page: predicted contacts, or corrected attention, between residues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def draw_contacts(trace: Trace) -> None:
 
 
 def _choose(trace: Trace) -> Contacts:
-    """Draw the controls, and return the question that they describe."""
+    """Draw the controls, and return the question with the selected options."""
     method = ATTENTION
     if predicts_contacts(trace):
         method = state.segmented_control("contact_method", "Method", _METHODS, PREDICTION)
@@ -86,7 +86,7 @@ def _choose(trace: Trace) -> Contacts:
 
 
 def _table(result: ContactsResult) -> None:
-    """Draw the table of pairs; it is empty if all residues are closer than the separation."""
+    """Draw the pairs of residues that are at least the minimum separation apart in the sequence."""
     frame, question = result.frame(), result.question
     st.header(f"Pairs that are at least {question.separation} residues apart", anchor=False)
     if frame.empty:

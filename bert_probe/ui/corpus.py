@@ -87,7 +87,7 @@ def _choose_store() -> str:
         return NEW
     options = available | ({NEW: "Build a new store …"} if permissions.current().can_build_stores else {})
     name = state.selectbox("store", "Store", options, next(iter(available)))
-    state.remember("store", name)  # also the default store, which differs between sessions
+    state.remember("store", name)  # even the default store, because the default differs between sessions
     return name
 
 
@@ -368,7 +368,8 @@ def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) 
     index = corpus_rows.choose_row(frame, f"corpus_found {result.question!r}", "Word pairs", ["weight"])
     if index is not None:
         parameters = corpus_rows.attention_parameters(corpus, head)
-        # Stored words may differ from the words of the head view, so pin tokens only.
+        # Pin the query in the head view only if the store contains tokens: stored words may differ from the
+        # words of the head view.
         if not corpus.question.words:
             parameters |= {"pins": f"query.{result.queries[index] - 1}"}
         query, key = (state.escape(words[index]) for words in (result.query_words, result.key_words))

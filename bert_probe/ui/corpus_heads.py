@@ -238,6 +238,7 @@ def histogram(
     Args:
         counts: number of rows in each bin.
         edges: edges of the bins, one more than the number of bins.
+        name: title of the value axis.
         quantiles: values to mark with vertical lines.
         selected: index of the highlighted bin.
     """

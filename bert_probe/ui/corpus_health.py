@@ -35,14 +35,14 @@ _MAX_CLUSTERS: Final = 16
 """Maximum number of clusters in the figure."""
 _MAX_CHARACTERS: Final = 2_000
 _FEW_ROWS: Final = 2_000
-"""Number of rows below which small clusters are the default."""
+"""Number of rows below which the default minimum cluster size is 5 instead of 15."""
 _SAMPLE_NAME: Final = "sample-sentences.parquet"
 _REPEATED: Final = (
     "It drizzled on and off all afternoon",
     "I skipped lunch, and now I am starving.",
     "THE FERRY LEAVES THE ISLAND SHORTLY AFTER DAWN",
 )
-"""Sentences that differ from other sample sentences only in punctuation or case, as near duplicates."""
+"""Near duplicates of other sample sentences, from which they differ only in punctuation or case."""
 _SOURCES: Final = {"sample": "Sample sentences", "file": "Your file"}
 _TABLES: Final = {
     "duplicates": "Duplicates",

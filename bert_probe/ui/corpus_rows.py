@@ -74,7 +74,9 @@ def choose_row(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] =
     """Draw a table of rows and return the index of the selected row, or None if there are no rows.
 
     Args:
+        frame: the table.
         key: widget key. It should depend on the rows, so that a new table starts with its first row selected.
+        alt: description of the table for screen readers.
         numbers: columns that are formatted with four decimals.
     """
     if not len(frame):
@@ -100,6 +102,8 @@ def detail(
     """Draw the text of a row, with links to other pages.
 
     Args:
+        corpus: the store that contains the row.
+        row: the row, with its text, file and line number.
         parameters: additional URL parameters of each page's link. Pages not in `_PAGES` are appended.
         note: Markdown text about the row.
     """
@@ -127,6 +131,7 @@ def attention_parameters(corpus: Store, head: tuple[int, int]) -> dict[str, str]
     """Return URL parameters that show a head on the Attention page, with whole words as in the store.
 
     Args:
+        corpus: the store.
         head: layer and head, counted from 0.
     """
     parameters = {"layer": str(head[0] + 1), "head": str(head[1] + 1)}

@@ -358,7 +358,15 @@ def context_map(
     colours: Mapping[str, str],
     selected: int,
 ) -> Any:
-    """Return a scatter plot of contexts, colored by group, with the text on hover."""
+    """Return a scatter plot of contexts, colored by group, with the text on hover.
+
+    Args:
+        clusters: the contexts with their coordinates on the map.
+        lines: the text of each context.
+        names: name of each context's group.
+        colours: color of each group, by name.
+        selected: index of the highlighted context.
+    """
     figure = go.Figure()
     for name in sorted(set(names), key=lambda name: (-names.count(name), name)):
         members = [index for index, group in enumerate(names) if group == name]

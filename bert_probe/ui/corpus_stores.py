@@ -289,7 +289,7 @@ def _config(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -
     """
     last = checkpoint.description.layers
     keep = [PROFILES, VECTORS, *([NEIGHBORS] if tagged else [])]
-    with suppress(UnavailableError, CheckpointError):  # sparse vectors, or an unsupported pooling
+    with suppress(UnavailableError, CheckpointError):  # the vectors are sparse, or the pooling is unsupported
         sentence_pooling(checkpoint)
         keep.append(SENTENCE_VECTORS)
     layers = tuple(sorted({(last + 1) // 2, last}))

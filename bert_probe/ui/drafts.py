@@ -28,7 +28,7 @@ def current() -> Draft:
         text = url_texts.recall(_KEY)
         try:
             st.session_state[_KEY] = Draft() if text is None else Draft.read(text.encode())
-        except ReportError:  # The user edited the URL.
+        except ReportError:  # the user has edited the draft in the URL
             st.session_state[_KEY] = Draft()
         state.preserve(_KEY)
     draft: Draft = st.session_state[_KEY]
@@ -81,7 +81,7 @@ def replace_draft(draft: Draft) -> None:
 
 
 def publish() -> None:
-    """Store the draft and write its name to the URL; the URL may lack it after the user navigated back."""
+    """Store the draft, and write its name to the URL, where it is missing after the user navigated back."""
     draft = st.session_state.get(_KEY)
     if draft is not None:
         # Store even a short draft under a name, because the URL should share the view and not the draft.

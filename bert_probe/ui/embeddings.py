@@ -51,7 +51,7 @@ def _check(difference: float, comparison: str) -> None:
 
 
 def _input_embedding(trace: Trace) -> Export:
-    """Draw the word, position and segment embeddings of a token, their sum, and its layer normalization."""
+    """Draw a token's word, position and segment embeddings, their sum, and the normalized sum (LayerNorm)."""
     embedding = Embedding().of(trace)
     st.markdown("Choose a token")
     default = embedding.chosen

@@ -110,6 +110,10 @@ def _upload(
     """Draw an uploader and return the rows of its file; None without a file.
 
     Args:
+        key: widget key of the uploader.
+        label: label of the uploader.
+        types: allowed file extensions.
+        help_text: description of the file format, shown as help.
         parse: function that returns the rows of a file, given its content and its name.
     """
     help_text = f"{help_text} UTF-8, {sentence_input.upload_note()}"
@@ -340,7 +344,7 @@ def _headline(result: Any) -> None:
 
 
 def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
-    """Draw the measures with their intervals, and export them."""
+    """Draw the table of measures with 95% intervals, and the export menu."""
     frame = result.table()
     counts = ("better", "equal", "worse")
     config = {
@@ -398,7 +402,7 @@ def _neighbor_maps(comparison: VectorComparison, text: int) -> None:
 
 
 def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str, Any]) -> None:
-    """Draw, if available, the agreement of two models' vectors, and the curve of a measure by vector size."""
+    """Draw the agreement of two models' vectors, and a measure by vector size, if they were computed."""
     if result.comparison is not None:
         st.header("Do both models find the same nearest neighbors?", anchor=False)
         vectors = result.showing(show="vectors")
@@ -507,6 +511,7 @@ def neighbor_map(comparison: VectorComparison, text: int, is_second: bool) -> An
     The neighbors found by the first model, by the second model and by both models have different colors.
 
     Args:
+        comparison: the comparison of the two models' vectors.
         text: index of the text.
         is_second: whether to draw the map of the second model.
     """

@@ -52,9 +52,10 @@ def export(
     """Draw a menu with downloads of a result in every format, and the code that reproduces the result.
 
     Args:
+        result: the result to export.
         name: name of the files, without extension.
-        caption: a sentence that describes the contents of the files.
         more: additional downloads.
+        caption: a sentence that describes the contents of the files.
         ready: function that returns whether the downloads in ``more`` are ready. It may draw a button that
             computes them.
         label: label of the menu; must be unique on a page.

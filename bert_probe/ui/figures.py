@@ -51,6 +51,7 @@ def apply_layout(
     """Set the layout that all figures share and return the figure.
 
     Args:
+        figure: the figure, which is changed in place.
         height: height in pixels.
         right: margin on the right, in pixels, for labels at the ends of bars.
         legend: position of the legend; None for no legend.
@@ -81,7 +82,7 @@ def largest_columns(values: Array, count: int, required: set[int]) -> list[int]:
 
 
 def token_bars(tokens: list[str], values: Array, name: str) -> Any:
-    """Return a bar chart of non-negative values with one bar per token, in text order."""
+    """Return a bar chart of non-negative values, one bar per token; `name` is the title of the value axis."""
     positions = list(range(len(tokens)))
     labels = [as_text(token) for token in tokens]
     figure = go.Figure(
@@ -181,6 +182,7 @@ def sentence_map(
     The points are numbered if there are at most `MAX_NUMBERED`.
 
     Args:
+        plane: the coordinates of the sentences.
         names: names to show instead of the sentences.
         groups: name of the group of each sentence, such as its label; "" for none. Each of the largest groups
             has its own color and marker.
@@ -310,7 +312,7 @@ def length_histogram(lengths: Array, limit: int) -> Any:
     """
     highest = max(int(lengths.max()), limit)
     width = max(1, math.ceil(highest / 48))
-    # The limit is an edge, so that no bar contains documents on both sides of it.
+    # The limit is a bin edge, so that no bar contains documents on both sides of the limit.
     first = limit % width + 1 - width
     edges = np.arange(first, highest + width + 1, width)
     counts, edges = np.histogram(lengths, bins=edges)
@@ -344,6 +346,8 @@ def mark_limit(figure: Any, limit: int, ends: tuple[float, float], name: str) ->
     """Draw a vertical line at ``limit + 0.5`` on a histogram of integers.
 
     Args:
+        figure: the histogram, which is changed in place.
+        limit: the last integer to the left of the line.
         ends: lower and upper end of the line.
         name: label of the line in the legend.
     """
@@ -463,6 +467,7 @@ def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve
     """Return a figure of cosine similarity by layer: a token pair and the baseline of unrelated tokens.
 
     Args:
+        baseline: cosine similarity of unrelated tokens by layer.
         layer: layer to mark with a vertical line.
         pair: curve of the token pair; None to draw only the baseline.
     """
@@ -481,6 +486,7 @@ def context_curves(result: WordInContextResult, layer: int, pairs: Sequence[int]
     The figure includes the baselines: unrelated tokens and, if available, occurrences of the same word.
 
     Args:
+        result: the similarities of the word pairs and the baselines.
         layer: layer to mark with a vertical line.
         pairs: indices into ``result.pairs``. An index determines the color and the line style of its pair.
         is_corrected: whether to subtract the mean similarity of unrelated tokens.

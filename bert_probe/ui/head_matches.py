@@ -52,6 +52,7 @@ def only_matches(reason: SelectionError, a: Trace, b: Trace) -> None:
 
     Args:
         reason: error that explains how the tokens differ; see `token_difference`.
+        a, b: traces of the text by models A and B.
 
     Raises:
         SelectionError: one of the models truncated the text.
@@ -69,6 +70,7 @@ def part(a: Trace, b: Trace, start: bool) -> None:
     """Draw the comparison of each head of A with each head of B.
 
     Args:
+        a, b: traces of the text by models A and B.
         start: whether to start the computation without a click.
 
     Raises:

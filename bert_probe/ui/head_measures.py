@@ -50,7 +50,10 @@ def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: i
     """Draw a sortable table of heads.
 
     Args:
+        table: the table, with one row per head.
         numbers: headings of the columns that are formatted with four decimals, by column.
+        alt: description of the table for screen readers.
+        height: maximum height in pixels.
     """
     config: dict[str, Any] = {
         column: st.column_config.NumberColumn(heading, format="%.4f") for column, heading in numbers.items()
@@ -66,6 +69,8 @@ def open_in_attention(layer: int, head: int, label: str | None = None, scope: st
     """Draw the label of a head, and a button that shows the head on the Attention page.
 
     Args:
+        layer, head: numbers of the layer and head, from 1.
+        label: one-word label of the head; "" if it has none, None to draw only the button.
         scope: text in front of the label, such as "On the whole text,"; "" for none.
     """
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):

@@ -187,7 +187,7 @@ def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
 
 
 def _session_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
-    """Return the word pairs of this text from the session or the URL, or a default pair."""
+    """Return the word pairs of the text from the session or the URL, or a default pair."""
     text = (trace.encoding.text, trace.encoding.pair, len(trace.encoding))
     if st.session_state.get(_PAIRS, (None,))[0] != text:
         is_first_text = _PAIRS not in st.session_state

@@ -48,7 +48,7 @@ def run(
     patience: float | None = None,
     **limits: Any,
 ) -> T | None:
-    """Return the result of ``work`` for this ``cause``, or None if there is no result yet.
+    """Return the result of ``work`` for the inputs ``cause``, or None if there is no result yet.
 
     Before the work starts, a button with ``label`` and ``note`` is drawn. While it runs, its progress and a
     Cancel button are drawn. The page reruns when the work is done.
@@ -63,7 +63,7 @@ def run(
             or failed with an error that a restart may resolve.
         describe: function that returns a line to show above the progress.
         patience: seconds before the page shows progress.
-        limits: keyword arguments of `Job`.
+        limits: further keyword arguments of `Job`, such as ``silence``.
 
     Raises:
         ProbeError: the work failed. The error is raised in every script run until the job is restarted or its

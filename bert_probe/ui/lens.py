@@ -47,6 +47,8 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
     """Draw the lens section of the Answer page.
 
     Args:
+        trace: trace of the text.
+        task: the task of the head whose predictions are drawn at every layer.
         word: token that the page masks, as a position or a word; None if it masks no token.
         truncate: whether to truncate training lines that are too long for the model.
     """
@@ -97,6 +99,11 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
     """Draw the predictions for each mask.
 
     If the page masked a word, also draw the predictions for all tokens of the original text.
+
+    Args:
+        trace: trace of the text.
+        result: predictions of each layer for each mask.
+        by: the curve to draw: "probability", "rank" or "entropy".
     """
     for number in range(len(result.places)):
         _mask(result, _top_words(trace, result, number), number, by)
@@ -112,7 +119,7 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
 
 
 def _top_words(trace: Trace, result: LensResult, number: int) -> LensResult:
-    """Return the probabilities and ranks that the last layer's top words have at every layer."""
+    """Return the probability and rank, at each layer, of the last layer's top words for mask `number`."""
     question = result.question
     words = result.names[-1][number]
     top: LensResult = shared_cache.answers.of(
@@ -155,7 +162,12 @@ def _tokens(result: LensResult, unit: str) -> None:
 
 
 def _settled(result: LensResult, number: int) -> str:
-    """Return a sentence with the layer from which the model's final prediction always has rank 1."""
+    """Return a sentence with the layer from which the final prediction always has rank 1.
+
+    Args:
+        result: predictions of each layer.
+        number: index of the mask; 0 for the label of a text.
+    """
     name, layer = state.escape(shorten(result.names[-1][number][0])), int(result.settled[number])
     last = len(result.ids) - 1
     if layer == last:
@@ -167,6 +179,11 @@ def _curves(result: LensResult, number: int, by: str) -> None:
     """Draw the probability or the rank of the last layer's top words by layer, or the entropy by layer.
 
     For a regression, draw the predicted value by layer.
+
+    Args:
+        result: predictions of each layer.
+        number: index of the mask or token whose predictions are drawn.
+        by: the curve to draw: "probability", "rank" or "entropy".
     """
     figure = go.Figure()
     values, axis, title = result.probabilities, "probability", "Probability by layer"
@@ -217,7 +234,15 @@ def _grid(
     axes: tuple[str, str],
     title: str,
 ) -> None:
-    """Draw a grid of predicted words or labels, colored by their probabilities `shares`."""
+    """Draw a grid of predicted words or labels, colored by probability.
+
+    Args:
+        names: the words or labels, [row][column].
+        shares: probability of each word or label, [row, column].
+        rows, columns: labels of the rows and columns.
+        axes: titles of the row axis and the column axis.
+        title: heading of the grid.
+    """
     indices = np.indices(shares.shape)
     full = [figures.as_text(name) for row in names for name in row]
     short = [figures.as_text(truncate_text(name, 14)) for row in names for name in row]
