@@ -360,7 +360,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     Their shapes are [head, query, size + 1] and [head, size + 1, margin + key]. The additional dimension
     gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product includes the margin.
     """
-    assert trace.queries is not None  # A trace with masks also has queries, keys and scaling factors.
+    assert trace.queries is not None  # present in every trace that has attention masks
     assert trace.keys is not None
     assert trace.scaling is not None
     original = tensor_view(trace.queries[layer])

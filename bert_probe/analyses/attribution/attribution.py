@@ -141,7 +141,7 @@ class Attribution(TargetQuestion):
 
 
 def input_record(trace: Trace, other: Trace | None) -> InputRecord:
-    """Return the provenance of the traces of one or two texts."""
+    """Return the provenance of a trace or, if there is a second text, of both traces."""
     return InputRecord.of(trace) if other is None else InputRecord.of(trace, other)
 
 
@@ -228,7 +228,7 @@ class AttributionResult(Result):
         )
 
 
-forward_ad: Any = _forward_ad  # Any, because PyTorch's forward_ad functions have no type annotations
+forward_ad: Any = _forward_ad  # typed as Any, because its functions have no type annotations
 
 METHOD = "integrated-jacobians"
 
@@ -371,12 +371,12 @@ def _integrate(
 
 
 def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.Tensor) -> Array:
-    """Return the derivatives of the sentence vector in some directions, shape [direction, size].
+    """Return the directional derivatives of the sentence vector, shape [direction, size].
 
     Args:
         vector: function that returns the sentence vectors for input embeddings.
         point: the input embeddings at which the derivatives are computed, shape [1, token, hidden].
-        directions: shape [direction, token, hidden].
+        directions: directions in the space of input embeddings, shape [direction, token, hidden].
     """
     with forward_ad.dual_level():
         dual = vector(forward_ad.make_dual(point.expand_as(directions).contiguous(), directions))
