@@ -32,9 +32,9 @@ from bert_probe.text.sentence_files import with_line_numbers
 
 TABLES = ("best", "all")
 CHUNK_BYTES = 128_000_000
-"""Maximum size in bytes of the layers of A's attention that are in memory at a time.
+"""Maximum size, in bytes, of the attention weights of model A that are in memory at a time.
 
-B's attention is recomputed for each chunk of A's layers.
+The attention of model B is recomputed for each chunk of A's layers.
 """
 
 
@@ -374,7 +374,7 @@ class HeadMatchesResult(Result):
 
     @property
     def mutual(self) -> Array:
-        """Whether each head of A is also the best match of its own best match, bool of shape [head of A]."""
+        """Whether each head of A and its best match in B are best matches of each other, bool [head of A]."""
         is_mutual: Array = self.matrix.argmax(axis=0)[self.best] == np.arange(len(self.matrix))
         return is_mutual
 

@@ -1,7 +1,7 @@
 """Batched predictions of a task head for many texts, and measures of their quality.
 
-Precision, recall and F1 come from scikit-learn, entities from seqeval; both are imported lazily because each
-import takes a second. A measure with a zero denominator is 0, as in these libraries.
+Precision, recall and F1 come from scikit-learn, entities from seqeval; the two libraries are imported
+lazily, because each import takes a second. A measure with a zero denominator is 0, as in both libraries.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def label_type(checkpoint: Checkpoint) -> str:
     """Return the label type that a checkpoint predicts: "classes", "several", "number" or "tags".
 
     Raises:
-        UnavailableError: the checkpoint has no classification head, or it predicts several numbers per text.
+        UnavailableError: the checkpoint has no classification head, or its head predicts several numbers per
+            text.
     """
     if TOKEN_CLASSIFICATION in checkpoint.outputs and TEXT_CLASSIFICATION not in checkpoint.outputs:
         return TAGS
@@ -339,7 +340,12 @@ def class_report(true: Array, predicted: Array, labels: Sequence[str]) -> pd.Dat
 
 
 def confusion(true: Array, predicted: Array, count: int) -> Array:
-    """Return the confusion matrix, int64 of shape [true class, predicted class]."""
+    """Return the confusion matrix, int64 of shape [true class, predicted class].
+
+    Args:
+        true, predicted: class index of each text or word.
+        count: number of classes.
+    """
     matrix = np.zeros((count, count), dtype=np.int64)
     np.add.at(matrix, (true, predicted), 1)
     return matrix

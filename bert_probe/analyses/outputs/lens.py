@@ -196,9 +196,12 @@ class LensResult(Result):
 
     @property
     def settled(self) -> Array:
-        """Lowest layer from which on the top prediction does not change, for each position, [position]."""
+        """Lowest layer from which on the top prediction is that of the last layer, int [position].
+
+        Layer 0 is the embeddings.
+        """
         same = self.ids[:, :, 0] == self.ids[-1, :, 0]
-        # Count the layers with the same top prediction from the last layer down to the first that differs.
+        # Count the layers, from the last down, whose top prediction is that of the last layer.
         agreeing = np.cumprod(same[::-1], axis=0).sum(axis=0)
         layers: Array = len(same) - agreeing
         return layers

@@ -131,7 +131,7 @@ _SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self",
 
 
 def _count_queries(context: HighlightContext, share: str) -> int:
-    """Return the number of query tokens for which a share is defined.
+    """Return the number of query tokens for which an attention share is defined.
 
     For example, the share of the previous token is defined for all tokens except the first.
     """
