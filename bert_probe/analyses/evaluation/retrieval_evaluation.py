@@ -415,7 +415,7 @@ def _curve(
 
 
 def _compare_documents(indexes: Sequence[IndexedDocuments], progress: Progress) -> VectorComparison | None:
-    """Compare two models' document vectors; None if there are no vectors or fewer than 3 documents."""
+    """Compare two models' document vectors; return None without vectors or for fewer than 3 documents."""
     first, second = indexes
     if first.encoded is None or second.encoded is None or first.recipe is None or second.recipe is None:
         return None

@@ -130,7 +130,7 @@ REMOVALS = (REMOVED, MASKED)
 
 
 def remove_tokens(target: TargetOutput, positions: Sequence[int], how: str) -> TextVariant:
-    """Return a variant of the text without some tokens.
+    """Return a variant of the text without the tokens at the given positions.
 
     The tokens are deleted if ``how`` is "removed", or replaced by mask tokens if it is "masked".
 
@@ -239,7 +239,7 @@ def _next_sentence_output(
 def _word_output(
     trace: Trace, output: OutputHead, target_word: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Select the logit of a word at a mask, which is in the text or replaces a word."""
+    """Return the logit of a word at a mask, of the text or in place of a word, as the target output."""
     checkpoint = trace.checkpoint
     mask, to_hide = (
         mask_id(checkpoint),
@@ -284,7 +284,7 @@ def _label_output(
 def _answer_output(
     trace: Trace, output: OutputHead, target: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Select the sum of the start logit and the end logit of an answer span."""
+    """Return the sum of the start logit and the end logit of an answer span as the target output."""
     _check_no_position(token_position, QUESTION_ANSWERING)
     rank = 1 if target is None else int(target) if target.isdecimal() and len(target) < 4 else 0
     if rank < 1:
@@ -324,7 +324,7 @@ def _similarity_output(
     token_position: int | None,
     similarity: SentenceSimilarity,
 ) -> TargetOutput:
-    """Select the similarity score with another text, whose sentence vector is held constant."""
+    """Return the similarity score as the target output; the other text's sentence vector is constant."""
     _check_no_position(token_position, SENTENCE_SIMILARITY)
     if target is not None:
         raise SelectionError(

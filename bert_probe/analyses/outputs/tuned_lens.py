@@ -104,7 +104,7 @@ class TuneLens(Question):
             UnavailableError: the checkpoint has no masked-language-modeling head or no mask token, does not
                 expose its layers, or its hidden states are not finite.
             EmptyTextError, TextError: there are fewer than two lines, or lines cannot be encoded. The message
-                lists their numbers.
+                lists the line numbers.
             OutOfMemoryError: there is not enough memory for this many lines.
         """
         checkpoint = checkpoint.snapshot()
@@ -258,8 +258,7 @@ class TuneLensResult(Result):
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
         """Save the lens if the suffix of the path is .safetensors, otherwise the table; see `Result.save`.
 
-        The metadata of the .safetensors file contain the provenance. A .json file next to it contains the
-        same provenance.
+        The provenance is saved in the metadata of the .safetensors file and in a .json file next to it.
         """
         path = Path(path)
         if path.suffix.lower() != SUFFIX:
@@ -327,9 +326,9 @@ def _check_checkpoint(path: Path, record: dict[str, Any], checkpoint: Checkpoint
 
 
 def _array_names(path: Path, lens: Any, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the names of the arrays in a lens file.
+    """Check the arrays in a lens file, and return their names.
 
-    The shapes and data types are checked here, before the arrays are loaded into memory.
+    Shapes and data types are checked before the arrays are loaded into memory.
     """
     layers, size = checkpoint.description.layers, checkpoint.description.hidden_size
     needed = {"weights": [layers, size, size], "biases": [layers, size]}
@@ -367,8 +366,8 @@ def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TuneLensResult:
 def lens_folder(checkpoint: Checkpoint) -> Path:
     """Return the folder for the lenses of a checkpoint.
 
-    It is the folder of the checkpoint if that is local and writable, otherwise a folder in the user's data
-    folder. Lenses are never saved to the Hub cache or to installed packages, which may be deleted at any
+    Lenses are saved in the folder of a local checkpoint if this folder is writable, otherwise in the user's
+    data folder. Lenses are never saved to the Hub cache or to installed packages, which may be deleted at any
     time.
     """
     description, folder = checkpoint.description, checkpoint.folder
@@ -387,7 +386,7 @@ def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
     """
     folder = lens_folder(checkpoint)
     path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
-    with suppress(OSError):  # `save` reports the error.
+    with suppress(OSError):  # `save` raises an error if the folder does not exist
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
     return path
@@ -408,7 +407,7 @@ def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
     for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)
-        except WeightsError:  # The lens was trained for other weights, for example before fine-tuning.
+        except WeightsError:  # trained for other weights, for example before fine-tuning
             continue
     return None
 

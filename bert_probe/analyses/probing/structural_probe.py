@@ -77,7 +77,7 @@ class StructuralProbe(Question):
         """Train a probe on each layer and measure it on held-out sentences.
 
         Words without tokens and sentences of more than `MAX_WORDS` words are ignored. If a sentence has
-        several trees, each of them is used.
+        several trees, all trees are used.
 
         Args:
             held_out: held-out sentences. If None, a fifth of the data is held out.
@@ -255,7 +255,7 @@ class StructuralProbeResult(Result):
 
     @property
     def best(self) -> int:
-        """The layer with the highest UUAS; in a tie, the first of these layers."""
+        """The layer with the highest UUAS; in a tie, the first layer."""
         return self.layers[int(self.uuas.argmax())]
 
     def tree(self, trace: Trace, layer: int | None = None) -> PredictedTree:
@@ -365,7 +365,7 @@ VALIDATION_SHARE = 0.1
 """Share of the training trees used only for early stopping."""
 
 OnEpoch = Callable[[int], None]
-"""Callback called with 1 after each epoch, and with the number of skipped epochs after early stopping.
+"""Type of a callback that takes 1 after each epoch, and the number of skipped epochs after early stopping.
 
 An exception raised by the callback ends the training.
 """
@@ -409,7 +409,7 @@ def _batch(trees: Sequence[Tree]) -> TreeBatch:
 
 
 class _StandardizedSpace:
-    """Word vectors that are standardized, so that one learning rate suits all layers and models."""
+    """Standardized word vectors, so that the same learning rate can be used for all layers and models."""
 
     def __init__(self, vectors: torch.Tensor) -> None:
         self.vectors = vectors

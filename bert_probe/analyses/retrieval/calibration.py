@@ -46,7 +46,7 @@ _CHECKED_TEXTS = 8
 _HIGH_PERCENTILES = (50, 95, 99)
 """Percentiles of random pairs in the metadata of a calibrated result."""
 ScoreResult = SentenceSimilarityResult | SentencesResult
-"""Results with scores of sentence vectors."""
+"""Type of the results whose similarity scores can be calibrated."""
 
 
 @question("similarity calibration", command="calibrate")
@@ -78,7 +78,7 @@ class SimilarityCalibration(Question):
     ) -> SimilarityCalibrationResult:
         """Score random pairs of the sentences, and each sentence with its nearest neighbor.
 
-        The arguments and errors are those of `Sentences.of`; also:
+        For the arguments and further errors, see `Sentences.of`.
 
         Raises:
             UnavailableError: there are fewer than two sentences whose vectors are not zero.
@@ -181,7 +181,7 @@ class SimilarityCalibrationResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, the numbers of sentences and pairs, and their mean scores."""
+        """The pooling, the number of sentences, and number and mean score of random and of nearest pairs."""
         pair = {} if self.recipe == self.pair_recipe else {"pair_recipe": self.pair_recipe.about}
         return {
             "recipe": self.recipe.about,
@@ -194,9 +194,7 @@ class SimilarityCalibrationResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return percentiles of the scores, with the columns percentile (0 to 100), random_pairs and
-        nearest_neighbors.
-        """
+        """Return a table with one row per percentile: percentile, random_pairs, nearest_neighbors."""
         return pd.DataFrame(
             {
                 "percentile": PERCENTILES,
@@ -287,7 +285,7 @@ def calibrate_result(
 
 
 def random_pair_scores(vectors: Array, similarity: str, progress: Progress = no_progress) -> Array:
-    """Return the sorted scores of random pairs of different rows, float64; undefined scores are left out.
+    """Return the sorted scores of random pairs of vectors, float64; undefined scores are left out.
 
     Args:
         vectors: vectors of shape [text, size].
@@ -325,7 +323,7 @@ class IndexableRows(Protocol):
         """Numbers of rows and columns."""
 
     def __getitem__(self, rows: Array, /) -> Array:
-        """Return the rows with these indices."""
+        """Return the rows with the given indices."""
 
 
 def pair_scores(
@@ -360,7 +358,7 @@ def histogram_range(values: Sequence[float] | Array) -> tuple[float, float]:
 
 
 def percentile_of(score: float, sorted_scores: Array) -> float:
-    """Return the percentage of scores that are lower, 0 to 100; NaN for an undefined score."""
+    """Return the percentage of ``sorted_scores`` below a score, 0 to 100; NaN for an undefined score."""
     if np.isnan(score):
         return float("nan")
     return float(100 * np.searchsorted(sorted_scores, score, side="left") / len(sorted_scores))

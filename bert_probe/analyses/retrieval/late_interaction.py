@@ -261,7 +261,7 @@ def encode_documents(
 ) -> TokenVectors:
     """Return the vectors of the tokens of each text.
 
-    The arguments and errors are those of `sentences.encode_texts`; also:
+    For the arguments and further errors, see `sentences.encode_texts`.
 
     Raises:
         OutOfMemoryError: the vectors need more memory than is available; this is checked before they are
@@ -377,7 +377,7 @@ class TokenMatches:
 
     @cached_property
     def best(self) -> Array:
-        """Index of the most similar token of the document, for each token of the query."""
+        """Index of the most similar document token for each query token, [query token]."""
         return read_only(self.similarities.argmax(axis=1))
 
     @cached_property
@@ -393,7 +393,7 @@ class TokenMatches:
 
     @property
     def of_document(self) -> Array:
-        """Sum of the contributions of the query tokens that each document token matches best."""
+        """For each document token, the sum of the contributions of the query tokens that it matches best."""
         count = self.similarities.shape[1]
         return read_only(np.bincount(self.best, weights=self.contributions, minlength=count))
 
