@@ -105,7 +105,7 @@ class AttentionLong(Question):
 
     Attributes:
         layers, heads: indices from 0. If None, all are included; a measure that is not defined for
-            individual heads then gives one matrix per layer.
+            individual heads gives one matrix per layer.
         measure, words, specials, renormalize, residual: as in `Attention`.
     """
 

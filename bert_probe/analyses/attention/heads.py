@@ -224,8 +224,8 @@ class _Features:
         is_causal: whether a query attends only to itself and the keys before it.
         keys: mapping from each share that sums over the same keys for every query to a mask of these keys,
             1 or 0; float64, shape [key].
-        groups: mapping from each share that sums over the rest of the query's group, for example over the
-            other tokens of the same word, to the group index of each token or word.
+        groups: mapping from each share that sums over the other members of the query's group, such as the
+            other tokens of its word, to the group index of each token or word.
         segments: for each run of adjacent queries in the same segment, its slice, and a mask of the keys in
             other segments, 1 or 0; float64, shape [key].
     """
@@ -458,10 +458,10 @@ class FirstLook:
     """The attention head to show first, with the reason.
 
     Attributes:
-        layer, head: indices from 0. They are the last layer and "mean" if no head stands out, if rows of
-            attention do not sum to 1, or if the text has more than `MAX_TOKENS` tokens.
+        layer, head: indices from 0. If no head stands out, if rows of attention do not sum to 1, or if the
+            text has more than `MAX_TOKENS` tokens, the last layer and "mean".
         measure: the share by which the head stands out, one of `SPECIALIZED_SHARES`; "" if no head does.
-        share: value of this share, 0 to 1, averaged over the queries.
+        share: value of the share in ``measure``, 0 to 1, averaged over the queries.
         queries: number of queries measured.
         is_complete: whether all tokens of the text were measured as queries.
     """

@@ -68,7 +68,8 @@ class ActivationPatching(Question):
 
     Activation patching is described in Vig et al. 2020 and Meng et al. 2022. Components are patched one at a
     time. For each component, the result has the share of the difference between B's and A's target values
-    that the patch restores. Unlike attention, this is a causal effect, measured by running the model.
+    that the patch restores. Unlike attention weights, the share measures a causal effect, because the model
+    is run with the patch.
 
     The target value is one output value of the model's task head: by default, the value of A's most probable
     prediction. Without a task head, the target value is the cosine with A's sentence vector. For
@@ -330,7 +331,7 @@ def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
 AnswerFn = Callable[[torch.Tensor], Array]
 """Type of a function that computes target values from last hidden states.
 
-It takes hidden states of shape [row, token, hidden], and returns float64 of shape [row].
+The function takes hidden states of shape [row, token, hidden], and returns float64 of shape [row].
 """
 
 

@@ -239,8 +239,8 @@ class SimilarityAttribution(SentencePairQuestion):
 
     The method is integrated Jacobians (Moeller et al. 2023): gradients are integrated along the linear path
     from an uninformative baseline to each text. The contribution of a pair is the dot product of the two
-    tokens' contributions to their sentence vectors; for the cosine, it is divided by the norms of both
-    sentence vectors.
+    tokens' contributions to their sentence vectors; for the cosine, this product is divided by the norms of
+    both sentence vectors.
 
     Attributes:
         baseline: the baseline token. If None, the first of `BASELINES` that the tokenizer has.

@@ -201,7 +201,7 @@ class AttributionFaithfulnessResult(Result):
     def loo_correlation(self, method: str) -> float:
         """Return Spearman's rank correlation of a method's scores with the leave-one-out scores, -1 to 1.
 
-        The correlation is NaN for fewer than three words, or if all scores of one method are equal.
+        The correlation is NaN for fewer than three words, or if all scores of either method are equal.
         """
         from scipy.stats import spearmanr  # imported here because the import is slow
 

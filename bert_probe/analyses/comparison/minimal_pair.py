@@ -152,12 +152,14 @@ class MinimalPairResult(Result):
         total_variation: ½ Σ |p − q| between a query's attention p in A and q in B, averaged over the aligned
             queries; shape [layer, head], 0 to 1. The sum is over the aligned keys and one more key, whose
             attention is the sum over all other keys.
-        jensen_shannon: Jensen-Shannon distance over the same keys and queries; shape [layer, head], 0 to 1.
-            It is the square root of the divergence to base 2 (Endres and Schindelin 2003).
-        moved: 1 − cosine of a unit's vectors in A and in B; shape [layer + 1, unit], 0 to 2. Row 0 is the
-            embeddings. The vector of a word is the mean of its tokens' vectors.
-        shift: attention that moves from one key to another for each query; shape [layer, head, unit], 0 to 1.
-            It is the smaller of the largest decrease and the largest increase of a key's attention.
+        jensen_shannon: Jensen-Shannon distance between p and q, which is the square root of the divergence to
+            base 2 (Endres and Schindelin 2003), averaged over the aligned queries; shape [layer, head],
+            0 to 1.
+        moved: 1 − cosine of the vectors of each token or word in A and in B; shape [layer + 1, unit], 0 to 2.
+            Row 0 is the embeddings. The vector of a word is the mean of its tokens' vectors.
+        shift: for each query, the smaller of the largest decrease and the largest increase of a key's
+            attention, as a lower bound of the attention that moves from one key to another; shape
+            [layer, head, unit], 0 to 1.
         strongest_a, strongest_b: attention of each query in A and in B, in the head with the largest shift of
             this query (in a tie, the first head); shape [unit, unit + 1]. The last column is the sum over all
             other keys.
@@ -329,7 +331,7 @@ def _align(a: Trace, b: Trace, words: bool) -> Alignment:
 
 
 def _aligned_index(alignment: Alignment, position: int) -> int:
-    """Return the index, among the aligned tokens or words, of the one at a position in text A."""
+    """Return the index of the aligned token or word at a position in text A."""
     unit = max(index for index, unit in enumerate(alignment.units_a) if unit.position <= position)
     if unit not in alignment.places_a:
         raise SelectionError(

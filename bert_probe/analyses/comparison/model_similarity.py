@@ -241,7 +241,7 @@ def _center(x: Array) -> Array:
     centered = x.astype(np.float64)
     centered -= centered.mean(axis=0)
     norm = np.linalg.norm(centered)
-    # If all rows are equal, rounding may leave small values after centering. Treat these as 0.
+    # If all rows are equal, rounding may leave small values after centering, so return zeros.
     if norm <= len(x) * np.finfo(np.float64).eps * np.linalg.norm(x.astype(np.float64)):
         return np.zeros_like(centered)
     centered /= norm

@@ -419,7 +419,7 @@ class LabelEvaluationResult(Result):
     def wins(self) -> tuple[int, int, int]:
         """Numbers of texts for which the predictions of the other model are better, equal, and worse.
 
-        A prediction is better if it is correct and that of the first model is wrong.
+        A prediction is better if it is correct and the prediction of the first model is wrong.
 
         Raises:
             UnavailableError: there is only one model.

@@ -234,7 +234,7 @@ def _neighbors(
         values = np.where(np.isnan(values), -np.inf, values)
         values[np.arange(len(rows)), rows] = -np.inf
         order = np.argsort(-values, axis=1, kind="stable")
-        # Remove each row from its own neighbors; it may be tied with rows whose score is undefined.
+        # Remove the row itself by its index, because it may be tied with rows whose score is undefined.
         yield np.stack(
             [part[part != row][:count] for part, row in zip(order[:, : count + 1], rows, strict=True)]
         )

@@ -107,7 +107,7 @@ class Highlight:
     def from_candidate(
         cls, highlight_type: HighlightType, candidate: HighlightCandidate, text_name: str = ""
     ) -> Highlight:
-        """Return the highlight of a candidate. Unlike the candidate, it does not keep a trace in memory.
+        """Return the highlight of a candidate. Unlike a candidate, a highlight keeps no trace in memory.
 
         Args:
             highlight_type: the type that measured the candidate.
@@ -340,8 +340,8 @@ _BATCH_SIZE = 8  # number of sentences whose traces are in memory at the same ti
 ReferenceForm = Literal["text", "pair", "two texts"]
 """How each reference sentence is encoded.
 
-"text" encodes the sentence alone, "pair" as a pair with the next sentence, and "two texts" encodes it and the
-next sentence separately, for a comparison.
+"text" encodes the sentence alone, "pair" as a pair with the next sentence, and "two texts" encodes the
+sentence and the next sentence separately, for a comparison.
 """
 
 

@@ -508,7 +508,8 @@ def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[A
             fitted = regression.fit(weights, [indices[str(row.label)] for row in training.rows])
         return [names[index] for index in fitted.predict(evaluated)]
     target = np.array([[label in _labels(row) for label in training.labels] for row in training.rows])
-    varies = target.any(axis=0) & ~target.all(axis=0)  # Logistic regression needs examples of both classes.
+    # Logistic regression needs texts with the label and texts without the label.
+    varies = target.any(axis=0) & ~target.all(axis=0)
     answers = np.tile(target.all(axis=0), (len(rows), 1))
     if varies.any():
         fitted = OneVsRestClassifier(regression).fit(weights, target[:, varies].astype(int))

@@ -174,7 +174,8 @@ def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
 def default_position(trace: Trace) -> int:
     """Return the token position to predict by default.
 
-    It is the position of the first mask or, without a mask, of the last token with a letter or digit.
+    The default is the position of the first mask or, without a mask, of the last token with a letter or
+    digit.
     """
     mask = trace.checkpoint.tokenizer.mask_token_id
     masks = [token.position for token in trace.tokens if token.id == mask]

@@ -253,7 +253,7 @@ def _output(checkpoint: Checkpoint, task: str | None) -> OutputHead:
 def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
     """Return the tokens at which the task head predicts.
 
-    For masked-word prediction these are the masks, or all tokens if the text has no mask; for token
+    For masked-word prediction, the tokens are the masks, or all tokens if the text has no mask; for token
     classification, all tokens; for text classification, none.
     """
     if output.task == TEXT_CLASSIFICATION:

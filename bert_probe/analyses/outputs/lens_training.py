@@ -194,7 +194,7 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
 class WordHead:
     """The model's own masked-language-modeling head, applied to hidden states from different texts.
 
-    It can be called only inside `Checkpoint.running`.
+    The head can be called only inside `Checkpoint.running`.
 
     Args:
         output: the masked-language-modeling head.

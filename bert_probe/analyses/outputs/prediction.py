@@ -61,7 +61,7 @@ def softmax(logits: Array) -> Array:
 
 
 def sigmoid(logits: Array) -> Array:
-    """Return 1 / (1 + exp(-x)) for each value, in float64, without overflow for large values."""
+    """Return 1 / (1 + exp(−x)) for each value x, in float64, without overflow for large values."""
     probability: Array = 0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))
     return probability
 

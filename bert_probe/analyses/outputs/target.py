@@ -352,8 +352,8 @@ def _similarity_output(
 def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor]) -> ReadOutput:
     """Return a function that computes one value of a task head's output.
 
-    If positions are given, the head is applied only to the tokens at these positions, so it must treat each
-    token independently.
+    If positions are given, the head is applied only to the tokens at these positions, so the head must
+    treat each token independently.
 
     Args:
         output: the task head.

@@ -231,9 +231,9 @@ class StructuralProbeResult(Result):
         uuas: undirected unlabeled attachment score: share of the edges that are in the minimum spanning tree
             of the predicted distances.
         baseline: UUAS of a baseline that connects each word to the next word.
-        spearman: Spearman's correlation between predicted and true distances from a word to all others. It
-            is averaged over the words of all sentences of the same length, and then over lengths from 5 to
-            50; NaN if no sentence has such a length.
+        spearman: Spearman's correlation between predicted and true distances from a word to all others. The
+            correlation is averaged over the words of all sentences of the same length, and then over lengths
+            from 5 to 50; NaN if no sentence has such a length.
         maps: the trained maps, [rank, hidden] for each layer.
     """
 

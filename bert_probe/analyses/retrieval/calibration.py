@@ -174,7 +174,7 @@ class SimilarityCalibrationResult(Result):
 
     @property
     def _prompts(self) -> dict[str, Any]:
-        """The prompts of the two texts of each pair; {} if both have the same pooling."""
+        """The prompts of the first and of the second text of each pair; {} if the poolings are equal."""
         if self.recipe == self.pair_recipe:
             return {}
         return {"prompts": [self.recipe.prefix, self.pair_recipe.prefix]}
@@ -345,7 +345,7 @@ def pair_scores(
 
 
 def histogram_range(values: Sequence[float] | Array) -> tuple[float, float]:
-    """Return the range of a histogram: the smallest value, and the largest value or a slightly larger one.
+    """Return the range of a histogram: the smallest value, and the largest or a slightly larger value.
 
     numpy.histogram raises ValueError if the edges of the bins are not distinct in float64. Therefore, the
     width is at least 1e-6 of the largest absolute value, or 1 if all values are equal.

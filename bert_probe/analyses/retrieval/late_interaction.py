@@ -264,8 +264,8 @@ def encode_documents(
     For the arguments and further errors, see `sentences.encode_texts`.
 
     Raises:
-        OutOfMemoryError: the vectors need more memory than is available; this is checked before they are
-            allocated.
+        OutOfMemoryError: the vectors need more memory than is available, which is checked before the
+            vectors are allocated.
     """
     inputs, masks = [], []
     for number, text in enumerate(texts, 1):

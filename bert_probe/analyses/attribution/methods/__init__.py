@@ -180,7 +180,7 @@ def baseline_id(checkpoint: Checkpoint, name: str) -> int:
     """Return the id of a baseline token.
 
     Raises:
-        UnavailableError: the tokenizer has no such token.
+        UnavailableError: the tokenizer does not have the token.
     """
     token_id = _baseline(checkpoint, name)
     if token_id is None:
