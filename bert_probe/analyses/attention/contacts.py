@@ -173,7 +173,7 @@ class ContactsResult(Result):
 
     @property
     def numbers(self) -> Array:
-        """Residue number of each token, from 1, or its index from 1 if tokens are not single residues."""
+        """Residue number of each token, from 1, or its index from 1 if tokens contain several residues."""
         return np.array(
             [
                 index if residue.residue is None else residue.residue

@@ -374,7 +374,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
 
 
 def _split_queries(trace: Trace, features: _Features, count: int) -> list[_QueryBlock]:
-    """Return the first ``count`` queries, split into blocks of about equal size."""
+    """Return the first ``count`` queries of a text, split into blocks of about equal size."""
     heads, length = trace.heads, features.length
     dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
     max_size = max(1, BLOCK * torch.get_num_threads() // (heads * length))

@@ -152,7 +152,15 @@ def attribution_result(
     value: float,
     scores: AttributionScores,
 ) -> AttributionResult:
-    """Return the scores of an attribution method as an `AttributionResult`."""
+    """Return the scores of an attribution method as an `AttributionResult`.
+
+    Args:
+        resolved: the question, with its defaults resolved.
+        inputs: the provenance of the texts.
+        target: the output value that is explained.
+        value: the target value for the unchanged text.
+        scores: the scores of the tokens or words.
+    """
     return AttributionResult(
         resolved,
         inputs,

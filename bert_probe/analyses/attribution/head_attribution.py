@@ -253,6 +253,8 @@ def _accuracy(
     """Return the accuracy over the texts with some attention heads ablated.
 
     Args:
+        texts: trace and class index of each text.
+        output: the classification head.
         removed: flat indices of the ablated heads.
         shape: numbers of layers and heads of the model.
     """

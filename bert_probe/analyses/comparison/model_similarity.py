@@ -368,7 +368,7 @@ class HeadMatchesResult(Result):
 
     @property
     def best(self) -> Array:
-        """Column index of the largest similarity in each row of `matrix`; in a tie, the first."""
+        """Column index of the largest value in each row of `matrix`, [head of A]; in a tie, the first."""
         columns: Array = self.matrix.argmax(axis=1)
         return columns
 

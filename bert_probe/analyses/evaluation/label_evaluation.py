@@ -353,7 +353,13 @@ def _bins(model: ClassifiedTexts) -> Array:
 
 
 def _calibration_errors(weights: Array, model: ClassifiedTexts, labels: Array) -> Array:
-    """Return the expected calibration error in each resample, [resample]."""
+    """Return the expected calibration error in each resample, [resample].
+
+    Args:
+        weights: how often each resample contains each text, [resample, text].
+        model: the predictions of the model.
+        labels: class index of each text, [text].
+    """
     gaps = (model.predicted == labels) - model.probabilities.max(axis=1)
     shape = len(labels), BINS
     bins = sparse.csr_array((gaps, (np.arange(len(labels)), _bins(model))), shape)

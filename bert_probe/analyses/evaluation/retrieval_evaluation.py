@@ -353,7 +353,7 @@ def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array
 
 
 def _order(values: Array) -> Array:
-    """Return the indices of the documents by descending score, without NaN. Ties keep their order."""
+    """Return document indices by descending score. NaN is left out, and ties keep their order."""
     order = np.argsort(-values, kind="stable")
     ranked: Array = order[~np.isnan(values[order])]
     return ranked
@@ -368,7 +368,7 @@ def _rank(
     truncate: bool,
     progress: Progress,
 ) -> dict[str, _EvaluatedRankings]:
-    """Rank the documents for each query, and return the evaluated rankings of each scorer."""
+    """Rank the documents for each query, and return the evaluated rankings by scorer name."""
     blocks: Iterator[Array | None] = iter([None] * len(data.queries))
     if vectors is not None and indexed.encoded is not None:
         blocks = _blocks(vectors, indexed.encoded.vectors, search.query_pooling(checkpoint).similarity)

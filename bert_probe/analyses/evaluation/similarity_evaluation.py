@@ -417,7 +417,7 @@ class SimilarityEvaluationResult(Result):
         return f"{sentence}{self._difference(values)}."
 
     def _difference(self, values: Array) -> str:
-        """Return the clause of `finding` about the other model; "" without another model."""
+        """Return the clause of `finding` about the second model; "" if only one model is evaluated."""
         if not self.has_other:
             return ""
         if np.isnan(values[1]):

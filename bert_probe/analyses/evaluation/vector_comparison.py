@@ -130,7 +130,7 @@ class VectorComparison:
 
     @property
     def order(self) -> Array:
-        """Indices of the texts, sorted by ascending overlap."""
+        """Indices of the texts, [text], sorted by ascending overlap."""
         return np.argsort(self.overlap, kind="stable")
 
     def changed_neighbors(self) -> pd.DataFrame:

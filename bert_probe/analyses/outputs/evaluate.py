@@ -213,7 +213,15 @@ def _unit_texts(
 def _score_baselines(
     rows: Rows, training: Rows, predictions: HeadPredictions, predicted: Array, progress: Progress
 ) -> dict[str, float]:
-    """Return the main measure of each baseline on the same texts or words as the task head."""
+    """Return the main measure of each baseline on the same texts or words as the task head, by name.
+
+    Args:
+        rows: the evaluated texts or sentences.
+        training: the texts or sentences on which the baselines are fitted.
+        predictions: logits of the task head, with the text index and word index of each row.
+        predicted: predictions of the task head; see `EvaluateResult`.
+        progress: called while the bag of words is fitted.
+    """
     if not isinstance(rows, LabeledTexts):
         assert not isinstance(training, LabeledTexts)
         order = np.argsort(predictions.texts, kind="stable")

@@ -68,7 +68,9 @@ class FindAnswer(Prediction):
         )
 
     def candidates(self, trace: Trace) -> tuple[Mapping[str, Array], int]:
-        """Return the start, end and probability of every candidate span, and the number of windows.
+        """Return all candidate spans, and the number of windows.
+
+        The spans are arrays of shape [span], named "start", "end" and "probability".
 
         Raises:
             UnavailableError, TextError: see `of`.

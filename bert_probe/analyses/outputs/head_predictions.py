@@ -97,6 +97,13 @@ def predict_texts(
 ) -> HeadPredictions:
     """Return a task head's predictions for texts or text pairs.
 
+    Args:
+        checkpoint: the model.
+        output: the task head.
+        rows: the labeled texts.
+        truncate: truncate texts that are too long instead of raising an error.
+        progress: called with the number of texts done and the total.
+
     Raises:
         TextError: a text cannot be encoded. The message states the line number.
         UnavailableError: the logits are not finite.
@@ -202,6 +209,10 @@ def wilson_interval(correct: int, count: int) -> tuple[float, float]:
     """Return the 95% confidence interval of a proportion (Wilson 1927).
 
     The interval stays within 0 and 1, and has a positive width even if all or no predictions are correct.
+
+    Args:
+        correct: number of correct predictions.
+        count: number of all predictions.
     """
     share, correction = correct / count, Z_95**2 / count
     middle = (share + correction / 2) / (1 + correction)

@@ -279,6 +279,13 @@ def train_maps(
 
     The weights have shape [layer, hidden, hidden], and the biases [layer, hidden]. The loss of each layer is
     the mean `divergence` between the model's prediction and the prediction from the mapped hidden states.
+
+    Args:
+        head: the masked-language-modeling head.
+        targets: hidden states and model inputs at the masks.
+        steps: number of training steps.
+        seed: random seed of the order of the masks.
+        on_step: called after each step.
     """
     maps = [_AffineMap(head.tensor(states)) for states in targets.states[:-1]]
     last = head.tensor(targets.states[-1])
@@ -322,6 +329,12 @@ def measure_losses(
     """Return the mean `divergence` between the model's prediction and that of each layer, in bits.
 
     The result is float64 of shape [2, layer]. Row 0 is for the logit lens, and row 1 for the tuned lens.
+
+    Args:
+        head: the masked-language-modeling head.
+        targets: hidden states and model inputs at the masks.
+        weights, biases: weights and biases of the tuned lens, as returned by `train_maps`.
+        on_step: called after each batch.
     """
     losses = np.zeros((2, len(weights)))
     with torch.inference_mode():

@@ -178,7 +178,15 @@ class LinearFit:
 def fit_online(
     rows: torch.Tensor, classes: torch.Tensor, count: int, space: ProbeSpace, on_step: OnStep
 ) -> LinearFit:
-    """Fit a probe to each share of the rows in `BLOCKS`; return the last probe and the total code length."""
+    """Fit a probe to each share of the rows in `BLOCKS`; return the last probe and the total code length.
+
+    Args:
+        rows: vectors in ``space``, [row, coordinate].
+        classes: class index of each row, [row].
+        count: number of classes.
+        space: the coordinate system of the vectors.
+        on_step: called after each iteration of a fit.
+    """
     ends = sorted({max(1, round(share * len(rows))) for share in BLOCKS})
     bits = ends[0] * np.log2(count)
     weights = np.zeros((rows.shape[1], count))
@@ -433,7 +441,7 @@ def _most_common(counts: Counter[str]) -> str:
 def _control(
     task: _Task, splits: Sequence[_Rows], rng: np.random.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the labels of the control task for the training vectors and for the held-out vectors.
+    """Return the control labels, as class indices, of the training vectors and of the held-out vectors.
 
     Each word form or text has one random label, drawn from the distribution of the training labels.
     """
@@ -537,7 +545,7 @@ class ProbeResult(Result):
 
     @property
     def selectivities(self) -> Array:
-        """Selectivity of each layer's probe: its accuracy minus its accuracy on the control task."""
+        """Selectivity of each layer's probe: accuracy minus accuracy on the control task, [probed layer]."""
         difference: Array = self.accuracies - self.controls
         return difference
 
@@ -548,7 +556,7 @@ class ProbeResult(Result):
 
     @property
     def compressions(self) -> Array:
-        """Compression of the labels by each layer: uniform code length divided by online code length."""
+        """Compression by each layer: uniform code length divided by online code length, [probed layer]."""
         ratio: Array = self.uniform_length / self.code_lengths
         return ratio
 

@@ -169,7 +169,15 @@ def _count_matches(
     relations: Sequence[str],
     progress: Progress,
 ) -> list[_HeadCounts]:
-    """Run the model on each file and count how often each attention head predicts each relation correctly."""
+    """Run the model on each file, and return the counts of correct predictions in each file.
+
+    Args:
+        checkpoint: the model.
+        encoded: the sentences of each file.
+        pairs: for each file, the word pairs of each sentence.
+        relations: names of the relations to count.
+        progress: called with the number of sentences done and the total.
+    """
     description = checkpoint.description
     total, done = sum(len(part.sentences) for part in encoded), 0
     counts = []

@@ -204,7 +204,13 @@ def _trees(name: str, texts: vectors.EncodedTexts) -> _Trees:
 
 
 def _trees_of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> Iterator[Tree]:
-    """Yield the trees of a sentence that have at least two words with vectors."""
+    """Yield the trees of a sentence that have at least two words with vectors.
+
+    Args:
+        sentence: the sentence.
+        rows: vector index of each word that has a vector.
+        words: word index, in the sentence, of each word that has a vector.
+    """
     steps = distances(sentence.heads)
     is_word = np.array([tag != PUNCTUATION for tag in sentence.tags])
     for root in [word for word, head in enumerate(sentence.heads) if head == ROOT]:
@@ -438,6 +444,8 @@ def train_map(
         vectors: word vectors, [row, hidden].
         training: trees to train on.
         validation: trees for early stopping.
+        rank: number of rows of B.
+        rng: random generator of the initial B and of the training order.
         on_epoch: called after each epoch.
     """
     space, hidden = _StandardizedSpace(vectors), vectors.shape[1]
@@ -554,7 +562,7 @@ def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
 
 
 def rank_correlations(predicted: Array, true: Array) -> Array:
-    """Return Spearman's correlation of each row of two matrices; NaN if one of the two rows is constant."""
+    """Return Spearman's correlation between the rows of two matrices, [row]; NaN if a row is constant."""
     ranks_a, ranks_b = (rankdata(rows, axis=1) - (rows.shape[1] + 1) / 2 for rows in (predicted, true))
     with np.errstate(invalid="ignore"):
         correlations: Array = (ranks_a * ranks_b).sum(axis=1) / np.sqrt(

@@ -185,7 +185,16 @@ def _store_means(
     width: int,
     vectors: Sequence[torch.Tensor],
 ) -> None:
-    """Average a batch's hidden states over the tokens of each vector, and store the means in ``vectors``."""
+    """Average a batch's hidden states over the tokens of each vector, and store the means in ``vectors``.
+
+    Args:
+        states: hidden states of the batch after each layer, [text, token, hidden].
+        bags: for each vector of the batch, the averaged token positions.
+        part: the tokens to average in all sentences.
+        group: sentence indices of the batch.
+        width: number of tokens per text of the batch, padding included.
+        vectors: the output, one array per layer, [vector, hidden].
+    """
     firsts = np.repeat(np.arange(len(group)) * width, [len(part.tokens[index]) for index in group])
     sizes = np.array([len(bag) for bag in bags])
     tokens = torch.from_numpy(np.concatenate(bags) + np.repeat(firsts, sizes))

@@ -304,7 +304,10 @@ def random_pair_scores(vectors: Array, similarity: str, progress: Progress = no_
 def pair_indices(count: int, is_ordered: bool = False) -> tuple[Array, Array]:
     """Return the row indices of all pairs of different rows, or of `MAX_PAIRS` random pairs.
 
+    The result is two arrays of shape [pair], the first and the second index of each pair.
+
     Args:
+        count: number of rows.
         is_ordered: whether (1, 2) and (2, 1) are two pairs.
     """
     if count * (count - 1) // (1 if is_ordered else 2) <= MAX_PAIRS:
@@ -329,9 +332,11 @@ class IndexableRows(Protocol):
 def pair_scores(
     vectors: IndexableRows, similarity: str, first: Array, second: Array, progress: Progress = no_progress
 ) -> Array:
-    """Return the score of each pair of rows, float64; NaN if it is undefined.
+    """Return the score of each pair of rows, float64 [pair]; NaN for an undefined score.
 
     Args:
+        vectors: vectors of shape [row, size].
+        similarity: a name in `SIMILARITIES`.
         first, second: indices of the rows of each pair.
         progress: called with the number of pairs and the total.
     """
@@ -367,12 +372,14 @@ def percentile_of(score: float, sorted_scores: Array) -> float:
 def nearest_neighbors(
     vectors: Array, similarity: str, progress: Progress = no_progress, candidates: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the index of the nearest neighbor of each row, and its score.
+    """Return the index of the nearest neighbor of each row, [row], and the score, float64 [row].
 
     If there are more than `MAX_NEIGHBORS` rows, a sample is drawn with a fixed seed. If several rows have the
     highest score, the first is returned. The score of a row without any defined score is NaN.
 
     Args:
+        vectors: vectors of shape [row, size].
+        similarity: a name in `SIMILARITIES`.
         progress: called with the number of rows done and the total.
         candidates: the vectors of the possible neighbors, by default ``vectors``; the row with the same index
             is never a neighbor.

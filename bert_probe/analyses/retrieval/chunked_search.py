@@ -211,10 +211,18 @@ def _late_vectors(
     chunk_vectors: Array,
     progress: Progress,
 ) -> Array | None:
-    """Return the vector of each chunk, pooled from the hidden states of its document.
+    """Return the vector of each chunk, [chunk, size], pooled from the hidden states of its document.
 
-    The vector of a chunk beyond the model's limit is NaN. Returns None if the pooling cannot be applied to a
-    subset of the tokens.
+    The vector of a chunk beyond the model's limit is NaN. None is returned if the pooling cannot be applied
+    to a subset of the tokens.
+
+    Args:
+        checkpoint: the model.
+        recipe: the pooling configuration of the documents.
+        texts: the documents.
+        spans: character spans of each document's chunks.
+        chunk_vectors: vectors of the separately encoded chunks; the result has the same shape and dtype.
+        progress: called with the number of documents done and the total.
     """
     if not set(recipe.modes) <= _LATE_MODES:
         return None

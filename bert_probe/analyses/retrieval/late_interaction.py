@@ -393,7 +393,7 @@ class TokenMatches:
 
     @property
     def of_document(self) -> Array:
-        """For each document token, the sum of the contributions of the query tokens that it matches best."""
+        """Sum of contributions of the query tokens that each document token matches best, [document token]."""
         count = self.similarities.shape[1]
         return read_only(np.bincount(self.best, weights=self.contributions, minlength=count))
 

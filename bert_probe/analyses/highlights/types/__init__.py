@@ -80,7 +80,13 @@ class Grid:
 
     @classmethod
     def of(cls, matrix: Array, most: float = 1.0, mark: tuple[int, int] | None = None) -> Grid:
-        """Return a grid of at most `SIDE` cells per side, each with the maximum of a block of the matrix."""
+        """Return a grid of at most `SIDE` cells per side, each with the maximum of a block of the matrix.
+
+        Args:
+            matrix: the values, shape [row, column].
+            most: smallest value that is drawn in the darkest color.
+            mark: row and column of the matrix element to emphasize.
+        """
         block = -(-max(matrix.shape) // SIDE)
         cell = None if mark is None else (mark[0] // block, mark[1] // block)
         return cls(largest_in_blocks(matrix[None], block)[0], most, cell)

@@ -102,7 +102,15 @@ def _find_unusual_head(context: HighlightContext) -> HighlightCandidate | None:
 def _head_candidate(
     context: HighlightContext, layer: int, head: int, value: float, description: str, clear: bool = True
 ) -> HighlightCandidate:
-    """Return a candidate for a head; its sentence is the name of the head followed by ``description``."""
+    """Return a candidate for a head.
+
+    Args:
+        context: the text.
+        layer, head: indices from 0.
+        value: the measured value.
+        description: the rest of the sentence, after the name of the head.
+        clear: whether the value is worth reporting.
+    """
     return HighlightCandidate(
         value,
         f"Head {layer + 1}.{head + 1} {description}",
