@@ -231,7 +231,7 @@ def _cka_matrix(a: Sequence[Array], b: Sequence[Array], steps: _PairCounter | No
 
 
 def _squared_norm(x: Array, y: Array) -> float:
-    """Return the squared Frobenius norm ‖Yᵀ X‖²_F."""
+    """Return the squared Frobenius norm ‖Yᵀ X‖²_F of the product of two matrices."""
     product = x.T @ y
     return float(np.vdot(product, product))
 

@@ -172,8 +172,8 @@ class TuneLensResult(Result):
     """A tuned lens and its losses on held-out lines.
 
     Attributes:
-        weights, biases: A and b for the embeddings and every layer but the last, [layer, hidden, hidden] and
-            [layer, hidden].
+        weights, biases: A and b of the affine map h + A h + b, for the embeddings and every layer but the
+            last, [layer, hidden, hidden] and [layer, hidden].
         logit_lens, tuned: mean divergence from the model's prediction at held-out masks, in bits, for the
             logit lens and for the tuned lens, float64 [layer].
         learned, kept: numbers of masked words used for training and for evaluation.

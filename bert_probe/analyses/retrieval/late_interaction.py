@@ -393,7 +393,7 @@ class TokenMatches:
 
     @property
     def of_document(self) -> Array:
-        """Sum of contributions of the query tokens that each document token matches best, [document token]."""
+        """Sum of the contributions of the query tokens whose best match is each document token."""
         count = self.similarities.shape[1]
         return read_only(np.bincount(self.best, weights=self.contributions, minlength=count))
 

@@ -92,7 +92,7 @@ class _Zeroed:
     values: torch.Tensor
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
-        # The contributions have shape [head, query, key, dim].
+        # The contribution of the key that each batch row zeroes has shape [head, query, row, dim].
         read = self.weights[:, :, self.keys, None] * self.values[:, None, self.keys]
         return call.output - read.permute(2, 1, 0, 3).to(call.output.dtype)
 
