@@ -46,8 +46,8 @@ class AttentionSteps(Question):
     Attributes:
         layer, head: indices from 0; negative values count from the end.
         query: the query, given by its position or as a word. If None, the last word of the text.
-        key: the key to return a table of vectors for, given by its position or as a word. If None, the table
-            has a row for each key.
+        key: the key whose vectors the table shows, given by its position or as a word. If None, the table has
+            a row for each key.
     """
 
     inputs = OneTrace()
@@ -350,8 +350,8 @@ class AttentionStepsResult(Result):
         """Return a table with a row for each key or, if the question has a key, its `vectors`.
 
         Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length (‖v‖),
-        weighted_length (‖weight × v‖). For masked keys, ``bias`` and ``score`` are -inf and left empty. A
-        layer with a limit has another column after scaled: limited.
+        weighted_length (‖weight × v‖). For masked keys, ``bias`` and ``score`` are empty, because
+        the values are -inf. If the layer limits the scaled products, the column limited follows scaled.
         """
         if self.question.key is not None:
             return self.vectors(_position(self.question.key))

@@ -347,7 +347,7 @@ class _AlignedText:
 
     Attributes:
         trace: the model's forward pass over the text.
-        lens: the mapping that merges subword tokens into words; None if the units are tokens.
+        lens: the mapping that merges subword tokens into words; None if tokens are aligned.
         aligned: indices of the tokens or words that have a counterpart in the other text.
         changed: indices of all other tokens or words.
     """

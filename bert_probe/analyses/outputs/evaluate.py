@@ -264,8 +264,8 @@ class EvaluateResult(Result):
         rows: index of the text or sentence of each unit.
         words: index of each word in its sentence, from 0; 0 if units are texts.
         true, predicted: label indices; bools of shape [unit, label] for "several"; float64 for "number".
-        certainty: probability of the prediction, float64. For "several", where a
-            decision is made for each label, the probability of the least certain decision. NaN for "number".
+        certainty: probability of the prediction, float64. For "several", where a decision is made for each
+            label, the probability of the least certain decision. NaN for "number".
         baselines: main measure of each baseline, by name (see `MAIN_MEASURES`); empty without training rows.
     """
 

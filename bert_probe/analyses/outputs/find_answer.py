@@ -32,8 +32,8 @@ class FindAnswer(Prediction):
         top: maximum number of answers.
         longest: maximum number of tokens in an answer.
         overlap: number of tokens that adjacent windows share, if the text is too long for the model.
-        no_answer: include "no answer" among the candidates. For an unanswerable question,
-            models trained on such questions predict the first token of the input as both start and end.
+        no_answer: include "no answer" among the candidates. For an unanswerable question, models trained on
+            unanswerable questions predict the first token of the input as both start and end.
     """
 
     inputs = OneTrace()

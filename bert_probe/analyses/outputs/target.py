@@ -53,7 +53,7 @@ class TargetOutput:
         name: description of the output, such as "logit of positive".
         target: the class, label, word or rank of an answer span; "" if the head has only one output.
         places: token positions from which the value is computed; empty if it depends on the whole text.
-        read: function that computes the value.
+        read: function that computes the value; see `ReadOutput`.
         prompt: positions of the tokens of the checkpoint's prompt, which are not part of the text and are
             never removed.
     """
@@ -239,7 +239,10 @@ def _next_sentence_output(
 def _word_output(
     trace: Trace, output: OutputHead, target_word: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Return the logit of a word at a mask, of the text or in place of a word, as the target output."""
+    """Return the logit of a word at a mask as the target output.
+
+    The mask is in the text, or replaces the word at ``token_position``.
+    """
     checkpoint = trace.checkpoint
     mask, to_hide = (
         mask_id(checkpoint),

@@ -572,7 +572,7 @@ class ProbeResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per probed layer.
+        """Return a table with one row per probed layer.
 
         Columns: layer, accuracy, low, high, baseline, control, selectivity, codelength.
         """

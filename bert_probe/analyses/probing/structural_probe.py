@@ -316,7 +316,7 @@ class StructuralProbeResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per layer: layer, uuas, baseline, spearman."""
+        """Return a table with one row per layer: layer, uuas, baseline, spearman."""
         return pd.DataFrame(
             {
                 "layer": self.layers,
@@ -346,7 +346,10 @@ class PredictedTree:
     provenance: Mapping[str, Any]
 
     def table(self) -> pd.DataFrame:
-        """Return one row per edge: place (word number from 1), word, other_place, other_word, distance."""
+        """Return a table with one row per edge.
+
+        Columns: place (word number from 1), word, other_place, other_word, distance.
+        """
         frame = pd.DataFrame(
             [
                 (first + 1, self.words[first], second + 1, self.words[second], self.distances[first, second])

@@ -414,8 +414,9 @@ class TokenMatches:
         )
 
     def frame(self) -> pd.DataFrame:
-        """Return one row for each token of the query: query_token, query_position, token, position, word,
-        similarity, contribution.
+        """Return a table with one row for each token of the query.
+
+        Columns: query_token, query_position, token, position, word, similarity, contribution.
         """
         tokens = [self.document.tokens[index] for index in self.best]
         return pd.DataFrame(
