@@ -143,7 +143,7 @@ class ContactsResult(Result):
     """Contact values of all residue pairs in a sequence.
 
     Attributes:
-        residues: the residue tokens; with the method "attention", all tokens except special ones.
+        residues: the residue tokens; with the method "attention", all tokens except special tokens.
         values: symmetric matrix, [residue, residue]: probabilities for a prediction; otherwise APC-corrected
             attention, which may be negative.
         note: sentences about the model and the method; "" if there are none.

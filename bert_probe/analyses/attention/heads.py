@@ -296,7 +296,7 @@ def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Fea
     length, segments = features.length, features.segments
     zeros = partial(torch.zeros, dtype=torch.float64)
     sums = {name: zeros(heads) for name in MEASURES}
-    # Many measures depend only on sums of attention by key and query segment, or by distance.
+    # Sum attention by key and query segment, and by distance, because many measures need only these sums.
     by_key = zeros(len(segments), heads, length)
     by_distance = zeros(heads, 2 * length + 1)
     count = 0

@@ -26,7 +26,7 @@ PASSES = 4
 BATCH_SIZE = 64
 """Number of masked words per training step."""
 LEARNING_RATE = 1.0
-"""Initial learning rate of Adam times the hidden size (Kingma and Ba 2015).
+"""Product of the hidden size and the initial learning rate of Adam (Kingma and Ba 2015).
 
 The learning rate decays linearly to 0.
 """
@@ -263,7 +263,7 @@ class _AffineMap:
     def folded(self) -> tuple[Array, Array]:
         """Return A and b of the equivalent map h + A h + b without standardization.
 
-        Their shapes are [hidden, hidden] and [hidden].
+        A has shape [hidden, hidden], and b has shape [hidden].
         """
         with torch.no_grad():
             weight = (self.scale * self.weight / self.spread).double()

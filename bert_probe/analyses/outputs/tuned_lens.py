@@ -198,7 +198,7 @@ class TuneLensResult(Result):
 
     @property
     def worse(self) -> tuple[int, ...]:
-        """Layers at which the loss of the lens is not below that of the logit lens; 0 is the embeddings."""
+        """Layers at which the tuned lens has no lower loss than the logit lens; 0 is the embeddings."""
         return tuple(np.flatnonzero(~(self.tuned < self.logit_lens)).tolist())
 
     @property
@@ -266,7 +266,7 @@ class TuneLensResult(Result):
         paths = files.with_metadata_file(path)
         record = self.provenance
         arrays = {"weights": self.weights, "biases": self.biases}
-        # Undecodable folder names contain lone surrogates, which UTF-8 cannot encode.
+        # Escape the lone surrogates of undecodable folder names, because UTF-8 cannot encode them.
         readable = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
         contents = to_bytes(arrays, {METADATA_KEY: json.dumps(record)}), readable
         writing.write(dict(zip(paths, contents, strict=True)), overwrite)

@@ -245,7 +245,7 @@ class _HeadCounts:
 
 
 def _strongest(weights: Array, words: AlignedWords) -> Array:
-    """Return, for each word, the index of the other word that receives most of its attention, or -1.
+    """Return, for each word, the index of the other word that receives most of its attention in each head.
 
     Args:
         weights: attention of each head, [head, token, token].

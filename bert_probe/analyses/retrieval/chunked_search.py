@@ -462,6 +462,11 @@ def _split(
 ) -> list[tuple[int, int, int]]:
     """Split a sentence into spans of similar length with at most ``size`` tokens.
 
+    Args:
+        tokens: start, end and word index of each token of the sentence.
+        start, end: character offsets of the sentence.
+        size: maximum number of tokens of a span.
+
     Returns:
         The start, the end and the number of tokens of each span.
     """
