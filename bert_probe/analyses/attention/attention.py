@@ -82,7 +82,7 @@ class Attention(Question):
             SelectionError: the layer or head does not exist, or the measure is not defined for individual
                 heads.
             UnavailableError: the architecture does not expose what the measure needs.
-            EmptyTextError: the text has only special tokens, and these are left out.
+            EmptyTextError: the text has only special tokens, and ``specials`` is false.
         """
         resolved = self.resolved(trace)
         selection = select_units(trace, self.words, self.specials)
@@ -105,7 +105,7 @@ class AttentionLong(Question):
 
     Attributes:
         layers, heads: indices from 0. If None, all are included; a measure that is not defined for
-            individual heads then gives one matrix per layer.
+            individual heads gives one matrix per layer.
         measure, words, specials, renormalize, residual: as in `Attention`.
     """
 
@@ -290,10 +290,15 @@ class UnitSelection:
 
 
 def select_units(trace: Trace, words: bool, specials: bool) -> UnitSelection:
-    """Return the tokens or words of a text, with or without its special tokens.
+    """Select the rows and columns of a text's attention matrix.
+
+    Args:
+        trace: the model's forward pass over the text.
+        words: select words instead of tokens.
+        specials: include special tokens.
 
     Raises:
-        EmptyTextError: no unit is selected.
+        EmptyTextError: the text has only special tokens, and ``specials`` is false.
     """
     lens = word_lens(trace) if words else None
     units: tuple[Token | Unit, ...] = trace.tokens if lens is None else lens.units
@@ -382,7 +387,7 @@ def make_thumbnails(
     Raises:
         SelectionError: size is below 1, or the measure is unknown or not defined for individual heads.
         UnavailableError: the architecture does not expose what the measure needs.
-        EmptyTextError: the text has only special tokens, and these are left out.
+        EmptyTextError: the text has only special tokens, and ``specials`` is false.
     """
     if size < 1:
         raise SelectionError(f"size must be at least 1 cell per side, not {size}.")

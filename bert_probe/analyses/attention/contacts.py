@@ -36,9 +36,10 @@ _UNTRAINED = "The bias of the model's contact head is exactly 0, so the head was
 def sum_corrected(weights: Array, coefficients: Array) -> Array:
     """Return the weighted sum over heads of the symmetrized, APC-corrected attention, [residue, residue].
 
-    For each head, S = A + Aᵀ is corrected by its average product, S_ij - S_i S_j / S, where S_i is the sum of
-    a row and S the sum of all values (Dunn et al. 2008). Both terms are linear in the coefficients, so no
-    matrix per head is stored. A head whose attention is 0 everywhere gives NaN.
+    The attention A of a head is symmetrized, S = A + Aᵀ, and its average product is subtracted:
+    S_ij − S_i S_j ÷ T, where S_i is the sum of row i and T the sum of all values of S (Dunn et al. 2008). The
+    sum over heads is computed without storing the corrected matrix of each head. A head whose attention is 0
+    everywhere gives NaN.
 
     Args:
         weights: attention between residues, [head, residue, residue].
@@ -58,15 +59,15 @@ class Contacts(Question):
 
     With a contact head (ESM-2), the values are the probabilities that ``model.predict_contacts`` returns: a
     logistic regression on the attention of all heads (Rao et al. 2020). For other models, the values are the
-    symmetrized attention with average product correction (APC), averaged over the heads. They are not
-    predictions, because they were not fitted to known structures.
+    symmetrized attention with average product correction (APC), averaged over the heads. This
+    attention is not a prediction, because it was not fitted to known structures.
 
     Attributes:
         method: "prediction" for the model's contact head, "attention" for APC-corrected attention, or "auto"
             for the prediction if the model has a trained contact head, otherwise the attention.
         layer: for the attention, the layer index from 0; None for the mean over the heads of all layers.
         head: for the attention, the head index from 0, or "mean" for the mean over the heads.
-        separation: smallest distance of the two residues of a pair along the sequence.
+        separation: minimum distance along the sequence between the residues of a pair.
         top: number of pairs in the table: L is the number of residues, and "all" keeps all pairs.
     """
 
@@ -142,7 +143,7 @@ class ContactsResult(Result):
     """Contact values of all residue pairs in a sequence.
 
     Attributes:
-        residues: the residue tokens; with the method "attention", all tokens except special ones.
+        residues: the residue tokens; with the method "attention", all tokens except special tokens.
         values: symmetric matrix, [residue, residue]: probabilities for a prediction; otherwise APC-corrected
             attention, which may be negative.
         note: sentences about the model and the method; "" if there are none.
@@ -172,7 +173,7 @@ class ContactsResult(Result):
 
     @property
     def numbers(self) -> Array:
-        """Residue number of each token, from 1, or its index from 1 if tokens are not single residues."""
+        """Residue number of each token, from 1, or its index from 1 if tokens contain several residues."""
         return np.array(
             [
                 index if residue.residue is None else residue.residue
@@ -257,10 +258,9 @@ def _residues(trace: Trace) -> tuple[Token, ...]:
 
 
 def _predict(trace: Trace, progress: Progress) -> Array:
-    """Return the probabilities of the contact head, as `EsmModel.predict_contacts` computes them.
+    """Return the contact probabilities, [residue, residue], as `EsmModel.predict_contacts` computes them.
 
-    Like `predict_contacts`, leave out the first and the last token, and set the attention from and to
-    end-of-sequence tokens to 0.
+    The first and the last token are left out, and attention from and to end-of-sequence tokens is set to 0.
     """
     with trace.checkpoint.running() as model:
         regression = model.contact_head.regression
@@ -282,7 +282,7 @@ def _predict(trace: Trace, progress: Progress) -> Array:
 def _mean_attention(
     resolved: Contacts, trace: Trace, residues: tuple[Token, ...], progress: Progress
 ) -> Array:
-    """Return the mean over heads of the APC-corrected attention between residues."""
+    """Return the mean over heads of the APC-corrected attention, shape [residue, residue]."""
     positions = [token.position for token in residues]
     square = np.ix_(range(trace.heads), positions, positions)
     layers = range(trace.layers) if resolved.layer is None else [resolved.layer]

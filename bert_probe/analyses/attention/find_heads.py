@@ -177,7 +177,7 @@ class FindHeadsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Token positions of both words of each pair."""
+        """Token positions of the query word and of the key word of each pair."""
         return {"positions": [[[*word.positions] for word in pair] for pair in self.words]}
 
     def frame(self) -> pd.DataFrame:

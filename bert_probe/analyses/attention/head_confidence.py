@@ -24,7 +24,7 @@ class HeadConfidence(Question):
     Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4, leave out the end-of-sentence token.
     This question leaves out all special tokens, as queries and as keys, unless ``specials`` is true. Weights
     are not renormalized. The first token of a causal model attends only to itself, so it is left out as a
-    query unless it is the only token. A confident head is not necessarily an important one.
+    query unless it is the only token. A confident head is not necessarily an important head.
 
     Attributes:
         specials: include special tokens such as [CLS] and [SEP].
@@ -38,7 +38,7 @@ class HeadConfidence(Question):
         """Return the confidence of each head on a text.
 
         Raises:
-            SelectionError: the text has only special tokens, and these are excluded.
+            SelectionError: the text has only special tokens, and ``specials`` is false.
             OutOfMemoryError: a layer's attention needs more memory than is available.
         """
         tokens = trace.encoding.tokens

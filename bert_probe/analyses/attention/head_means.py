@@ -127,7 +127,8 @@ class HeadMeans(Question):
         """Return the lower and upper bounds of the bootstrap interval of the mean over sentences.
 
         Args:
-            values: the values to average, with sentences as the first dimension.
+            values: the values to average, shape [sentence, …]; each bound has the shape of one sentence's
+                values.
             check_cancelled: function that raises an error if the work was cancelled.
         """
         flat = values.reshape(len(values), -1)

@@ -224,8 +224,8 @@ class _Features:
         is_causal: whether a query attends only to itself and the keys before it.
         keys: mapping from each share that sums over the same keys for every query to a mask of these keys,
             1 or 0; float64, shape [key].
-        groups: mapping from each share that sums over the rest of the query's group, for example over the
-            other tokens of the same word, to the group index of each token or word.
+        groups: mapping from each share that sums over the other members of the query's group, such as the
+            other tokens of its word, to the group index of each token or word.
         segments: for each run of adjacent queries in the same segment, its slice, and a mask of the keys in
             other segments, 1 or 0; float64, shape [key].
     """
@@ -296,7 +296,7 @@ def _layer_measures(heads: int, blocks: Iterable[_ComputedBlock], features: _Fea
     length, segments = features.length, features.segments
     zeros = partial(torch.zeros, dtype=torch.float64)
     sums = {name: zeros(heads) for name in MEASURES}
-    # Many measures depend only on sums of attention by key and query segment, or by distance.
+    # Sum attention by key and query segment, and by distance, because many measures need only these sums.
     by_key = zeros(len(segments), heads, length)
     by_distance = zeros(heads, 2 * length + 1)
     count = 0
@@ -360,7 +360,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     Their shapes are [head, query, size + 1] and [head, size + 1, margin + key]. The additional dimension
     gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product includes the margin.
     """
-    assert trace.queries is not None  # A trace with masks also has queries, keys and scaling factors.
+    assert trace.queries is not None  # present in every trace that has attention masks
     assert trace.keys is not None
     assert trace.scaling is not None
     original = tensor_view(trace.queries[layer])
@@ -374,7 +374,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
 
 
 def _split_queries(trace: Trace, features: _Features, count: int) -> list[_QueryBlock]:
-    """Return the first ``count`` queries, split into blocks of about equal size."""
+    """Return the first ``count`` queries of a text, split into blocks of about equal size."""
     heads, length = trace.heads, features.length
     dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
     max_size = max(1, BLOCK * torch.get_num_threads() // (heads * length))
@@ -458,10 +458,10 @@ class FirstLook:
     """The attention head to show first, with the reason.
 
     Attributes:
-        layer, head: indices from 0. They are the last layer and "mean" if no head stands out, if rows of
-            attention do not sum to 1, or if the text has more than `MAX_TOKENS` tokens.
+        layer, head: indices from 0. If no head stands out, if rows of attention do not sum to 1, or if the
+            text has more than `MAX_TOKENS` tokens, the last layer and "mean".
         measure: the share by which the head stands out, one of `SPECIALIZED_SHARES`; "" if no head does.
-        share: value of this share, 0 to 1, averaged over the queries.
+        share: value of the share in ``measure``, 0 to 1, averaged over the queries.
         queries: number of queries measured.
         is_complete: whether all tokens of the text were measured as queries.
     """

@@ -46,8 +46,8 @@ class AttentionSteps(Question):
     Attributes:
         layer, head: indices from 0; negative values count from the end.
         query: the query, given by its position or as a word. If None, the last word of the text.
-        key: the key to return a table of vectors for, given by its position or as a word. If None, the table
-            has a row for each key.
+        key: the key whose vectors the table shows, given by its position or as a word. If None, the table has
+            a row for each key.
     """
 
     inputs = OneTrace()
@@ -72,8 +72,8 @@ class AttentionSteps(Question):
 
         Args:
             trace: the model's forward pass over the text.
-            outputs: the result of `head_outputs` for this text. If None, the model runs again, so pass it
-                for several queries or heads of one text.
+            outputs: the result of `head_outputs` for this text. If None, the model runs again. Pass the
+                outputs if you need several queries or heads of one text.
 
         Raises:
             SelectionError: the layer, head or token does not exist, or the outputs come from another model or
@@ -203,7 +203,7 @@ class AttentionStepsResult(Result):
     def limited(self) -> Array:
         """Limited scaled dot product of each key, softcap × tanh(scaled ÷ softcap), shape [key].
 
-        Without a limit, these are the `scaled` dot products.
+        If the layer has no limit, the values are equal to `scaled`.
         """
         if self.softcap is None:
             return self.scaled
@@ -228,7 +228,7 @@ class AttentionStepsResult(Result):
 
     @property
     def allowed_scores(self) -> Array:
-        """Scores of the keys that are not masked, shape [unmasked key]; all are finite."""
+        """Scores of the keys that are not masked, shape [unmasked key]; all values are finite."""
         allowed: Array = self.scores[~self.masked]
         return allowed
 
@@ -318,9 +318,9 @@ class AttentionStepsResult(Result):
             count: maximum number of keys with a separate row.
 
         Returns:
-            The positions of these keys, by descending weight, and an array of shape [row, dim] with their
-            weighted values. If the text has more keys than ``count``, an additional last row is the sum over
-            the other keys. The rows add up to `output`.
+            The positions of the keys with a separate row, by descending weight, and an array of shape
+            [row, dim] with their weighted values. If the text has more keys than ``count``, an additional
+            last row is the sum over the other keys. The rows add up to `output`.
         """
         order = np.argsort(-self.weights, kind="stable")
         largest, remaining = order[:count], order[count:]
@@ -350,8 +350,8 @@ class AttentionStepsResult(Result):
         """Return a table with a row for each key or, if the question has a key, its `vectors`.
 
         Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length (‖v‖),
-        weighted_length (‖weight × v‖). For masked keys, ``bias`` and ``score`` are -inf and left empty. A
-        layer with a limit has another column after scaled: limited.
+        weighted_length (‖weight × v‖). For masked keys, ``bias`` and ``score`` are empty, because
+        the values are -inf. If the layer limits the scaled products, the column limited follows scaled.
         """
         if self.question.key is not None:
             return self.vectors(_position(self.question.key))
@@ -508,7 +508,7 @@ def head_outputs(trace: Trace) -> HeadOutputs:
     description = checkpoint.description
     if trace.provenance.get("weights_sha256") != description.weights_sha256:
         raise SelectionError(_changed_model(description.name))
-    # A new context does not contain the context variables of an enclosing ablation.
+    # Run the model in a new context, so that an ablation in the current context has no effect.
     calls = Context().run(_record_calls, checkpoint, trace.encoding)
     if len(calls) != trace.layers:
         raise SelectionError(_changed_model(description.name))

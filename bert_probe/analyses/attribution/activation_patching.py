@@ -68,17 +68,18 @@ class ActivationPatching(Question):
 
     Activation patching is described in Vig et al. 2020 and Meng et al. 2022. Components are patched one at a
     time. For each component, the result has the share of the difference between B's and A's target values
-    that the patch restores. Unlike attention, this is a causal effect, measured by running the model.
+    that the patch restores. Unlike attention weights, the share measures a causal effect, because the model
+    is run with the patch.
 
     The target value is one output value of the model's task head: by default, the value of A's most probable
-    prediction. Without a task head, the target value is the cosine with A's sentence vector. Question
-    answering and next-sentence prediction need two text pairs.
+    prediction. Without a task head, the target value is the cosine with A's sentence vector. For
+    question answering and next-sentence prediction, A and B must be text pairs.
 
     Attributes:
         component: "tokens" to patch the vector of one token after one layer, or "heads" to patch the output
             of one attention head at all aligned tokens.
-        task: task of the task head. If None, the first task that can be used with these texts, or the
-            cosine if there is no such task.
+        task: task of the task head. If None, the first task of `PATCHABLE` that the model and the texts
+            support, or the cosine if there is no such task.
         target: the class, label, word, or rank of an answer span whose value is predicted. If None, A's most
             probable prediction.
         at: the token of A whose label or word is predicted.
@@ -128,8 +129,8 @@ class ActivationPatching(Question):
             progress: called with the number of components done and the total.
 
         Raises:
-            SelectionError: the traces are from different models, the texts have no token in common or the
-                same prediction, or the predicted token has no counterpart in B.
+            SelectionError: the traces are from different models, the texts have no token in common, the
+                prediction is the same for both texts, or the predicted token has no counterpart in B.
             TextError: the task needs text pairs, but an input is a single text.
             UnavailableError: the architecture does not expose its layers, a trace has no model, or the
                 checkpoint has no task head for the task.
@@ -177,7 +178,11 @@ class ActivationPatching(Question):
         )
 
     def _pooling(self, checkpoint: Checkpoint, has_pair: bool) -> PoolingConfig:
-        """Return the pooling configuration of the sentence vectors, with the first available pooling."""
+        """Return the configuration of the sentence vectors, which uses the model's first available pooling.
+
+        Raises:
+            TextError: a prompt is set, but the inputs are text pairs.
+        """
         if has_pair and self.prompt not in (None, NO_PROMPT):
             raise TextError(
                 "A prompt applies to single texts, not to text pairs. Omit the prompt, or pass single texts."
@@ -223,9 +228,10 @@ class ActivationPatchingResult(Result):
         number: description of the target output; "" for the cosine with A's sentence vector.
         nothing: target value for B without patching.
         goal: target value for A; 1 for the cosine.
-        answers: target values with one component patched; float64, shape [layer + 1, token] (row 0 is the
-            embeddings) or [layer, head].
-        together: target values with all components of one layer patched, shape [layer + 1] or [layer].
+        answers: target values with one component patched, float64: for tokens, shape [layer + 1, token],
+            where row 0 is the embeddings; for heads, shape [layer, head].
+        together: target values with all components of one layer patched; for tokens, shape [layer + 1]; for
+            heads, shape [layer].
         prompt_positions: positions of the tokens of the checkpoint's prompt in A.
     """
 
@@ -261,7 +267,7 @@ class ActivationPatchingResult(Result):
 
     @property
     def recovered_together(self) -> Array:
-        """Share of the difference that patching all components of a layer together restores.
+        """Share of the difference between B's and A's target values that patching a whole layer restores.
 
         The shape is that of `together`.
         """
@@ -305,7 +311,7 @@ def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
     """Return the positions in A and in B of each pair of aligned tokens, in ascending order.
 
     Identical tokens are aligned as in `align_traces`. If A and B have the same number of tokens between two
-    pairs of aligned tokens, these tokens are also aligned, in their order.
+    pairs of aligned tokens, the tokens between are aligned in their order.
 
     Raises:
         SelectionError: no tokens are aligned.
@@ -325,7 +331,7 @@ def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
 AnswerFn = Callable[[torch.Tensor], Array]
 """Type of a function that computes target values from last hidden states.
 
-It takes hidden states of shape [row, token, hidden], and returns float64 of shape [row].
+The function takes hidden states of shape [row, token, hidden], and returns float64 of shape [row].
 """
 
 
@@ -348,7 +354,7 @@ class _PatchedText:
         )
 
     def _cosine(self, pooling: PoolingConfig) -> tuple[AnswerFn, float]:
-        """Return a function that computes the cosine with A's sentence vector, and A's target value, 1."""
+        """Return a function that computes the cosine with A's sentence vector, and the cosine for A, 1."""
         target = pool_unpadded(self.a.states[-1][None], pooling).cpu().numpy()
 
         def cosines(states: torch.Tensor) -> Array:
@@ -358,7 +364,15 @@ class _PatchedText:
         return cosines, 1.0
 
     def _number(self, number: TargetOutput, aligned: Mapping[int, int]) -> tuple[AnswerFn, float]:
-        """Return a function that computes the target value from B's hidden states, and A's target value."""
+        """Return a function that computes the target value from B's hidden states, and A's target value.
+
+        Args:
+            number: the target output of A.
+            aligned: mapping from each aligned position in A to the position in B.
+
+        Raises:
+            SelectionError: the prediction is at a token of A without a counterpart in B.
+        """
         unaligned = [place for place in number.places if place not in aligned]
         if unaligned:
             token = self.a.trace.tokens[unaligned[0]]
@@ -385,7 +399,7 @@ class _PatchedText:
             SelectionError: B's target value equals A's.
         """
         value = float(self.answer_fn(self.b.states[-1][None])[0])
-        # Rounding may make a cosine of 1 slightly larger than 1.
+        # The cosine of equal vectors is 1, but rounding may make it slightly larger.
         if value == self.goal or (self.goal == 1 and not value < 1):
             raise SelectionError(
                 "The two texts have the same prediction, so patching cannot change the prediction. Use "
@@ -394,7 +408,7 @@ class _PatchedText:
         return value
 
     def tokens(self, progress: Progress) -> Array:
-        """Return the target values with one token's vector after one layer patched.
+        """Return the target values for patching the vector of one token after one layer.
 
         The shape is [layer + 1, token + 1]; row 0 is the embeddings. In the last column, all tokens are
         patched.
@@ -404,13 +418,13 @@ class _PatchedText:
             states = self.b.states[layer].repeat(len(mask), 1, 1)
             patch = self.a.states[layer][self.from_]
             states[:, self.to] = torch.where(mask[..., None], patch, states[:, self.to])
-            # The hidden states after the last layer already include the model's final norm, if it has one.
+            # After the last layer, no layer is left to run: the states already include the final norm.
             return states if layer == self.b.trace.layers else self._onward(states, layer)
 
         return self._grid(run, self.b.trace.layers + 1, len(self.to), progress)
 
     def heads(self, progress: Progress) -> Array:
-        """Return the target values with one head's output patched.
+        """Return the target values for patching the output of one head.
 
         The shape is [layer, head + 1]. In the last column, all heads of the layer are patched.
         """
@@ -433,7 +447,7 @@ class _PatchedText:
     def _grid(
         self, run: Callable[[int, torch.Tensor], torch.Tensor], layers: int, parts: int, progress: Progress
     ) -> Array:
-        """Return the target values with one component of one layer patched, computed in batches.
+        """Return the target values for patching one component of one layer, computed in batches.
 
         The shape is [layer, component + 1]. In the last column, all components are patched.
 

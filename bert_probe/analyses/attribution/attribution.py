@@ -141,7 +141,7 @@ class Attribution(TargetQuestion):
 
 
 def input_record(trace: Trace, other: Trace | None) -> InputRecord:
-    """Return the provenance of the traces of one or two texts."""
+    """Return the provenance of a trace or, if there is a second text, of both traces."""
     return InputRecord.of(trace) if other is None else InputRecord.of(trace, other)
 
 
@@ -152,7 +152,15 @@ def attribution_result(
     value: float,
     scores: AttributionScores,
 ) -> AttributionResult:
-    """Return the scores of an attribution method as an `AttributionResult`."""
+    """Return the scores of an attribution method as an `AttributionResult`.
+
+    Args:
+        resolved: the question, with its defaults resolved.
+        inputs: the provenance of the texts.
+        target: the output value that is explained.
+        value: the target value for the unchanged text.
+        scores: the scores of the tokens or words.
+    """
     return AttributionResult(
         resolved,
         inputs,
@@ -228,7 +236,7 @@ class AttributionResult(Result):
         )
 
 
-forward_ad: Any = _forward_ad  # Any, because PyTorch's forward_ad functions have no type annotations
+forward_ad: Any = _forward_ad  # typed as Any, because its functions have no type annotations
 
 METHOD = "integrated-jacobians"
 
@@ -239,8 +247,8 @@ class SimilarityAttribution(SentencePairQuestion):
 
     The method is integrated Jacobians (Moeller et al. 2023): gradients are integrated along the linear path
     from an uninformative baseline to each text. The contribution of a pair is the dot product of the two
-    tokens' contributions to their sentence vectors; for the cosine, it is divided by the norms of both
-    sentence vectors.
+    tokens' contributions to their sentence vectors; for the cosine, this product is divided by the norms of
+    both sentence vectors.
 
     Attributes:
         baseline: the baseline token. If None, the first of `BASELINES` that the tokenizer has.
@@ -371,12 +379,12 @@ def _integrate(
 
 
 def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.Tensor) -> Array:
-    """Return the derivatives of the sentence vector in some directions, shape [direction, size].
+    """Return the directional derivatives of the sentence vector, shape [direction, size].
 
     Args:
         vector: function that returns the sentence vectors for input embeddings.
         point: the input embeddings at which the derivatives are computed, shape [1, token, hidden].
-        directions: shape [direction, token, hidden].
+        directions: directions in the space of input embeddings, shape [direction, token, hidden].
     """
     with forward_ad.dual_level():
         dual = vector(forward_ad.make_dual(point.expand_as(directions).contiguous(), directions))

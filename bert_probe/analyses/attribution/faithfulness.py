@@ -41,7 +41,7 @@ from bert_probe.text.sentence_files import with_line_numbers
 REMOVED_SHARES = (0.1, 0.2, 0.5)
 """Shares of the words with the highest scores that are removed (comprehensiveness) or kept (sufficiency).
 
-A measure is the mean over these shares. Each share is rounded to at least one word.
+Comprehensiveness and sufficiency are averaged over the shares. Each share is rounded to at least one word.
 """
 RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
@@ -91,7 +91,7 @@ class AttributionFaithfulness(TargetQuestion):
         Raises:
             UnavailableError, SelectionError, TextError, OutOfMemoryError: see `Attribution.of`. Methods that
                 the architecture does not support are listed in the result instead.
-            SelectionError: no word can be removed.
+            SelectionError: also raised if no word can be removed.
         """
         number = self.number(trace, other)
         target = attribution_target(number, self.words, self.removal, self.baseline)
@@ -143,6 +143,12 @@ def _effects(
     """Return the comprehensiveness and the sufficiency of each order of the words.
 
     The model runs only once for a set of words that is removed in several orders.
+
+    Args:
+        target: the output value to explain.
+        value: the target value for the unchanged text.
+        orders: mapping from the name of each method or random order to word indices, in that order.
+        progress: called with the number of texts done and the total.
     """
     unit_count = len(target.free)
     counts = sorted({max(1, round(share * unit_count)) for share in REMOVED_SHARES})
@@ -195,7 +201,7 @@ class AttributionFaithfulnessResult(Result):
     def loo_correlation(self, method: str) -> float:
         """Return Spearman's rank correlation of a method's scores with the leave-one-out scores, -1 to 1.
 
-        The correlation is NaN for fewer than three words, or if all scores of one method are equal.
+        The correlation is NaN for fewer than three words, or if all scores of either method are equal.
         """
         from scipy.stats import spearmanr  # imported here because the import is slow
 

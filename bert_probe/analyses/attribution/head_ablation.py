@@ -293,7 +293,10 @@ def model_with_heads(trace: Trace) -> Checkpoint:
 
 
 def _ablate(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> Iterator[_AblatedText]:
-    """Yield the vectors and changes for each set of ablated heads; each set is one row of a batch."""
+    """Yield the vectors and changes of the text for each set of ablated heads.
+
+    ``replacement`` is "zero" or "mean", as in `HeadAblation`. Each set of heads is one row of a batch.
+    """
     checkpoint, encoding = model_with_heads(trace), trace.encoding
     original = _run(checkpoint, encoding, [()], replacement)
     size = max(1, BATCH_TOKENS // len(encoding))
@@ -314,7 +317,7 @@ def _run(
     """Return the last-layer vectors and the pooler outputs for each set of ablated heads.
 
     The vectors have shape [set, token, hidden]. The pooler outputs have shape [set, 1, hidden], or are None
-    if the model has no pooler.
+    if the model has no pooler. ``replacement`` is "zero" or "mean", as in `HeadAblation`.
     """
     description = checkpoint.description
     off = np.zeros((description.layers, len(sets), description.heads), dtype=bool)

@@ -170,7 +170,7 @@ class HeadPruning(Question):
 
     Heads are ablated in three orders. "effect" and "importance" ablate the least important heads first, by
     the mean change of the true class's logit without the head, or by the mean gradient-based importance of
-    the head for this logit. "random" is for comparison.
+    the head for this logit. "random" ablates them in random order, for comparison.
 
     Attributes:
         parts: number of steps of about equal size, from no ablated head to all heads ablated.
@@ -253,6 +253,8 @@ def _accuracy(
     """Return the accuracy over the texts with some attention heads ablated.
 
     Args:
+        texts: trace and class index of each text.
+        output: the classification head.
         removed: flat indices of the ablated heads.
         shape: numbers of layers and heads of the model.
     """

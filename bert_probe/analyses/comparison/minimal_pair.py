@@ -152,12 +152,14 @@ class MinimalPairResult(Result):
         total_variation: ½ Σ |p − q| between a query's attention p in A and q in B, averaged over the aligned
             queries; shape [layer, head], 0 to 1. The sum is over the aligned keys and one more key, whose
             attention is the sum over all other keys.
-        jensen_shannon: Jensen-Shannon distance over the same keys and queries; shape [layer, head], 0 to 1.
-            It is the square root of the divergence to base 2 (Endres and Schindelin 2003).
-        moved: 1 − cosine of a unit's vectors in A and in B; shape [layer + 1, unit], 0 to 2. Row 0 is the
-            embeddings. The vector of a word is the mean of its tokens' vectors.
-        shift: attention that moves from one key to another for each query; shape [layer, head, unit], 0 to 1.
-            It is the smaller of the largest decrease and the largest increase of a key's attention.
+        jensen_shannon: Jensen-Shannon distance between p and q, which is the square root of the divergence to
+            base 2 (Endres and Schindelin 2003), averaged over the aligned queries; shape [layer, head],
+            0 to 1.
+        moved: 1 − cosine of the vectors of each token or word in A and in B; shape [layer + 1, unit], 0 to 2.
+            Row 0 is the embeddings. The vector of a word is the mean of its tokens' vectors.
+        shift: for each query, the smaller of the largest decrease and the largest increase of a key's
+            attention, as a lower bound of the attention that moves from one key to another; shape
+            [layer, head, unit], 0 to 1.
         strongest_a, strongest_b: attention of each query in A and in B, in the head with the largest shift of
             this query (in a tie, the first head); shape [unit, unit + 1]. The last column is the sum over all
             other keys.
@@ -193,40 +195,41 @@ class MinimalPairResult(Result):
 
     @property
     def most_moved(self) -> int:
-        """Index of the aligned unit whose vector changed most in any layer; see `minimal_pair.most_moved`."""
+        """Index of the aligned token or word whose vector changed most in any layer."""
         return most_moved(self.moved, self.alignment)
 
     def strongest_shift(self, place: int) -> tuple[int, int]:
-        """Return the layer index and head index of the head in which a unit's attention shifts most.
+        """Return the layer index and head index of the head in which a query's attention shifts most.
 
-        Indices are counted from 0. In a tie, the first head is returned.
+        ``place`` is the index of the query among the aligned tokens or words. Indices are counted from 0. In
+        a tie, the first head is returned.
 
         Raises:
-            SelectionError: there is no aligned unit with this index.
+            SelectionError: there is no aligned token or word with this index.
         """
         shift = self.shift[:, :, resolve_index(place, self.shift.shape[2], "place")]
         layer, head = np.unravel_index(int(shift.argmax()), shift.shape)
         return int(layer), int(head)
 
     def finding(self, place: int | None = None) -> str:
-        """Return a sentence about the changes of one aligned unit.
+        """Return a sentence about the changes of one aligned token or word.
 
         Layers and heads are counted from 1. A shift is a lower bound of the attention that moved from one key
         to another. If several layers or heads share the maximum, the sentence lists or counts them all.
 
         Args:
-            place: index of the unit among the aligned units. If None, `most_moved`.
+            place: index among the aligned tokens or words. If None, `most_moved`.
 
         Raises:
-            SelectionError: there is no aligned unit with this index.
+            SelectionError: there is no aligned token or word with this index.
         """
         return describe(self, place)
 
     def frame(self) -> pd.DataFrame:
         """Return the table that ``show`` of the question selects.
 
-        "heads" gives one row per head, sorted by descending change; "moved" gives one row per aligned unit
-        and one column per layer.
+        "heads" gives one row per head, sorted by descending change; "moved" gives one row per aligned
+        token or word and one column per layer.
         """
         if self.question.show == "moved":
             return frames.vectors(self.moved.T, self.alignment.aligned)
@@ -274,7 +277,7 @@ class MinimalPairRowResult(Result):
 
     @property
     def difference(self) -> Array:
-        """Attention in B minus attention in A, shape [key + 1]; the last value is for all other keys."""
+        """Attention in B minus attention in A, shape [key + 1]; the last value is for all unaligned keys."""
         change: Array = self.b - self.a
         return change
 
@@ -306,12 +309,13 @@ class MinimalPairRowResult(Result):
 
 
 def most_moved(moved: Array, alignment: Alignment) -> int:
-    """Return the index of the aligned unit whose vector changed most in any layer.
+    """Return the index of the aligned token or word whose vector changed most in any layer.
 
     Special tokens are considered only if the texts share no other token.
 
     Args:
-        moved: change of each unit's vector, shape [layer + 1, unit]; NaN counts as no change.
+        moved: change of the vector of each aligned token or word, shape [layer + 1, unit]; NaN counts as no
+            change.
     """
     peaks = np.nan_to_num(moved).max(axis=0)
     if alignment.shares_text:
@@ -327,7 +331,7 @@ def _align(a: Trace, b: Trace, words: bool) -> Alignment:
 
 
 def _aligned_index(alignment: Alignment, position: int) -> int:
-    """Return the index of the aligned unit at the given position in text A."""
+    """Return the index of the aligned token or word at a position in text A."""
     unit = max(index for index, unit in enumerate(alignment.units_a) if unit.position <= position)
     if unit not in alignment.places_a:
         raise SelectionError(
@@ -339,13 +343,13 @@ def _aligned_index(alignment: Alignment, position: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _AlignedText:
-    """One of the two texts.
+    """One of two aligned texts.
 
     Attributes:
         trace: the model's forward pass over the text.
-        lens: the mapping that merges subword tokens into words; None if the units are tokens.
-        aligned: indices of the units that have a counterpart in the other text.
-        changed: indices of all other units.
+        lens: the mapping that merges subword tokens into words; None if tokens are aligned.
+        aligned: indices of the tokens or words that have a counterpart in the other text.
+        changed: indices of all other tokens or words.
     """
 
     trace: Trace
@@ -356,7 +360,7 @@ class _AlignedText:
     def rows(self, layer: int, head: Head) -> torch.Tensor:
         """Return the attention of the aligned queries, shape [unit, unit + 1].
 
-        The columns are the aligned keys, followed by the sum over all other keys.
+        The columns are the aligned keys, followed by the sum over all unaligned keys.
         """
         trace = self.trace
         weights = trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
@@ -366,7 +370,7 @@ class _AlignedText:
         return torch.cat([rows[:, self.aligned], rows[:, self.changed].sum(dim=1, keepdim=True)], dim=1)
 
     def vectors(self, layer: int) -> Array:
-        """Return the vectors of the aligned units after a layer, shape [unit, hidden]."""
+        """Return the vectors of the aligned tokens or words after a layer, shape [unit, hidden]."""
         vectors = self.trace.vectors(layer)
         return (vectors if self.lens is None else self.lens.average(vectors))[self.aligned]
 
@@ -382,7 +386,7 @@ def _sides(a: Trace, b: Trace, alignment: Alignment, words: bool) -> tuple[_Alig
 
 
 def _vector_changes(side_a: _AlignedText, side_b: _AlignedText) -> Array:
-    """Return 1 − cosine of the aligned units' vectors in both texts, shape [layer + 1, unit]."""
+    """Return 1 − cosine of the vectors of each aligned token or word, shape [layer + 1, unit]."""
     layers = range(side_a.trace.layers + 1)
     changes = [1 - cosine_of_rows(side_a.vectors(layer), side_b.vectors(layer)) for layer in layers]
     return np.array(changes, dtype=side_a.trace.dtype)
@@ -398,10 +402,13 @@ def _same_input(a: Trace, b: Trace) -> bool:
 
 
 def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, Array]:
-    """Return the changes between two attention matrices of the aligned queries, shape [unit, unit + 1].
+    """Return three measures of the change between the attention of a head in two texts.
+
+    Args:
+        a, b: attention of the aligned queries in each text, as returned by `_AlignedText.rows`.
 
     Returns:
-        The mean total variation over the queries, the mean Jensen-Shannon distance, and the shift of each
+        The total variation and the Jensen-Shannon distance, averaged over the queries, and the shift of each
         query, shape [unit]; see `MinimalPairResult`.
     """
     difference, total = b - a, b + a
@@ -415,7 +422,7 @@ def _attention_changes(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float, 
 
 
 def describe(pair: MinimalPairResult, place: int | None = None) -> str:
-    """Return a sentence about the changes of one aligned unit; see `MinimalPairResult.finding`."""
+    """Return a sentence about the changes of one aligned token; see `MinimalPairResult.finding`."""
     if pair.same_input:
         return "Nothing changed: both texts have the same tokens."
     place = pair.most_moved if place is None else resolve_index(place, len(pair.alignment.pairs), "place")
@@ -480,7 +487,7 @@ def _head_name(layer: int, head: int) -> str:
 
 
 def _unit_name(pair: MinimalPairResult, place: int) -> str:
-    """Return the text of an aligned unit in quotation marks, with its position if the text is ambiguous."""
+    """Return an aligned token or word in quotation marks, with its position if the text is ambiguous."""
     names = [unit.display for unit in pair.alignment.aligned]
     unit = pair.alignment.aligned[place]
     quoted = f"“{truncate_text(unit.display)}”"

@@ -505,7 +505,7 @@ class ParameterChangeResult(Result):
 
 
 def _compare(row: Parameter, tensor_a: torch.Tensor | None, tensor_b: torch.Tensor | None) -> TensorChange:
-    assert tensor_a is not None  # The caller compares only parameters of model A.
+    assert tensor_a is not None  # the caller compares only parameters that model A has
     if tensor_b is None:
         return TensorChange(row, ONLY_A)
     if tensor_a.shape != tensor_b.shape:

@@ -32,9 +32,9 @@ from bert_probe.text.sentence_files import with_line_numbers
 
 TABLES = ("best", "all")
 CHUNK_BYTES = 128_000_000
-"""Maximum size in bytes of the layers of A's attention that are in memory at a time.
+"""Maximum size, in bytes, of the attention weights of model A that are in memory at a time.
 
-B's attention is recomputed for each chunk of A's layers.
+The attention of model B is recomputed for each chunk of A's layers.
 """
 
 
@@ -231,7 +231,7 @@ def _cka_matrix(a: Sequence[Array], b: Sequence[Array], steps: _PairCounter | No
 
 
 def _squared_norm(x: Array, y: Array) -> float:
-    """Return the squared Frobenius norm ‖Yᵀ X‖²_F."""
+    """Return the squared Frobenius norm ‖Yᵀ X‖²_F of the product of two matrices."""
     product = x.T @ y
     return float(np.vdot(product, product))
 
@@ -241,7 +241,7 @@ def _center(x: Array) -> Array:
     centered = x.astype(np.float64)
     centered -= centered.mean(axis=0)
     norm = np.linalg.norm(centered)
-    # If all rows are equal, rounding may leave small values after centering. Treat these as 0.
+    # If all rows are equal, rounding may leave small values after centering, so return zeros.
     if norm <= len(x) * np.finfo(np.float64).eps * np.linalg.norm(x.astype(np.float64)):
         return np.zeros_like(centered)
     centered /= norm
@@ -368,13 +368,13 @@ class HeadMatchesResult(Result):
 
     @property
     def best(self) -> Array:
-        """Column index of the largest similarity in each row of `matrix`; in a tie, the first."""
+        """Column index of the largest value in each row of `matrix`, [head of A]; in a tie, the first."""
         columns: Array = self.matrix.argmax(axis=1)
         return columns
 
     @property
     def mutual(self) -> Array:
-        """Whether each head of A is also the best match of its own best match, bool of shape [head of A]."""
+        """Whether each head of A and its best match in B are best matches of each other, bool [head of A]."""
         is_mutual: Array = self.matrix.argmax(axis=0)[self.best] == np.arange(len(self.matrix))
         return is_mutual
 

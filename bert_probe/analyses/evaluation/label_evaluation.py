@@ -41,7 +41,7 @@ MAX_PROBABILITIES = 100_000
 The number is limited because the computation cannot be cancelled while a fold is fitted.
 """
 STARTS = 10
-"""Number of k-means runs with different initial centers, of which the best is used."""
+"""Number of k-means runs with different initial centers; the run with the lowest inertia is used."""
 _MAX_ITERATIONS = 2_000
 _TABLES = ("summary", "texts", "moved", "confusion", "reliability", "vectors", "neighbors", "curve")
 
@@ -156,7 +156,7 @@ class LabelEvaluation(Question):
             lambda weights: np.stack([_measures(weights, labels, model) for model in models], axis=1),
             len(labels),
             last,
-            size=len(texts.labels) ** 2,  # number of cells of a contingency table
+            size=len(texts.labels) ** 2,  # one value per cell of a contingency table
         )
         return LabelEvaluationResult(
             self, record, texts, labels, folds, tuple(models), samples, curve, comparison
@@ -166,7 +166,7 @@ class LabelEvaluation(Question):
         """Raise UnavailableError if the number of texts times classes exceeds `MAX_PROBABILITIES`."""
         texts = inputs[1]
         if not isinstance(texts, LabeledTexts):
-            return  # `of` raises an error for labels of another type.
+            return  # `of` raises an error for data of another type
         limit = MAX_PROBABILITIES // max(1, len(texts.labels))
         if len(texts.rows) > limit:
             raise UnavailableError(
@@ -183,8 +183,8 @@ class LabelEvaluation(Question):
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import StratifiedKFold
 
-        # scikit-learn's cross_val_predict cannot be cancelled. The training split of each fold has all
-        # classes, because each class has at least as many texts as there are folds.
+        # This loop replaces cross_val_predict of scikit-learn, which cannot be cancelled. The training split
+        # of each fold has all classes, because each class has at least as many texts as there are folds.
         splits = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(vectors, labels))
         parts = []
         for fold, (training, held_out) in enumerate(splits):
@@ -278,7 +278,7 @@ def _clusters(vectors: Array, count: int, progress: Progress) -> Array:
     from sklearn.cluster import KMeans
 
     different = len(np.unique(vectors, axis=0))
-    random = np.random.RandomState(0)  # shared by all runs, as in KMeans(n_init=STARTS)
+    random = np.random.RandomState(0)  # one generator for all runs, as in KMeans(n_init=STARTS)
     best: Any = None
     for start in range(STARTS):
         progress(start, STARTS)
@@ -323,7 +323,11 @@ def _contingency(weights: Array, first: Array, second: Array, rows: int, columns
 
 
 def _v_measure(counts: Array) -> Array:
-    """Return the V-measure of contingency tables, [resample, class, cluster] (Rosenberg, Hirschberg 2007)."""
+    """Return the V-measure in each resample, [resample] (Rosenberg and Hirschberg 2007).
+
+    Args:
+        counts: contingency table of each resample, [resample, class, cluster].
+    """
 
     def entropy(values: Array) -> Array:
         shares = values / values.sum(axis=-1, keepdims=True)
@@ -349,7 +353,13 @@ def _bins(model: ClassifiedTexts) -> Array:
 
 
 def _calibration_errors(weights: Array, model: ClassifiedTexts, labels: Array) -> Array:
-    """Return the expected calibration error of each resample, [resample]."""
+    """Return the expected calibration error in each resample, [resample].
+
+    Args:
+        weights: how often each resample contains each text, [resample, text].
+        model: the predictions of the model.
+        labels: class index of each text, [text].
+    """
     gaps = (model.predicted == labels) - model.probabilities.max(axis=1)
     shape = len(labels), BINS
     bins = sparse.csr_array((gaps, (np.arange(len(labels)), _bins(model))), shape)
@@ -415,7 +425,7 @@ class LabelEvaluationResult(Result):
     def wins(self) -> tuple[int, int, int]:
         """Numbers of texts for which the predictions of the other model are better, equal, and worse.
 
-        A prediction is better if it is correct and that of the first model is wrong.
+        A prediction is better if it is correct and the prediction of the first model is wrong.
 
         Raises:
             UnavailableError: there is only one model.

@@ -52,7 +52,7 @@ def bootstrap(
 
     Args:
         measure: function that takes the weights of resamples (how often each contains each example),
-            [resample, example], and returns their values, [resample, …].
+            [resample, example], and returns the value of the measure on each resample, [resample, …].
         count: number of examples.
         progress: called with the number of resamples done and the total.
         size: number of intermediate values that `measure` holds in memory per resample.
@@ -126,7 +126,7 @@ def weighted_pearson(weights: Array, x: Array, y: Array) -> Array:
     correlations = np.divide(
         products, norms, out=np.full(len(weights), np.nan), where=is_varied & (norms > 0)
     )
-    bounded: Array = np.clip(correlations, -1, 1)  # clip, because rounding may exceed the bounds
+    bounded: Array = np.clip(correlations, -1, 1)  # rounding may exceed −1 and 1
     return bounded
 
 
@@ -140,7 +140,9 @@ def _is_varied(weights: Array, values: Array) -> Array:
 
 
 def bootstrap_correlations(labels: Array, scores: Array, progress: Progress = no_progress) -> Array:
-    """Return Spearman's and Pearson's correlation of scores with labels, shape [resample, score, 2].
+    """Return the correlation of scores with labels in each resample, shape [resample, score, 2].
+
+    The last dimension has Spearman's and Pearson's correlation.
 
     Args:
         labels: label of each text pair, [pair].
@@ -183,7 +185,7 @@ def evaluate_rankings(
     import ir_measures
 
     names = {name: ir_measures.parse_measure(measure) for name, measure in MEASURES.items()}
-    values = np.zeros((len(rankings), len(names)))  # All measures are 0 for an empty ranking.
+    values = np.zeros((len(rankings), len(names)))  # an empty ranking keeps the value 0
     columns = {measure: column for column, measure in enumerate(names.values())}
     for start in range(0, len(rankings), BLOCK):
         progress(start, len(rankings))

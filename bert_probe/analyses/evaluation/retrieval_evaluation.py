@@ -277,7 +277,7 @@ class _EvaluatedRankings:
         positions = np.zeros(len(self._data.documents), np.int64)
         positions[order] = np.arange(1, len(order) + 1)
         self._ranks.append(positions[self._data.relevant[len(self._ranks)]])
-        self._first.append(order[:10].copy())  # A view would keep the complete ranking in memory.
+        self._first.append(order[:10].copy())  # copied, because a view keeps the complete ranking
         self._pending.append(order[:DEPTH].copy())
         if len(self._pending) == BLOCK:
             self._evaluate()
@@ -353,7 +353,7 @@ def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array
 
 
 def _order(values: Array) -> Array:
-    """Return the indices of the documents by descending score, without NaN. Ties keep their order."""
+    """Return document indices by descending score. NaN is left out, and ties keep their order."""
     order = np.argsort(-values, kind="stable")
     ranked: Array = order[~np.isnan(values[order])]
     return ranked
@@ -368,7 +368,7 @@ def _rank(
     truncate: bool,
     progress: Progress,
 ) -> dict[str, _EvaluatedRankings]:
-    """Rank the documents for each query, and return the evaluated rankings of each scorer."""
+    """Rank the documents for each query, and return the evaluated rankings by scorer name."""
     blocks: Iterator[Array | None] = iter([None] * len(data.queries))
     if vectors is not None and indexed.encoded is not None:
         blocks = _blocks(vectors, indexed.encoded.vectors, search.query_pooling(checkpoint).similarity)
@@ -415,7 +415,7 @@ def _curve(
 
 
 def _compare_documents(indexes: Sequence[IndexedDocuments], progress: Progress) -> VectorComparison | None:
-    """Compare two models' document vectors; None without vectors or with fewer than three documents."""
+    """Compare two models' document vectors; return None without vectors or for fewer than 3 documents."""
     first, second = indexes
     if first.encoded is None or second.encoded is None or first.recipe is None or second.recipe is None:
         return None
@@ -499,8 +499,8 @@ class RetrievalEvaluationResult(Result):
         or, with several scorers, by the absolute difference between the first two, largest first.
 
         "failures": query, text, document, grade, rank by the first scorer (0 if not ranked), rank by each
-        other scorer, and outranked_by (the ID of the top-ranked irrelevant document). It has a row for each
-        relevant document that is not among the first 10, by descending rank.
+        other scorer, and outranked_by (the ID of the top-ranked irrelevant document). The table has a row for
+        each relevant document that is not among the first 10, by descending rank.
 
         "curve": dimensions, precision, bytes_per_vector, ndcg@10, low, high, recall@100, recall_low,
         recall_high. "vectors", "neighbors": see `VectorComparison`.

@@ -320,7 +320,7 @@ def _summarize(labels: Array, values: list[Array], progress: Progress) -> Correl
 
 
 def _correlation(function: Any, labels: Array, scores: Array) -> float:
-    """Return the statistic of a correlation function of SciPy; NaN for constant scores."""
+    """Return the correlation of labels with scores by a function of SciPy; NaN for constant scores."""
     return float(function(labels, scores).statistic) if np.ptp(scores) > 0 else float("nan")
 
 
@@ -332,7 +332,10 @@ def _percentiles(values: Array) -> Array:
 def _compare(
     pairs: LabeledTexts, a: ScoredPairs, b: ScoredPairs, progress: Progress
 ) -> VectorComparison | None:
-    """Compare the vectors of two models for the distinct texts; None for fewer than `MIN_PAIRS` texts."""
+    """Return the agreement of two models on the nearest neighbors of the distinct texts of all pairs.
+
+    None is returned for fewer than `MIN_PAIRS` distinct texts.
+    """
     texts = [row.text for row in pairs.rows] + [row.pair or "" for row in pairs.rows]
     rows = list({text: row for row, text in reversed(list(enumerate(texts)))}.values())[::-1]
     if len(rows) < MIN_PAIRS:
@@ -414,7 +417,7 @@ class SimilarityEvaluationResult(Result):
         return f"{sentence}{self._difference(values)}."
 
     def _difference(self, values: Array) -> str:
-        """Return the clause of `finding` about the other model; "" without another model."""
+        """Return the clause of `finding` about the second model; "" if only one model is evaluated."""
         if not self.has_other:
             return ""
         if np.isnan(values[1]):

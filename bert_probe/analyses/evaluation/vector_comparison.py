@@ -29,7 +29,7 @@ from bert_probe.model.trace import Array, read_only
 
 FLOAT32, INT8, BINARY = "float32", "int8", "binary"
 MIN_SENTENCES = 3
-"""Minimum number of sentences; fewer have fewer than two pairs, whose correlation is undefined."""
+"""Minimum number of sentences: two sentences form only one pair, for which no correlation is defined."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +130,15 @@ class VectorComparison:
 
     @property
     def order(self) -> Array:
-        """Indices of the texts, sorted by ascending overlap."""
+        """Indices of the texts, [text], sorted by ascending overlap."""
         return np.argsort(self.overlap, kind="stable")
 
     def changed_neighbors(self) -> pd.DataFrame:
         """Return a table with one row per text, sorted by ascending overlap: text, overlap, lost, gained.
 
         ``lost`` is the nearest neighbor in the first model that is not a neighbor in the second model.
-        ``gained`` is the nearest neighbor in the second model that is not a neighbor in the first model. Both
-        are "" if there is none.
+        ``gained`` is the nearest neighbor in the second model that is not a neighbor in the first model. If
+        there is no such neighbor, the value is "".
         """
         order = self.order
         columns: dict[str, Any] = {
@@ -234,7 +234,7 @@ def _neighbors(
         values = np.where(np.isnan(values), -np.inf, values)
         values[np.arange(len(rows)), rows] = -np.inf
         order = np.argsort(-values, axis=1, kind="stable")
-        # Remove the row itself, which may be tied with rows whose score is undefined.
+        # Remove the row itself by its index, because it may be tied with rows whose score is undefined.
         yield np.stack(
             [part[part != row][:count] for part, row in zip(order[:, : count + 1], rows, strict=True)]
         )
@@ -320,10 +320,10 @@ class DimensionCurve(Question):
 def _costs(
     vectors: Array, similarity: str, sizes: Sequence[int], progress: Progress = no_progress
 ) -> tuple[Array, Array, Array]:
-    """Return the agreement of truncated vectors with the full vectors, three arrays of shape [size].
+    """Return the agreement of truncated vectors with the full vectors for each number of dimensions.
 
-    The arrays are Pearson's and Spearman's correlation of the scores of all pairs, and the share of vectors
-    with the same nearest neighbor.
+    The result is three arrays of shape [size]: Pearson's and Spearman's correlation of the scores of all
+    pairs, and the share of vectors with the same nearest neighbor.
     """
     from scipy.stats import spearmanr  # imported here because the import is slow
 
@@ -381,7 +381,7 @@ class DimensionCurveResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence that gives the agreement for the largest size of at most half of the dimensions."""
+        """A sentence that gives the agreement after truncation to at most half of the dimensions."""
         half = max(
             (index for index, size in enumerate(self.sizes[:-1]) if size <= self.sizes[-1] / 2), default=0
         )
@@ -397,7 +397,7 @@ class DimensionCurveResult(Result):
         return {"recipe": self.recipe.about, "trained_dimensions": list(self.trained)}
 
     def frame(self) -> pd.DataFrame:
-        """Return a table with one row per size: dimensions, pearson, spearman, same_neighbor."""
+        """Return a table with one row per entry of `sizes`: dimensions, pearson, spearman, same_neighbor."""
         return pd.DataFrame(
             {
                 "dimensions": self.sizes,

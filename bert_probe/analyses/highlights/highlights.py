@@ -29,7 +29,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress, step_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
-# The limits of the reported highlights, which are explained in the docstring of `Highlights`
+# Limits of the reported highlights; see the docstring of `Highlights`
 HIGH_PERCENTILE, MAX_HIGHLIGHTS = 75.0, 8
 MIDDLE_PERCENTILE, FEW_HIGHLIGHTS = 50.0, 5
 MIN_HIGHLIGHTS = 2
@@ -42,9 +42,9 @@ class Highlights(Question):
 
     Each highlight is a measured value. Its percentile is the percentage of the reference sentences that have
     a smaller value in the same model. Up to `MAX_HIGHLIGHTS` highlights whose percentile is at least
-    `HIGH_PERCENTILE` are reported. If there are fewer than `FEW_HIGHLIGHTS` of these, up to `FEW_HIGHLIGHTS`
-    whose percentile is at least `MIDDLE_PERCENTILE` are reported instead. At least the `MIN_HIGHLIGHTS` most
-    unusual highlights are reported, even if their percentiles are lower.
+    `HIGH_PERCENTILE` are reported. If fewer than `FEW_HIGHLIGHTS` highlights reach this percentile, up to
+    `FEW_HIGHLIGHTS` whose percentile is at least `MIDDLE_PERCENTILE` are reported. At least the
+    `MIN_HIGHLIGHTS` most unusual highlights are reported, even if their percentiles are lower.
     """
 
     inputs = OneOrTwoTraces()
@@ -107,7 +107,7 @@ class Highlight:
     def from_candidate(
         cls, highlight_type: HighlightType, candidate: HighlightCandidate, text_name: str = ""
     ) -> Highlight:
-        """Return the highlight of a candidate. Unlike the candidate, it does not keep a trace in memory.
+        """Return the highlight of a candidate. Unlike a candidate, a highlight keeps no trace in memory.
 
         Args:
             highlight_type: the type that measured the candidate.
@@ -323,7 +323,8 @@ def reference_forms(trace: Trace, other: Trace | None = None) -> Sequence[Refere
 def _without_repetition(highlights: Sequence[Highlight]) -> list[Highlight]:
     """Return the highlights without repetition, in the same order.
 
-    The first `MAX_PER_TYPE` highlights per type name are kept, and the first one per attention head.
+    Of the highlights with the same type name, the first `MAX_PER_TYPE` are kept; of the highlights about the
+    same attention head, the first is kept.
     """
     result: list[Highlight] = []
     for highlight in highlights:
@@ -339,8 +340,8 @@ _BATCH_SIZE = 8  # number of sentences whose traces are in memory at the same ti
 ReferenceForm = Literal["text", "pair", "two texts"]
 """How each reference sentence is encoded.
 
-"text" encodes the sentence alone, "pair" as a pair with the next sentence, and "two texts" encodes it and the
-next sentence separately, for a comparison.
+"text" encodes the sentence alone, "pair" as a pair with the next sentence, and "two texts" encodes the
+sentence and the next sentence separately, for a comparison.
 """
 
 
@@ -360,7 +361,7 @@ class ReferenceNumbers:
     tokens: tuple[int, int]
 
     def __or__(self, other: ReferenceNumbers) -> ReferenceNumbers:
-        """Return the values of both operands, whose highlight types differ."""
+        """Merge the values of two sets of highlight types that do not overlap."""
         return ReferenceNumbers(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
 
     @property

@@ -213,7 +213,15 @@ def _unit_texts(
 def _score_baselines(
     rows: Rows, training: Rows, predictions: HeadPredictions, predicted: Array, progress: Progress
 ) -> dict[str, float]:
-    """Return the main measure of each baseline on the same texts or words as the task head."""
+    """Return the main measure of each baseline on the same texts or words as the task head, by name.
+
+    Args:
+        rows: the evaluated texts or sentences.
+        training: the texts or sentences on which the baselines are fitted.
+        predictions: logits of the task head, with the text index and word index of each row.
+        predicted: predictions of the task head; see `EvaluateResult`.
+        progress: called while the bag of words is fitted.
+    """
     if not isinstance(rows, LabeledTexts):
         assert not isinstance(training, LabeledTexts)
         order = np.argsort(predictions.texts, kind="stable")
@@ -256,8 +264,8 @@ class EvaluateResult(Result):
         rows: index of the text or sentence of each unit.
         words: index of each word in its sentence, from 0; 0 if units are texts.
         true, predicted: label indices; bools of shape [unit, label] for "several"; float64 for "number".
-        certainty: probability of the prediction, float64. For "several", each label is predicted or not; this
-            is the probability of the least certain of these decisions. NaN for "number".
+        certainty: probability of the prediction, float64. For "several", where a decision is made for each
+            label, the probability of the least certain decision. NaN for "number".
         baselines: main measure of each baseline, by name (see `MAIN_MEASURES`); empty without training rows.
     """
 
@@ -321,20 +329,20 @@ class EvaluateResult(Result):
         return read_only(head_predictions.confusion(self.true, self.predicted, len(self.labels)))
 
     def where(self, true: int, predicted: int) -> Array:
-        """Return the indices of the units with a given true class and predicted class."""
+        """Return the indices of the texts or words with a given true class and predicted class."""
         self._check_classes()
         return np.flatnonzero((self.true == true) & (self.predicted == predicted))
 
     @property
     def least_certain(self) -> Array:
-        """Indices of all units, least certain first; in the original order if the labels are numbers."""
+        """Indices of all texts or words, least certain first; in original order if the labels are numbers."""
         return np.argsort(self.certainty, kind="stable")
 
     @property
     def confident_errors(self) -> Array:
         """Indices of the wrong predictions, most confident first.
 
-        If the labels are numbers, these are the indices of all units, largest error first.
+        If the labels are numbers, the indices of all texts, largest error first.
         """
         if self.kind == NUMBER:
             return np.argsort(-np.abs(self.predicted - self.true), kind="stable")
@@ -342,7 +350,7 @@ class EvaluateResult(Result):
         return errors[np.argsort(-self.certainty[errors], kind="stable")]
 
     def listed(self, units: Array | Sequence[int]) -> pd.DataFrame:
-        """Return a table with one row per selected unit.
+        """Return a table with one row per selected text or word.
 
         Columns: line, text, pair (if any text has one), true, predicted, probability, right (whether the
         prediction is correct). If the labels are numbers, probability and right are left out.
@@ -508,7 +516,8 @@ def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[A
             fitted = regression.fit(weights, [indices[str(row.label)] for row in training.rows])
         return [names[index] for index in fitted.predict(evaluated)]
     target = np.array([[label in _labels(row) for label in training.labels] for row in training.rows])
-    varies = target.any(axis=0) & ~target.all(axis=0)  # Logistic regression needs examples of both classes.
+    # Logistic regression needs texts with the label and texts without the label.
+    varies = target.any(axis=0) & ~target.all(axis=0)
     answers = np.tile(target.all(axis=0), (len(rows), 1))
     if varies.any():
         fitted = OneVsRestClassifier(regression).fit(weights, target[:, varies].astype(int))

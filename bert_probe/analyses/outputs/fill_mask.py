@@ -115,7 +115,7 @@ class FillMask(Prediction):
 
 
 def ranks_among(logits: Array, values: Array) -> Array:
-    """Return the rank, from 1, of some logits among all logits at the same position. Ties share a rank.
+    """Return the rank, from 1, of selected logits among all logits at the same position. Ties share a rank.
 
     Args:
         logits: all logits, shape [position, vocabulary].
@@ -174,7 +174,8 @@ def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
 def default_position(trace: Trace) -> int:
     """Return the token position to predict by default.
 
-    It is the position of the first mask or, without a mask, of the last token with a letter or digit.
+    The default is the position of the first mask or, without a mask, of the last token with a letter or
+    digit.
     """
     mask = trace.checkpoint.tokenizer.mask_token_id
     masks = [token.position for token in trace.tokens if token.id == mask]
@@ -332,7 +333,7 @@ class EvaluateMasks(Question):
         truncate: bool = False,
         progress: Progress = no_progress,
     ) -> EvaluateMasksResult:
-        """Mask random tokens of each line, and compare the predictions at the masks with these tokens.
+        """Mask random tokens of each line, and compare the predictions at the masks with the original tokens.
 
         Args:
             sentences: the lines; blank lines are skipped.
@@ -398,14 +399,21 @@ class EvaluateMasks(Question):
         )
 
 
-# Rank of the masked token, its log probability in nats, and the id of the top prediction.
+# a prediction at a mask: rank and log probability (in nats) of the masked token, id of the top prediction
 _MaskPrediction = tuple[int, float, int]
 
 
 def _predict(
     checkpoint: Checkpoint, output: OutputHead, texts: Sequence[ModelInputs], originals: Sequence[ModelInputs]
 ) -> Iterator[_MaskPrediction]:
-    """Yield the prediction for each masked token of a batch of texts, in the order of the tokens."""
+    """Yield the prediction for each masked token of a batch of texts, in the order of the tokens.
+
+    Args:
+        checkpoint: the model.
+        output: the masked-language-modeling head.
+        texts: the masked texts.
+        originals: the same texts before masking.
+    """
     outputs, _ = forward(checkpoint, texts)
     inputs = batch(checkpoint, texts)
     true = batch(checkpoint, originals)["input_ids"]

@@ -32,8 +32,8 @@ class FindAnswer(Prediction):
         top: maximum number of answers.
         longest: maximum number of tokens in an answer.
         overlap: number of tokens that adjacent windows share, if the text is too long for the model.
-        no_answer: include "no answer" among the candidates. Models trained on unanswerable questions then
-            predict the first token of the input as both start and end.
+        no_answer: include "no answer" among the candidates. For an unanswerable question, models trained on
+            unanswerable questions predict the first token of the input as both start and end.
     """
 
     inputs = OneTrace()
@@ -68,7 +68,9 @@ class FindAnswer(Prediction):
         )
 
     def candidates(self, trace: Trace) -> tuple[Mapping[str, Array], int]:
-        """Return the start, end and probability of every candidate span, and the number of windows.
+        """Return all candidate spans, and the number of windows.
+
+        The spans are arrays of shape [span], named "start", "end" and "probability".
 
         Raises:
             UnavailableError, TextError: see `of`.
@@ -135,7 +137,14 @@ _NO_ANSWER = {"start": [-1], "end": [-1]}
 def _spans(
     window: Encoding, probabilities: Array, positions: Sequence[int], max_tokens: int
 ) -> dict[str, Any]:
-    """Return the start, end and probability of each span of at most `max_tokens` tokens in a window."""
+    """Return the start, end and probability of each span of at most ``max_tokens`` tokens in a window.
+
+    Args:
+        window: the window of the text pair.
+        probabilities: start and end probability of each token, [token, 2].
+        positions: token positions of the context.
+        max_tokens: maximum number of tokens of a span.
+    """
     first, extra = np.divmod(np.arange(len(positions) * max_tokens), max_tokens)
     first, last = first[first + extra < len(positions)], (first + extra)[first + extra < len(positions)]
     starts, ends = (
@@ -151,7 +160,12 @@ def _concatenate(tables: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
 
 
 def _best(candidates: Mapping[str, Array], count: int) -> list[AnswerSpan]:
-    """Return the most probable spans, skipping those that overlap a more probable one."""
+    """Return the ``count`` most probable spans, skipping spans that overlap a more probable span.
+
+    Args:
+        candidates: arrays of shape [span], named "start", "end" and "probability".
+        count: maximum number of spans.
+    """
     answers: list[AnswerSpan] = []
     for index in np.argsort(-candidates["probability"], kind="stable"):
         start, end = int(candidates["start"][index]), int(candidates["end"][index])

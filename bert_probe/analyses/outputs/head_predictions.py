@@ -1,7 +1,7 @@
 """Batched predictions of a task head for many texts, and measures of their quality.
 
-Precision, recall and F1 come from scikit-learn, entities from seqeval; both are imported lazily because each
-import takes a second. A measure with a zero denominator is 0, as in these libraries.
+Precision, recall and F1 come from scikit-learn, entities from seqeval; the two libraries are imported
+lazily, because each import takes a second. A measure with a zero denominator is 0, as in both libraries.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def label_type(checkpoint: Checkpoint) -> str:
     """Return the label type that a checkpoint predicts: "classes", "several", "number" or "tags".
 
     Raises:
-        UnavailableError: the checkpoint has no classification head, or it predicts several numbers per text.
+        UnavailableError: the checkpoint has no classification head, or its head predicts several numbers per
+            text.
     """
     if TOKEN_CLASSIFICATION in checkpoint.outputs and TEXT_CLASSIFICATION not in checkpoint.outputs:
         return TAGS
@@ -95,6 +96,13 @@ def predict_texts(
     progress: Progress,
 ) -> HeadPredictions:
     """Return a task head's predictions for texts or text pairs.
+
+    Args:
+        checkpoint: the model.
+        output: the task head.
+        rows: the labeled texts.
+        truncate: truncate texts that are too long instead of raising an error.
+        progress: called with the number of texts done and the total.
 
     Raises:
         TextError: a text cannot be encoded. The message states the line number.
@@ -201,6 +209,10 @@ def wilson_interval(correct: int, count: int) -> tuple[float, float]:
     """Return the 95% confidence interval of a proportion (Wilson 1927).
 
     The interval stays within 0 and 1, and has a positive width even if all or no predictions are correct.
+
+    Args:
+        correct: number of correct predictions.
+        count: number of all predictions.
     """
     share, correction = correct / count, Z_95**2 / count
     middle = (share + correction / 2) / (1 + correction)
@@ -339,7 +351,12 @@ def class_report(true: Array, predicted: Array, labels: Sequence[str]) -> pd.Dat
 
 
 def confusion(true: Array, predicted: Array, count: int) -> Array:
-    """Return the confusion matrix, int64 of shape [true class, predicted class]."""
+    """Return the confusion matrix, int64 of shape [true class, predicted class].
+
+    Args:
+        true, predicted: class index of each text or word.
+        count: number of classes.
+    """
     matrix = np.zeros((count, count), dtype=np.int64)
     np.add.at(matrix, (true, predicted), 1)
     return matrix

@@ -196,9 +196,12 @@ class LensResult(Result):
 
     @property
     def settled(self) -> Array:
-        """Lowest layer from which on the top prediction does not change, for each position, [position]."""
+        """Lowest layer from which on the top prediction is that of the last layer, int [position].
+
+        Layer 0 is the embeddings.
+        """
         same = self.ids[:, :, 0] == self.ids[-1, :, 0]
-        # Count the layers with the same top prediction from the last layer down to the first that differs.
+        # Count the layers, from the last down, whose top prediction is that of the last layer.
         agreeing = np.cumprod(same[::-1], axis=0).sum(axis=0)
         layers: Array = len(same) - agreeing
         return layers
@@ -250,7 +253,7 @@ def _output(checkpoint: Checkpoint, task: str | None) -> OutputHead:
 def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
     """Return the tokens at which the task head predicts.
 
-    For masked-word prediction these are the masks, or all tokens if the text has no mask; for token
+    For masked-word prediction, the tokens are the masks, or all tokens if the text has no mask; for token
     classification, all tokens; for text classification, none.
     """
     if output.task == TEXT_CLASSIFICATION:

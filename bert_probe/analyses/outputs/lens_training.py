@@ -26,7 +26,7 @@ PASSES = 4
 BATCH_SIZE = 64
 """Number of masked words per training step."""
 LEARNING_RATE = 1.0
-"""Initial learning rate of Adam times the hidden size (Kingma and Ba 2015).
+"""Product of the hidden size and the initial learning rate of Adam (Kingma and Ba 2015).
 
 The learning rate decays linearly to 0.
 """
@@ -194,7 +194,7 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
 class WordHead:
     """The model's own masked-language-modeling head, applied to hidden states from different texts.
 
-    It can be called only inside `Checkpoint.running`.
+    The head can be called only inside `Checkpoint.running`.
 
     Args:
         output: the masked-language-modeling head.
@@ -263,7 +263,7 @@ class _AffineMap:
     def folded(self) -> tuple[Array, Array]:
         """Return A and b of the equivalent map h + A h + b without standardization.
 
-        Their shapes are [hidden, hidden] and [hidden].
+        A has shape [hidden, hidden], and b has shape [hidden].
         """
         with torch.no_grad():
             weight = (self.scale * self.weight / self.spread).double()
@@ -279,6 +279,13 @@ def train_maps(
 
     The weights have shape [layer, hidden, hidden], and the biases [layer, hidden]. The loss of each layer is
     the mean `divergence` between the model's prediction and the prediction from the mapped hidden states.
+
+    Args:
+        head: the masked-language-modeling head.
+        targets: hidden states and model inputs at the masks.
+        steps: number of training steps.
+        seed: random seed of the order of the masks.
+        on_step: called after each step.
     """
     maps = [_AffineMap(head.tensor(states)) for states in targets.states[:-1]]
     last = head.tensor(targets.states[-1])
@@ -322,6 +329,12 @@ def measure_losses(
     """Return the mean `divergence` between the model's prediction and that of each layer, in bits.
 
     The result is float64 of shape [2, layer]. Row 0 is for the logit lens, and row 1 for the tuned lens.
+
+    Args:
+        head: the masked-language-modeling head.
+        targets: hidden states and model inputs at the masks.
+        weights, biases: weights and biases of the tuned lens, as returned by `train_maps`.
+        on_step: called after each batch.
     """
     losses = np.zeros((2, len(weights)))
     with torch.inference_mode():

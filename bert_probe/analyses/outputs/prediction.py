@@ -61,7 +61,7 @@ def softmax(logits: Array) -> Array:
 
 
 def sigmoid(logits: Array) -> Array:
-    """Return 1 / (1 + exp(-x)) for each value, in float64, without overflow for large values."""
+    """Return 1 / (1 + exp(−x)) for each value x, in float64, without overflow for large values."""
     probability: Array = 0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))
     return probability
 
@@ -133,7 +133,8 @@ class ClassifyTextResult(PredictionResult):
             probability.
         labels: class names from the checkpoint's configuration.
         logits: outputs of the head.
-        probabilities: softmax over all classes, or sigmoid of each, float64; NaN for regression.
+        probabilities: softmax of the logits or, for multi-label heads, sigmoid of each logit, float64; NaN
+            for regression.
         scores: the output of `CrossEncoder.predict` in sentence-transformers, which applies the checkpoint's
             activation function to the logits; None if the checkpoint is not a cross-encoder.
     """
@@ -198,7 +199,7 @@ class NextSentence(Prediction):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NextSentenceResult(PredictionResult):
-    """The probability that the second text follows the first. Arrays are in the order of `FOLLOWS`.
+    """The probability that the second text follows the first. All arrays have shape [2], as `FOLLOWS`.
 
     Attributes:
         logits: outputs of the head.
@@ -315,8 +316,9 @@ class _LabeledToken:
 def _continues_word(checkpoint: Checkpoint, trace: Trace, spans: Sequence[tuple[int, int]]) -> list[bool]:
     """Return whether each token continues the word of the previous token, as in the `transformers` pipeline.
 
-    If the vocabulary has a continuation prefix (##ing), a token that is longer than its text continues a
-    word. In other vocabularies, a token without a space before it continues a word.
+    If the vocabulary has a continuation prefix (##ing), a token continues a word if the prefix makes it
+    longer than its span of the text. In other vocabularies, a token without a space before it continues a
+    word.
     """
     tokenizer, text = checkpoint.tokenizer, trace.encoding.text
     model = tokenizer.backend_tokenizer.model if tokenizer.is_fast else None
@@ -369,7 +371,7 @@ _WORDS: Mapping[str, Callable[[Sequence[Array]], Array]] = {
 
 
 def _merge(spans: Sequence[LabeledSpan]) -> list[LabeledSpan]:
-    """Merge adjacent spans with the same label, unless B- marks the second as the start of a new entity."""
+    """Merge adjacent spans with the same label, unless the prefix B- starts a new entity."""
     groups: list[list[LabeledSpan]] = []
     for span in spans:
         is_start = span.label.startswith("B-")

@@ -47,7 +47,7 @@ class SentencePairQuestion(Question):
     """Base class of questions that can explain the similarity score of two sentence vectors.
 
     Attributes:
-        prompt, pair_prompt, dimensions: see `SentenceSimilarity`. They apply to sentence similarity only.
+        prompt, pair_prompt, dimensions: see `SentenceSimilarity`; used for sentence similarity only.
     """
 
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP, kw_only=True)
@@ -106,7 +106,7 @@ class SentenceSimilarity(Prediction):
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or the pooling is not supported.
             TextError: a trace contains a text pair.
-            SelectionError: the traces are from different models, or the checkpoint has no such prompt.
+            SelectionError: the traces are from different models, or the checkpoint does not have the prompt.
         """
         recipe, pair_recipe = self.poolings(a.checkpoint)
         inputs = InputRecord.of(a, b)
@@ -137,7 +137,7 @@ class SentenceSimilarity(Prediction):
 def trace_as_trained(trace: Trace, pooling: PoolingConfig) -> Trace:
     """Return the trace of a text with the prompt and the maximum length of a pooling configuration.
 
-    The text is traced again only if this changes the model's input.
+    The text is traced again only if the prompt or the maximum length changes the model's input.
     """
     encoding = trace.encoding
     if encoding.pair is not None:

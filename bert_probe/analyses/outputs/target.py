@@ -53,7 +53,7 @@ class TargetOutput:
         name: description of the output, such as "logit of positive".
         target: the class, label, word or rank of an answer span; "" if the head has only one output.
         places: token positions from which the value is computed; empty if it depends on the whole text.
-        read: function that computes the value.
+        read: function that computes the value; see `ReadOutput`.
         prompt: positions of the tokens of the checkpoint's prompt, which are not part of the text and are
             never removed.
     """
@@ -130,7 +130,7 @@ REMOVALS = (REMOVED, MASKED)
 
 
 def remove_tokens(target: TargetOutput, positions: Sequence[int], how: str) -> TextVariant:
-    """Return a variant of the text without some tokens.
+    """Return a variant of the text without the tokens at the given positions.
 
     The tokens are deleted if ``how`` is "removed", or replaced by mask tokens if it is "masked".
 
@@ -239,7 +239,10 @@ def _next_sentence_output(
 def _word_output(
     trace: Trace, output: OutputHead, target_word: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Select the logit of a word at a mask, which is in the text or replaces a word."""
+    """Return the logit of a word at a mask as the target output.
+
+    The mask is in the text, or replaces the word at ``token_position``.
+    """
     checkpoint = trace.checkpoint
     mask, to_hide = (
         mask_id(checkpoint),
@@ -284,7 +287,7 @@ def _label_output(
 def _answer_output(
     trace: Trace, output: OutputHead, target: str | None, token_position: int | None
 ) -> TargetOutput:
-    """Select the sum of the start logit and the end logit of an answer span."""
+    """Return the sum of the start logit and the end logit of an answer span as the target output."""
     _check_no_position(token_position, QUESTION_ANSWERING)
     rank = 1 if target is None else int(target) if target.isdecimal() and len(target) < 4 else 0
     if rank < 1:
@@ -324,7 +327,7 @@ def _similarity_output(
     token_position: int | None,
     similarity: SentenceSimilarity,
 ) -> TargetOutput:
-    """Select the similarity score with another text, whose sentence vector is held constant."""
+    """Return the similarity score as the target output; the other text's sentence vector is constant."""
     _check_no_position(token_position, SENTENCE_SIMILARITY)
     if target is not None:
         raise SelectionError(
@@ -352,8 +355,8 @@ def _similarity_output(
 def _read_fn(output: OutputHead, select: Callable[[torch.Tensor], torch.Tensor]) -> ReadOutput:
     """Return a function that computes one value of a task head's output.
 
-    If positions are given, the head is applied only to the tokens at these positions, so it must treat each
-    token independently.
+    If positions are given, the head is applied only to the tokens at these positions, so the head must
+    treat each token independently.
 
     Args:
         output: the task head.

@@ -104,7 +104,7 @@ class TuneLens(Question):
             UnavailableError: the checkpoint has no masked-language-modeling head or no mask token, does not
                 expose its layers, or its hidden states are not finite.
             EmptyTextError, TextError: there are fewer than two lines, or lines cannot be encoded. The message
-                lists their numbers.
+                lists the line numbers.
             OutOfMemoryError: there is not enough memory for this many lines.
         """
         checkpoint = checkpoint.snapshot()
@@ -172,8 +172,8 @@ class TuneLensResult(Result):
     """A tuned lens and its losses on held-out lines.
 
     Attributes:
-        weights, biases: A and b for the embeddings and every layer but the last, [layer, hidden, hidden] and
-            [layer, hidden].
+        weights, biases: A and b of the affine map h + A h + b, for the embeddings and every layer but the
+            last, [layer, hidden, hidden] and [layer, hidden].
         logit_lens, tuned: mean divergence from the model's prediction at held-out masks, in bits, for the
             logit lens and for the tuned lens, float64 [layer].
         learned, kept: numbers of masked words used for training and for evaluation.
@@ -198,7 +198,7 @@ class TuneLensResult(Result):
 
     @property
     def worse(self) -> tuple[int, ...]:
-        """Layers at which the loss of the lens is not below that of the logit lens; 0 is the embeddings."""
+        """Layers at which the tuned lens has no lower loss than the logit lens; 0 is the embeddings."""
         return tuple(np.flatnonzero(~(self.tuned < self.logit_lens)).tolist())
 
     @property
@@ -258,8 +258,7 @@ class TuneLensResult(Result):
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
         """Save the lens if the suffix of the path is .safetensors, otherwise the table; see `Result.save`.
 
-        The metadata of the .safetensors file contain the provenance. A .json file next to it contains the
-        same provenance.
+        The provenance is saved in the metadata of the .safetensors file and in a .json file next to it.
         """
         path = Path(path)
         if path.suffix.lower() != SUFFIX:
@@ -267,7 +266,7 @@ class TuneLensResult(Result):
         paths = files.with_metadata_file(path)
         record = self.provenance
         arrays = {"weights": self.weights, "biases": self.biases}
-        # Undecodable folder names contain lone surrogates, which UTF-8 cannot encode.
+        # Escape the lone surrogates of undecodable folder names, because UTF-8 cannot encode them.
         readable = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
         contents = to_bytes(arrays, {METADATA_KEY: json.dumps(record)}), readable
         writing.write(dict(zip(paths, contents, strict=True)), overwrite)
@@ -327,9 +326,9 @@ def _check_checkpoint(path: Path, record: dict[str, Any], checkpoint: Checkpoint
 
 
 def _array_names(path: Path, lens: Any, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Return the names of the arrays in a lens file.
+    """Check the arrays in a lens file, and return their names.
 
-    The shapes and data types are checked here, before the arrays are loaded into memory.
+    Shapes and data types are checked before the arrays are loaded into memory.
     """
     layers, size = checkpoint.description.layers, checkpoint.description.hidden_size
     needed = {"weights": [layers, size, size], "biases": [layers, size]}
@@ -367,8 +366,8 @@ def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TuneLensResult:
 def lens_folder(checkpoint: Checkpoint) -> Path:
     """Return the folder for the lenses of a checkpoint.
 
-    It is the folder of the checkpoint if that is local and writable, otherwise a folder in the user's data
-    folder. Lenses are never saved to the Hub cache or to installed packages, which may be deleted at any
+    Lenses are saved in the folder of a local checkpoint if this folder is writable, otherwise in the user's
+    data folder. Lenses are never saved to the Hub cache or to installed packages, which may be deleted at any
     time.
     """
     description, folder = checkpoint.description, checkpoint.folder
@@ -387,7 +386,7 @@ def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
     """
     folder = lens_folder(checkpoint)
     path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
-    with suppress(OSError):  # `save` reports the error.
+    with suppress(OSError):  # `save` raises an error if the folder does not exist
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
     return path
@@ -408,7 +407,7 @@ def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
     for file in _newest_first(lens_folder(checkpoint)):
         try:
             return file, load_lens(file, checkpoint)
-        except WeightsError:  # The lens was trained for other weights, for example before fine-tuning.
+        except WeightsError:  # trained for other weights, for example before fine-tuning
             continue
     return None
 

@@ -118,8 +118,10 @@ def fit(
     Args:
         rows: vectors in a `ProbeSpace`, [row, coordinate].
         classes: class index of each row, from 0.
-        start: initial weights, such as those of a fit to fewer rows.
+        start: initial weights, [coordinate, class], such as those of a fit to fewer rows.
+        penalties: penalty on the squared weights of each coordinate, [coordinate].
         on_step: called after each iteration; an exception that it raises ends the fit.
+        tolerance: the fit ends when an iteration lowers the mean loss by less than this many nats.
     """
     targets = (torch.arange(len(rows)), classes)
 
@@ -176,7 +178,15 @@ class LinearFit:
 def fit_online(
     rows: torch.Tensor, classes: torch.Tensor, count: int, space: ProbeSpace, on_step: OnStep
 ) -> LinearFit:
-    """Fit a probe to each share of the rows in `BLOCKS`; return the last probe and the total code length."""
+    """Fit a probe to each share of the rows in `BLOCKS`; return the last probe and the total code length.
+
+    Args:
+        rows: vectors in ``space``, [row, coordinate].
+        classes: class index of each row, [row].
+        count: number of classes.
+        space: the coordinate system of the vectors.
+        on_step: called after each iteration of a fit.
+    """
     ends = sorted({max(1, round(share * len(rows))) for share in BLOCKS})
     bits = ends[0] * np.log2(count)
     weights = np.zeros((rows.shape[1], count))
@@ -308,7 +318,12 @@ class Probe(Question):
         )
 
     def _check_labels(self, checkpoint: Checkpoint, texts: bool) -> None:
-        """Raise an error if the label or the pooling of this question is not allowed for the data."""
+        """Raise an error if the label or the pooling of this question is not allowed for the data.
+
+        Args:
+            checkpoint: the model.
+            texts: whether the data are texts of a table instead of tagged sentences.
+        """
         if texts and self.label is not None:
             raise SelectionError(
                 "The option label selects a comment of a treebank, but a table has no comments: "
@@ -378,7 +393,7 @@ def _rows(split: vectors.EncodedTexts, label: str | None, is_table: bool, poolin
 
 
 def _comment_values(split: vectors.EncodedTexts, label: str) -> tuple[str, ...]:
-    """Return each sentence's value of the comment ``label``; raise an error if sentences do not have it."""
+    """Return the value of the comment ``label`` in each sentence; raise an error if a sentence has none."""
     errors = ValidationErrors("The file")
     for sentence in split.sentences:
         if label not in sentence.metadata:
@@ -419,14 +434,14 @@ def _task(data: _Rows, held_out: _Rows) -> _Task:
 
 
 def _most_common(counts: Counter[str]) -> str:
-    """Return the most frequent label, or the alphabetically first of several equally frequent ones."""
+    """Return the most frequent label; in a tie, the alphabetically first label."""
     return min(counts, key=lambda label: (-counts[label], label))
 
 
 def _control(
     task: _Task, splits: Sequence[_Rows], rng: np.random.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the labels of the control task for the training vectors and for the held-out vectors.
+    """Return the control labels, as class indices, of the training vectors and of the held-out vectors.
 
     Each word form or text has one random label, drawn from the distribution of the training labels.
     """
@@ -468,9 +483,15 @@ def _fit_layer(
 def _interval(
     is_correct: Array, sentences: Array, confidence: float, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return the lower and upper bounds of a percentile bootstrap interval of each layer's accuracy.
+    """Return the lower and upper bounds, [layer], of a bootstrap interval of each layer's accuracy.
 
     Whole sentences are resampled, because the words of a sentence are not independent.
+
+    Args:
+        is_correct: whether each held-out prediction is correct, [layer, vector].
+        sentences: sentence index of each held-out vector, [vector].
+        confidence: confidence level of the interval, between 0 and 1.
+        rng: random generator of the resampling.
     """
     sentence_indices = np.unique(sentences, return_inverse=True)[1]
     sizes = np.bincount(sentence_indices).astype(np.float64)
@@ -524,7 +545,7 @@ class ProbeResult(Result):
 
     @property
     def selectivities(self) -> Array:
-        """Selectivity of each layer's probe: its accuracy minus its accuracy on the control task."""
+        """Selectivity of each layer's probe: accuracy minus accuracy on the control task, [probed layer]."""
         difference: Array = self.accuracies - self.controls
         return difference
 
@@ -535,7 +556,7 @@ class ProbeResult(Result):
 
     @property
     def compressions(self) -> Array:
-        """Compression of the labels by each layer: uniform code length divided by online code length."""
+        """Compression by each layer: uniform code length divided by online code length, [probed layer]."""
         ratio: Array = self.uniform_length / self.code_lengths
         return ratio
 
@@ -551,7 +572,7 @@ class ProbeResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per probed layer.
+        """Return a table with one row per probed layer.
 
         Columns: layer, accuracy, low, high, baseline, control, selectivity, codelength.
         """

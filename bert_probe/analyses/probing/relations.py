@@ -112,8 +112,8 @@ class _Pairs:
     Attributes:
         names: relation of each pair.
         offsets: offset of the syntactic head from the word, in words.
-        dependents, heads: unit indices of the words and of their syntactic heads.
-        words: alignment of the sentence's words with the units that tokens are merged into.
+        dependents, heads: indices, in the merged attention, of the words and of their syntactic heads.
+        words: alignment of the sentence's words with tokens, for merging attention.
     """
 
     names: tuple[str, ...]
@@ -142,7 +142,7 @@ def _pairs(sentence: TaggedSentence, encoding: Encoding, universal: bool) -> _Pa
 
 
 def _common_relations(files: Mapping[str, Sequence[_Pairs]]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the relations that occur in both files, and those that occur only in the second.
+    """Return the relations that occur in both files, and the relations that occur only in the second file.
 
     Raises:
         TextError: a file has no relations, or the files have none in common.
@@ -169,7 +169,15 @@ def _count_matches(
     relations: Sequence[str],
     progress: Progress,
 ) -> list[_HeadCounts]:
-    """Run the model on each file and count how often each attention head predicts each relation correctly."""
+    """Run the model on each file, and return the counts of correct predictions in each file.
+
+    Args:
+        checkpoint: the model.
+        encoded: the sentences of each file.
+        pairs: for each file, the word pairs of each sentence.
+        relations: names of the relations to count.
+        progress: called with the number of sentences done and the total.
+    """
     description = checkpoint.description
     total, done = sum(len(part.sentences) for part in encoded), 0
     counts = []
@@ -224,7 +232,7 @@ class _HeadCounts:
             np.add.at(self._right[:, :, layer], relations, is_correct.transpose(2, 0, 1))
 
     def best_offset(self, relation: int) -> int:
-        """Return the most frequent offset from a word to its syntactic head.
+        """Return a relation's most frequent offset from a word to its syntactic head.
 
         Ties go to the offset with the smallest absolute value, and then to the negative offset.
         """
@@ -237,9 +245,14 @@ class _HeadCounts:
 
 
 def _strongest(weights: Array, words: AlignedWords) -> Array:
-    """Return the index of the other word that receives the most attention, by attention head and unit.
+    """Return, for each word, the index of the other word that receives most of its attention in each head.
 
-    The index is -1 if there is no other word.
+    Args:
+        weights: attention of each head, [head, token, token].
+        words: alignment of the sentence's words with tokens.
+
+    Returns:
+        Indices in the attention merged by ``words``, [head, query]; -1 if there is no other word.
     """
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
@@ -287,7 +300,7 @@ class RelationsResult(Result):
         chosen, accuracies: accuracy of each attention head in the file for selection and in the file for
             reporting, float64 [relation, direction, layer, head].
         offsets: the best fixed offset of each relation in the file for selection.
-        offset_accuracies: accuracy of these offsets in the file for reporting, [relation].
+        offset_accuracies: accuracy of `offsets` in the file for reporting, [relation].
         left_out: relations that occur only in the file for reporting.
     """
 
@@ -316,7 +329,7 @@ class RelationsResult(Result):
 
     @property
     def best(self) -> tuple[BestHead, ...]:
-        """The best head of each relation, selected on the first file; in a tie, the first of these heads."""
+        """The best head of each relation, selected on the first file; in a tie, the first head."""
         return tuple(map(self._best, range(len(self.relations))))
 
     def in_direction(self, direction: int) -> Array:
@@ -344,7 +357,11 @@ class RelationsResult(Result):
         return {"not_in_chosen": list(self.left_out)} if self.left_out else {}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per relation with its best head, or one row per relation, direction and head."""
+        """Return the table that ``show`` of the question selects.
+
+        "best" gives one row per relation, with the columns of `BestHead`. "all" gives one row per relation,
+        direction and head: relation, count, layer, head, direction, accuracy, chosen_accuracy.
+        """
         if self.question.show == "all":
             return self._every()
         frame = pd.DataFrame([vars(best) for best in self.best])

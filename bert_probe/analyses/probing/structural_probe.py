@@ -77,7 +77,7 @@ class StructuralProbe(Question):
         """Train a probe on each layer and measure it on held-out sentences.
 
         Words without tokens and sentences of more than `MAX_WORDS` words are ignored. If a sentence has
-        several trees, each of them is used.
+        several trees, all trees are used.
 
         Args:
             held_out: held-out sentences. If None, a fifth of the data is held out.
@@ -204,7 +204,13 @@ def _trees(name: str, texts: vectors.EncodedTexts) -> _Trees:
 
 
 def _trees_of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> Iterator[Tree]:
-    """Yield the trees of a sentence that have at least two words with vectors."""
+    """Yield the trees of a sentence that have at least two words with vectors.
+
+    Args:
+        sentence: the sentence.
+        rows: vector index of each word that has a vector.
+        words: word index, in the sentence, of each word that has a vector.
+    """
     steps = distances(sentence.heads)
     is_word = np.array([tag != PUNCTUATION for tag in sentence.tags])
     for root in [word for word, head in enumerate(sentence.heads) if head == ROOT]:
@@ -231,9 +237,9 @@ class StructuralProbeResult(Result):
         uuas: undirected unlabeled attachment score: share of the edges that are in the minimum spanning tree
             of the predicted distances.
         baseline: UUAS of a baseline that connects each word to the next word.
-        spearman: Spearman's correlation between predicted and true distances from a word to all others. It
-            is averaged over the words of all sentences of the same length, and then over lengths from 5 to
-            50; NaN if no sentence has such a length.
+        spearman: Spearman's correlation between predicted and true distances from a word to all others. The
+            correlation is averaged over the words of all sentences of the same length, and then over lengths
+            from 5 to 50; NaN if no sentence has such a length.
         maps: the trained maps, [rank, hidden] for each layer.
     """
 
@@ -255,7 +261,7 @@ class StructuralProbeResult(Result):
 
     @property
     def best(self) -> int:
-        """The layer with the highest UUAS; in a tie, the first of these layers."""
+        """The layer with the highest UUAS; in a tie, the first layer."""
         return self.layers[int(self.uuas.argmax())]
 
     def tree(self, trace: Trace, layer: int | None = None) -> PredictedTree:
@@ -310,7 +316,7 @@ class StructuralProbeResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per layer: layer, uuas, baseline, spearman."""
+        """Return a table with one row per layer: layer, uuas, baseline, spearman."""
         return pd.DataFrame(
             {
                 "layer": self.layers,
@@ -340,7 +346,10 @@ class PredictedTree:
     provenance: Mapping[str, Any]
 
     def table(self) -> pd.DataFrame:
-        """Return one row per edge: place (word number from 1), word, other_place, other_word, distance."""
+        """Return a table with one row per edge.
+
+        Columns: place (word number from 1), word, other_place, other_word, distance.
+        """
         frame = pd.DataFrame(
             [
                 (first + 1, self.words[first], second + 1, self.words[second], self.distances[first, second])
@@ -365,7 +374,7 @@ VALIDATION_SHARE = 0.1
 """Share of the training trees used only for early stopping."""
 
 OnEpoch = Callable[[int], None]
-"""Callback called with 1 after each epoch, and with the number of skipped epochs after early stopping.
+"""Type of a callback that takes 1 after each epoch, and the number of skipped epochs after early stopping.
 
 An exception raised by the callback ends the training.
 """
@@ -409,7 +418,7 @@ def _batch(trees: Sequence[Tree]) -> TreeBatch:
 
 
 class _StandardizedSpace:
-    """Word vectors that are standardized, so that one learning rate suits all layers and models."""
+    """Standardized word vectors, so that the same learning rate can be used for all layers and models."""
 
     def __init__(self, vectors: torch.Tensor) -> None:
         self.vectors = vectors
@@ -438,6 +447,8 @@ def train_map(
         vectors: word vectors, [row, hidden].
         training: trees to train on.
         validation: trees for early stopping.
+        rank: number of rows of B.
+        rng: random generator of the initial B and of the training order.
         on_epoch: called after each epoch.
     """
     space, hidden = _StandardizedSpace(vectors), vectors.shape[1]
@@ -554,7 +565,7 @@ def spanning_tree(distance_matrix: Array, counted: Array) -> Edges:
 
 
 def rank_correlations(predicted: Array, true: Array) -> Array:
-    """Return Spearman's correlation of each row of two matrices; NaN if one of the two rows is constant."""
+    """Return Spearman's correlation between the rows of two matrices, [row]; NaN if a row is constant."""
     ranks_a, ranks_b = (rankdata(rows, axis=1) - (rows.shape[1] + 1) / 2 for rows in (predicted, true))
     with np.errstate(invalid="ignore"):
         correlations: Array = (ranks_a * ranks_b).sum(axis=1) / np.sqrt(

@@ -24,7 +24,7 @@ PASS_BYTES = 1_600_000_000
 BATCH_TOKENS = 4096
 """Maximum number of tokens in a batch, padding included.
 
-It limits memory, because the hidden states of all layers of a batch are kept.
+The limit saves memory, because the hidden states of all layers of a batch are in memory.
 """
 
 
@@ -46,7 +46,7 @@ class PooledTokens:
 
 
 def pool_words(texts: EncodedTexts) -> tuple[PooledTokens, Array, Array]:
-    """Return the tokens to average for each word, and the sentence index and word index of each vector."""
+    """Return the tokens to average for each word, and the sentence and word indices of the vectors."""
     tokens, sentences, words = [], [], []
     for index, (sentence, encoding) in enumerate(zip(texts.sentences, texts.encodings, strict=True)):
         aligned = align_words(sentence, encoding)
@@ -65,7 +65,7 @@ POOLINGS: Mapping[str, str] = {
     "mean": "Mean of all token vectors, including special tokens.",
     "cls": "Vector of the first token, [CLS] or <s>.",
 }
-"""Name of a pooling → its description. The same pooling is applied to every layer."""
+"""Mapping from the name of each pooling to its description. Every layer has the same pooling."""
 
 
 def pool_sentences(texts: EncodedTexts, pooling: str) -> PooledTokens:
@@ -141,6 +141,12 @@ def vectors_by_layer(
 
     The vectors are float64 if the model computes in float64, else float32.
 
+    Args:
+        checkpoint: the model.
+        parts: for each split, the tokens that are averaged into vectors.
+        passes: the layers of each forward pass; see `plan_passes`.
+        steps: counter of the batches.
+
     Raises:
         OutOfMemoryError: the vectors of one layer do not fit in memory.
     """
@@ -179,7 +185,16 @@ def _store_means(
     width: int,
     vectors: Sequence[torch.Tensor],
 ) -> None:
-    """Average a batch's hidden states over the tokens of each vector, and store the means in ``vectors``."""
+    """Average a batch's hidden states over the tokens of each vector, and store the means in ``vectors``.
+
+    Args:
+        states: hidden states of the batch after each layer, [text, token, hidden].
+        bags: for each vector of the batch, the averaged token positions.
+        part: the tokens to average in all sentences.
+        group: sentence indices of the batch.
+        width: number of tokens per text of the batch, padding included.
+        vectors: the output, one array per layer, [vector, hidden].
+    """
     firsts = np.repeat(np.arange(len(group)) * width, [len(part.tokens[index]) for index in group])
     sizes = np.array([len(bag) for bag in bags])
     tokens = torch.from_numpy(np.concatenate(bags) + np.repeat(firsts, sizes))
@@ -198,7 +213,7 @@ def _batches(checkpoint: Checkpoint, part: PooledTokens) -> list[list[int]]:
 
 LabeledData = Sequence[TaggedSentence] | LabeledTexts
 Files = Mapping[str, LabeledData]
-"""Name of an argument, which error messages quote → the data passed as this argument."""
+"""Type of the data arguments: mapping from an argument's name, for error messages, to its data."""
 
 _LABEL_DESCRIPTIONS = {MULTI_LABEL: "any number of labels", NUMBER: "a number"}
 
@@ -264,7 +279,7 @@ def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[
     """Return the training sentences in random order, and the held-out sentences.
 
     The held-out sentences are those of the second file or, if there is only one file, about `HELD_OUT_SHARE`
-    of its sentences. In the latter case, equal texts are all in the same split.
+    of its sentences. If there is only one file, equal texts are all in the same split.
 
     Raises:
         TextError: there is only one text and no second file.

@@ -46,7 +46,7 @@ _CHECKED_TEXTS = 8
 _HIGH_PERCENTILES = (50, 95, 99)
 """Percentiles of random pairs in the metadata of a calibrated result."""
 ScoreResult = SentenceSimilarityResult | SentencesResult
-"""Results with scores of sentence vectors."""
+"""Type of the results whose similarity scores can be calibrated."""
 
 
 @question("similarity calibration", command="calibrate")
@@ -78,7 +78,7 @@ class SimilarityCalibration(Question):
     ) -> SimilarityCalibrationResult:
         """Score random pairs of the sentences, and each sentence with its nearest neighbor.
 
-        The arguments and errors are those of `Sentences.of`; also:
+        For the arguments and further errors, see `Sentences.of`.
 
         Raises:
             UnavailableError: there are fewer than two sentences whose vectors are not zero.
@@ -174,14 +174,14 @@ class SimilarityCalibrationResult(Result):
 
     @property
     def _prompts(self) -> dict[str, Any]:
-        """The prompts of the two texts of each pair; {} if both have the same pooling."""
+        """The prompts of the first and of the second text of each pair; {} if the poolings are equal."""
         if self.recipe == self.pair_recipe:
             return {}
         return {"prompts": [self.recipe.prefix, self.pair_recipe.prefix]}
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, the numbers of sentences and pairs, and their mean scores."""
+        """The pooling, the number of sentences, and number and mean score of random and of nearest pairs."""
         pair = {} if self.recipe == self.pair_recipe else {"pair_recipe": self.pair_recipe.about}
         return {
             "recipe": self.recipe.about,
@@ -194,9 +194,7 @@ class SimilarityCalibrationResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return percentiles of the scores, with the columns percentile (0 to 100), random_pairs and
-        nearest_neighbors.
-        """
+        """Return a table with one row per percentile: percentile, random_pairs, nearest_neighbors."""
         return pd.DataFrame(
             {
                 "percentile": PERCENTILES,
@@ -287,7 +285,7 @@ def calibrate_result(
 
 
 def random_pair_scores(vectors: Array, similarity: str, progress: Progress = no_progress) -> Array:
-    """Return the sorted scores of random pairs of different rows, float64; undefined scores are left out.
+    """Return the sorted scores of random pairs of vectors, float64; undefined scores are left out.
 
     Args:
         vectors: vectors of shape [text, size].
@@ -306,7 +304,10 @@ def random_pair_scores(vectors: Array, similarity: str, progress: Progress = no_
 def pair_indices(count: int, is_ordered: bool = False) -> tuple[Array, Array]:
     """Return the row indices of all pairs of different rows, or of `MAX_PAIRS` random pairs.
 
+    The result is two arrays of shape [pair], the first and the second index of each pair.
+
     Args:
+        count: number of rows.
         is_ordered: whether (1, 2) and (2, 1) are two pairs.
     """
     if count * (count - 1) // (1 if is_ordered else 2) <= MAX_PAIRS:
@@ -325,15 +326,17 @@ class IndexableRows(Protocol):
         """Numbers of rows and columns."""
 
     def __getitem__(self, rows: Array, /) -> Array:
-        """Return the rows with these indices."""
+        """Return the rows with the given indices."""
 
 
 def pair_scores(
     vectors: IndexableRows, similarity: str, first: Array, second: Array, progress: Progress = no_progress
 ) -> Array:
-    """Return the score of each pair of rows, float64; NaN if it is undefined.
+    """Return the score of each pair of rows, float64 [pair]; NaN for an undefined score.
 
     Args:
+        vectors: vectors of shape [row, size].
+        similarity: a name in `SIMILARITIES`.
         first, second: indices of the rows of each pair.
         progress: called with the number of pairs and the total.
     """
@@ -347,7 +350,7 @@ def pair_scores(
 
 
 def histogram_range(values: Sequence[float] | Array) -> tuple[float, float]:
-    """Return the range of a histogram: the smallest value, and the largest value or a slightly larger one.
+    """Return the range of a histogram: the smallest value, and the largest or a slightly larger value.
 
     numpy.histogram raises ValueError if the edges of the bins are not distinct in float64. Therefore, the
     width is at least 1e-6 of the largest absolute value, or 1 if all values are equal.
@@ -360,7 +363,7 @@ def histogram_range(values: Sequence[float] | Array) -> tuple[float, float]:
 
 
 def percentile_of(score: float, sorted_scores: Array) -> float:
-    """Return the percentage of scores that are lower, 0 to 100; NaN for an undefined score."""
+    """Return the percentage of ``sorted_scores`` below a score, 0 to 100; NaN for an undefined score."""
     if np.isnan(score):
         return float("nan")
     return float(100 * np.searchsorted(sorted_scores, score, side="left") / len(sorted_scores))
@@ -369,12 +372,14 @@ def percentile_of(score: float, sorted_scores: Array) -> float:
 def nearest_neighbors(
     vectors: Array, similarity: str, progress: Progress = no_progress, candidates: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the index of the nearest neighbor of each row, and its score.
+    """Return the index of the nearest neighbor of each row, [row], and the score, float64 [row].
 
     If there are more than `MAX_NEIGHBORS` rows, a sample is drawn with a fixed seed. If several rows have the
     highest score, the first is returned. The score of a row without any defined score is NaN.
 
     Args:
+        vectors: vectors of shape [row, size].
+        similarity: a name in `SIMILARITIES`.
         progress: called with the number of rows done and the total.
         candidates: the vectors of the possible neighbors, by default ``vectors``; the row with the same index
             is never a neighbor.

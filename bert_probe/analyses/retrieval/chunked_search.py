@@ -46,7 +46,7 @@ METHODS: Mapping[str, str] = {
     ),
     "late_mean": "Mean score of the document's chunks with late chunking.",
 }
-"""Name of a method that scores a document → its description."""
+"""Mapping from the name of each method that scores a document to its description."""
 MAX_CHUNKS = 100_000
 """Maximum number of chunks, each of which has two vectors."""
 _LATE_MODES = {"mean", "max", "mean_sqrt_len_tokens"}
@@ -116,9 +116,9 @@ class ChunkedSearch(PromptedSearch):
 
         Raises:
             TextError, EmptyTextError, TooLongError: a text cannot be encoded, there are no documents, or two
-                of them have the same ID.
-            SelectionError: a chunk of this size does not fit into the model's input, or there are more than
-                `MAX_CHUNKS` chunks; see also `resolve_pooling`.
+                documents have the same ID.
+            SelectionError: a chunk of ``size`` tokens does not fit into the model's input, or there are more
+                than `MAX_CHUNKS` chunks; see also `resolve_pooling`.
             UnavailableError, CheckpointError: see `resolve_pooling`.
             OutOfMemoryError: a batch or the vectors need more memory than is available.
         """
@@ -183,7 +183,7 @@ def _encode(
     truncate: bool,
     progress: Progress,
 ) -> tuple[TextVectors, Array, Array | None]:
-    """Return the vectors of whole documents, of chunks, and of chunks with late chunking (or None)."""
+    """Return the vectors of documents, of chunks, and of chunks with late chunking (None if unavailable)."""
     plain = replace(recipe, prefix="", excluded=0)
     parts = [
         plain.text(text)[start:end]
@@ -211,10 +211,18 @@ def _late_vectors(
     chunk_vectors: Array,
     progress: Progress,
 ) -> Array | None:
-    """Return the vector of each chunk, pooled from the hidden states of its document.
+    """Return the vector of each chunk, [chunk, size], pooled from the hidden states of its document.
 
-    The vector of a chunk beyond the model's limit is NaN. Returns None if the pooling cannot be applied to a
-    subset of the tokens.
+    The vector of a chunk beyond the model's limit is NaN. None is returned if the pooling cannot be applied
+    to a subset of the tokens.
+
+    Args:
+        checkpoint: the model.
+        recipe: the pooling configuration of the documents.
+        texts: the documents.
+        spans: character spans of each document's chunks.
+        chunk_vectors: vectors of the separately encoded chunks; the result has the same shape and dtype.
+        progress: called with the number of documents done and the total.
     """
     if not set(recipe.modes) <= _LATE_MODES:
         return None
@@ -287,7 +295,7 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def scores(self) -> Mapping[str, Array]:
-        """Score of each document, by name in `METHODS`; without late chunking if it is unavailable."""
+        """Mapping from each available method in `METHODS` to the score of each document, [document]."""
         values = {"whole": self.whole, **self._by_document("chunk", self.chunks)}
         return values if self.late is None else values | self._by_document("late", self.late)
 
@@ -300,7 +308,7 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def best(self) -> Mapping[str, tuple[int, ...]]:
-        """Index of the best chunk of each document, from 0, by the methods "chunk" and "late"."""
+        """Mapping from "chunk" and, if available, "late" to the best chunk's index, from 0, per document."""
         values = {"chunk": self.chunks} | ({} if self.late is None else {"late": self.late})
         ends = np.cumsum([len(chunks) for chunks in self.spans])[:-1]
         return {
@@ -310,7 +318,10 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def ranks(self) -> Mapping[str, Array]:
-        """Rank of each document, from 1, by name in `METHODS`. Tied documents keep their original order."""
+        """Mapping from each method in `scores` to the rank of each document, from 1, [document].
+
+        Tied documents keep their original order.
+        """
         return {name: rank_documents(values) for name, values in self.scores.items()}
 
     @cached_property
@@ -350,7 +361,7 @@ class ChunkedSearchResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return the best documents.
+        """Return a table with one row per document: the first documents by descending score.
 
         Columns: rank, document (ID), chunks (number); the score and the rank of the document by each method
         in `METHODS`, such as late_score and late_rank; best_chunk and best_late (numbers from 1);
@@ -450,6 +461,11 @@ def _split(
     tokens: Sequence[tuple[int, int, int | None]], start: int, end: int, size: int
 ) -> list[tuple[int, int, int]]:
     """Split a sentence into spans of similar length with at most ``size`` tokens.
+
+    Args:
+        tokens: start, end and word index of each token of the sentence.
+        start, end: character offsets of the sentence.
+        size: maximum number of tokens of a span.
 
     Returns:
         The start, the end and the number of tokens of each span.

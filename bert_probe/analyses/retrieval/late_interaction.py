@@ -261,11 +261,11 @@ def encode_documents(
 ) -> TokenVectors:
     """Return the vectors of the tokens of each text.
 
-    The arguments and errors are those of `sentences.encode_texts`; also:
+    For the arguments and further errors, see `sentences.encode_texts`.
 
     Raises:
-        OutOfMemoryError: the vectors need more memory than is available; this is checked before they are
-            allocated.
+        OutOfMemoryError: the vectors need more memory than is available, which is checked before the
+            vectors are allocated.
     """
     inputs, masks = [], []
     for number, text in enumerate(texts, 1):
@@ -377,7 +377,7 @@ class TokenMatches:
 
     @cached_property
     def best(self) -> Array:
-        """Index of the most similar token of the document, for each token of the query."""
+        """Index of the most similar document token for each query token, [query token]."""
         return read_only(self.similarities.argmax(axis=1))
 
     @cached_property
@@ -393,7 +393,7 @@ class TokenMatches:
 
     @property
     def of_document(self) -> Array:
-        """Sum of the contributions of the query tokens that each document token matches best."""
+        """Sum of the contributions of the query tokens whose best match is each document token."""
         count = self.similarities.shape[1]
         return read_only(np.bincount(self.best, weights=self.contributions, minlength=count))
 
@@ -414,8 +414,9 @@ class TokenMatches:
         )
 
     def frame(self) -> pd.DataFrame:
-        """Return one row for each token of the query: query_token, query_position, token, position, word,
-        similarity, contribution.
+        """Return a table with one row for each token of the query.
+
+        Columns: query_token, query_position, token, position, word, similarity, contribution.
         """
         tokens = [self.document.tokens[index] for index in self.best]
         return pd.DataFrame(

@@ -86,6 +86,8 @@ class AttentionMeasure:
     ) -> Array:
         """Return the values of one head or, for "mean", of the whole layer, shape [query, key].
 
+        ``residual`` is the weight of the residual connection in measures that combine several layers.
+
         Raises:
             SelectionError: the layer or head does not exist, or the measure is not defined for individual
                 heads.

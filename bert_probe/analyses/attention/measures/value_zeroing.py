@@ -83,7 +83,8 @@ class _Zeroed:
 
     Attributes:
         keys: position of the key that each batch row zeroes, shape [row].
-        weights, values: attention weights and value vectors of the layer.
+        weights: attention weights of the layer, shape [head, query, key].
+        values: value vectors of the layer, shape [head, key, dim].
     """
 
     keys: torch.Tensor
@@ -91,15 +92,18 @@ class _Zeroed:
     values: torch.Tensor
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
-        # The contributions have shape [head, query, key, dim].
+        # The contribution of the key that each batch row zeroes has shape [head, query, row, dim].
         read = self.weights[:, :, self.keys, None] * self.values[:, None, self.keys]
         return call.output - read.permute(2, 1, 0, 3).to(call.output.dtype)
 
 
 def _vectors(layer: ModuleCall, rows: int, zeroed: _Zeroed | None = None) -> Array:
-    """Return the layer's output, shape [row, token, hidden].
+    """Return the layer's output for a batch of copies of the text, shape [row, token, hidden].
 
-    With ``zeroed``, each row is the output with the value of one key zeroed.
+    Args:
+        layer: the recorded call of the layer, with its input.
+        rows: number of copies.
+        zeroed: callback that zeroes the value of a different key in each row; None to zero nothing.
     """
     states = layer.input_states.expand(rows, -1, -1)
     if zeroed is None:

@@ -52,13 +52,13 @@ class AttributionTarget:
         return self.number.trace
 
     def summed(self, tokens: Array) -> Array:
-        """Return the score of each unit, which is the sum of the scores of its tokens."""
+        """Return the score of each of the `units`: the sum of the scores of its tokens, shape [unit]."""
         scores: Array = np.array([tokens[list(positions(unit))].sum() for unit in self.units])
         return scores
 
     @property
     def free(self) -> tuple[int, ...]:
-        """Indices of the units that can be ablated.
+        """Indices in `units` of the tokens or words that can be ablated.
 
         Special tokens and the tokens of a prompt cannot be ablated. The tokens at which the model predicts
         cannot be removed, but they can be masked unless they are mask tokens already.
@@ -74,7 +74,7 @@ class AttributionTarget:
 
     @property
     def prompt_units(self) -> tuple[int, ...]:
-        """Indices of the units that contain tokens of the checkpoint's prompt."""
+        """Indices in `units` of the tokens or words that contain tokens of the checkpoint's prompt."""
         prompt = set(self.number.prompt)
         return tuple(index for index, unit in enumerate(self.units) if not prompt.isdisjoint(positions(unit)))
 
@@ -103,7 +103,8 @@ class AttributionTarget:
     def ids_without(self) -> torch.Tensor:
         """Return the token ids of the baseline text, shape [1, token].
 
-        Special tokens and the mask tokens to predict are unchanged. The baseline token replaces all others.
+        Special tokens and the mask tokens to predict are unchanged. The baseline token replaces all other
+        tokens.
         """
         checkpoint = self.trace.checkpoint
         mask = checkpoint.tokenizer.mask_token_id
@@ -162,8 +163,8 @@ def attribution_target(
     Args:
         number: the target output.
         words: score whole words instead of tokens.
-        removal: how a unit is ablated. If None, "masked" for predictions at single tokens if the tokenizer
-            has a mask token, and "removed" otherwise.
+        removal: how a token or word is ablated. If None, "masked" for predictions at single tokens if the
+            tokenizer has a mask token, and "removed" otherwise.
         baseline: baseline token. If None, the first of `BASELINES` that the tokenizer has.
     """
     checkpoint = number.trace.checkpoint
@@ -179,7 +180,7 @@ def baseline_id(checkpoint: Checkpoint, name: str) -> int:
     """Return the id of a baseline token.
 
     Raises:
-        UnavailableError: the tokenizer has no such token.
+        UnavailableError: the tokenizer does not have the token.
     """
     token_id = _baseline(checkpoint, name)
     if token_id is None:

@@ -1,4 +1,4 @@
-"""Integrated gradients: the gradient along the linear path from an uninformative baseline to the text."""
+"""Integrated gradients: gradients integrated along the linear path from an uninformative baseline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bert_probe.model.progress import Progress
 
 INITIAL_STEPS, MAX_STEPS = 32, 1024
 MAX_GAP = 0.01
-"""Maximum relative error of the sum of the scores; otherwise, the number of steps is doubled.
+"""Maximum relative error of the sum of the scores; if it is exceeded, the number of steps is doubled.
 
 The exact sum is the difference between the target values for the text and for the baseline.
 """
@@ -31,7 +31,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         inputs = batch(checkpoint, [target.trace.encoding])
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
-            progress(steps, 2 * steps)  # The callback raises an error if the work was cancelled.
+            progress(steps, 2 * steps)  # raises an error if the work was cancelled
             states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
             return number.on(inputs | {"input_ids": ids}, states, pooled)
 

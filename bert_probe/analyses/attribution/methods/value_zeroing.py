@@ -17,7 +17,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         on_step = partial(_report_layer, progress, layer, trace.layers)
         changes = zeroing.of_layer(trace, layer, 0.0, on_step).clip(min=0)
         totals = changes.sum(axis=-1, keepdims=True)
-        # The shares of a token whose vector never changes are 0.
+        # If zeroing values never changes a token's vector, the total is 0, and the shares are 0 as well.
         changes[totals[:, 0] == 0] = 0
         layers.append(changes / totals.clip(min=1e-300))
     reached = rollout((layer[None] for layer in layers), residual=0.0)

@@ -26,7 +26,7 @@ MAX_TOKENS = 512
 
 @dataclass(frozen=True, eq=False)
 class HighlightContext:
-    """A text, with intermediate results that several highlight types use; each is computed once."""
+    """A text, with intermediate results that several highlight types share and that are computed once."""
 
     trace: Trace
 
@@ -70,7 +70,7 @@ class Grid:
 
     Attributes:
         cells: values of the cells, shape [row, column]. Cells with values of 0 or less are drawn empty.
-        most: value drawn in the darkest color, as are all larger values.
+        most: smallest value that is drawn in the darkest color.
         mark: row and column of the cell to emphasize.
     """
 
@@ -80,7 +80,13 @@ class Grid:
 
     @classmethod
     def of(cls, matrix: Array, most: float = 1.0, mark: tuple[int, int] | None = None) -> Grid:
-        """Return a grid of at most `SIDE` cells per side, each with the maximum of a block of the matrix."""
+        """Return a grid of at most `SIDE` cells per side, each with the maximum of a block of the matrix.
+
+        Args:
+            matrix: the values, shape [row, column].
+            most: smallest value that is drawn in the darkest color.
+            mark: row and column of the matrix element to emphasize.
+        """
         block = -(-max(matrix.shape) // SIDE)
         cell = None if mark is None else (mark[0] // block, mark[1] // block)
         return cls(largest_in_blocks(matrix[None], block)[0], most, cell)
@@ -150,12 +156,12 @@ class HighlightType:
     Attributes:
         name: name of the type in tables; several types may have the same name.
         measure: unique description of the measured value.
-        order: sort key of the types, in whose order highlights are shown while percentiles are unknown.
+        order: sort key of the types; until percentiles are known, highlights are shown in this order.
         find: function that takes one or two contexts and returns a candidate, or None if the value is
             undefined for the text.
         texts: number of texts: 1, or 2 for a comparison of two separate texts.
         single_text_only: whether to skip the type if two texts are given, because the linked page would
-            compare them.
+            compare the two texts.
         sentences: number of reference sentences on which the type is measured; None for all sentences. Types
             that run the model use fewer sentences.
     """
@@ -182,7 +188,7 @@ def _load_types() -> tuple[HighlightType, ...]:
 
 
 def quote(unit: Token | Unit, units: Sequence[Token | Unit] = ()) -> str:
-    """Return a token or word in quotation marks, with its position if several units have the same text."""
+    """Return a token or word in quotation marks, with its position if ``units`` repeats its text."""
     name = f"“{truncate_text(unit.display)}”"
     same = sum(other.display == unit.display for other in units)
     return f"{name} ({unit.position})" if same > 1 else name

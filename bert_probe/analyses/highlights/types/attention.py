@@ -102,7 +102,15 @@ def _find_unusual_head(context: HighlightContext) -> HighlightCandidate | None:
 def _head_candidate(
     context: HighlightContext, layer: int, head: int, value: float, description: str, clear: bool = True
 ) -> HighlightCandidate:
-    """Return a candidate for a head; its sentence is the name of the head followed by ``description``."""
+    """Return a candidate for a head.
+
+    Args:
+        context: the text.
+        layer, head: indices from 0.
+        value: the measured value.
+        description: the rest of the sentence, after the name of the head.
+        clear: whether the value is worth reporting.
+    """
     return HighlightCandidate(
         value,
         f"Head {layer + 1}.{head + 1} {description}",
@@ -131,7 +139,7 @@ _SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self",
 
 
 def _count_queries(context: HighlightContext, share: str) -> int:
-    """Return the number of query tokens for which a share is defined.
+    """Return the number of query tokens for which an attention share is defined.
 
     For example, the share of the previous token is defined for all tokens except the first.
     """

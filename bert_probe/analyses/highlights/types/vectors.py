@@ -32,7 +32,7 @@ def _find_vector_change(context: HighlightContext) -> HighlightCandidate | None:
     start, last = context.vectors(0), context.trace.layers
     curves = np.stack([cosine_of_rows(start, context.vectors(layer)) for layer in range(last + 1)])
     if np.isnan(curves).any():
-        return None  # The cosine with a zero vector is undefined.
+        return None  # the cosine with a zero vector is undefined
     index = int(curves[-1].argmin())
     curve, means = curves[:, index], curves.mean(axis=1)
     before = int((curve[:-1] - curve[1:]).argmax())
@@ -130,8 +130,8 @@ def repeated_token_sentence(names: str, value: float, layer: int, mean: float, p
     """Return the sentence about the least similar occurrences of a token.
 
     Args:
-        names: both occurrences as text.
-        value: cosine similarity of both occurrences after the layer.
+        names: text that names the two least similar occurrences.
+        value: cosine similarity of the two least similar occurrences after the layer.
         layer: number of the layer, from 1.
         mean: mean cosine similarity over all pairs of occurrences.
         pairs: number of pairs of occurrences.
@@ -208,7 +208,10 @@ def _largest_contribution(result: SentenceSimilarityResult) -> tuple[str, Pictur
 
 
 def _find_shared(a: HighlightContext, b: HighlightContext) -> HighlightCandidate | None:
-    """Return a candidate for the token of both texts whose vectors are least similar after the last layer."""
+    """Return a candidate for the shared token whose vectors in the two texts are least similar.
+
+    The vectors are those after the last layer.
+    """
     last = a.trace.layers
     pairs = [
         (row, column)
