@@ -329,7 +329,7 @@ def _read_parquet(
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(stream)
+        file = pq.ParquetFile(stream, **_metadata_limits(stream))
         names = file.schema_arrow.names
         vector = _find(VECTOR_NAMES, names)
         if vector is None:
@@ -411,12 +411,25 @@ def _unpacked_size(stream: BinaryIO, name: str) -> int:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {FORMAT_HELP}.") from None
 
 
+def _metadata_limits(stream: BinaryIO) -> dict[str, int]:
+    """Return arguments for `pyarrow.parquet.ParquetFile` that limit the memory for the metadata of a file.
+
+    Without limits, a footer of a few bytes that states a million columns takes a gigabyte.
+    """
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    return {
+        "thrift_string_size_limit": max(size, 1),
+        "thrift_container_size_limit": min(max(size, 1), 100_000),
+    }
+
+
 def _parquet_size(stream: BinaryIO, name: str) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.ParquetFile(stream).metadata
+        metadata = pq.ParquetFile(stream, **_metadata_limits(stream)).metadata
         chunks = [
             metadata.row_group(group).column(column)
             for group in range(metadata.num_row_groups)
@@ -455,7 +468,8 @@ def _has_column(stream: BinaryIO) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        return _find(VECTOR_NAMES, pq.read_schema(stream).names) is not None
+        file = pq.ParquetFile(stream, **_metadata_limits(stream))
+        return _find(VECTOR_NAMES, file.schema_arrow.names) is not None
     except (pa.ArrowException, OSError, ValueError):
         return False  # the file is then read as documents, which reports the error
 

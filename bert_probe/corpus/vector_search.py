@@ -145,7 +145,8 @@ class VectorSearch(PromptedSearch):
         valid = np.flatnonzero(~np.isnan(scales))
         if not len(valid):
             raise UnavailableError(
-                f"All vectors of {vectors.name} are zero, not finite, or so large that their norms overflow. Choose another file."
+                f"All vectors of {vectors.name} are zero, not finite, or so large that their norms "
+                "overflow. Choose another file."
             )
         first, second = pair_indices(len(valid))
         values = pair_scores(

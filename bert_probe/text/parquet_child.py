@@ -15,8 +15,14 @@ MAX_BYTES = 1 << 29
 
 
 def reader_limits(content: bytes) -> dict[str, int]:
-    """Return arguments for `pyarrow.parquet.ParquetFile` that limit the memory for a file's metadata."""
-    return {"thrift_string_size_limit": len(content), "thrift_container_size_limit": 100_000}
+    """Return arguments for `pyarrow.parquet.ParquetFile` that limit the memory for a file's metadata.
+
+    A list in the metadata needs at least one byte for each element.
+    """
+    return {
+        "thrift_string_size_limit": len(content),
+        "thrift_container_size_limit": min(len(content), 100_000),
+    }
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import streamlit as st
 
-from bert_probe.errors import PickledWeightsError
+from bert_probe.errors import PickledWeightsError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.progress import Progress
@@ -18,7 +18,7 @@ from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import asgi
 from bert_probe.text.formats import single_record
 from bert_probe.ui import blocks, jobs, model_choice, state, url_texts
-from bert_probe.ui.sentence_input import EXAMPLES, Relation
+from bert_probe.ui.sentence_input import EXAMPLES, Relation, check_size
 
 PATIENCE = 4.0
 """Seconds that a page waits for a model before it shows progress and reruns. A rerun may lose typed text."""
@@ -26,7 +26,7 @@ _SEEN, _REPLACED = "model files", "replaced models"
 """Session keys of the file stamps of each opened model, and of the models whose files were replaced."""
 _OPENING, _NEXT_MODEL = "opening", "next model"
 """Key of the job that opens the model, and session key of the model to select in the next script run."""
-_RUNS = "runs"
+_RUNS, _TOO_LARGE = "runs", "too large"
 """Session key of the number of times that the user clicked Run or an example in the sidebar."""
 _SILENCE = 300.0
 """Seconds without progress after which opening a model is aborted."""
@@ -238,6 +238,12 @@ def _run() -> None:
     model = (draft["model"] or "").strip()
     draft["model"] = "" if model == BUILT_IN else model
     new, now = Request(**draft), request()
+    try:
+        for name, text in (("Sentence A", new.a), ("Sentence B", new.b)):
+            check_size(name, text or "")
+    except TextError as error:
+        st.session_state[_TOO_LARGE] = str(error)
+        return
     model_choice.choose((new.model, new.revision), (now.model, now.revision))
     _count_run()
     submit(new)
@@ -352,6 +358,8 @@ def draw_sidebar() -> None:
                     "causes an error.",
                 )
             blocks.not_run(_submitted_values())
+            if _TOO_LARGE in st.session_state:
+                st.error(st.session_state.pop(_TOO_LARGE))
             if allowed.is_public:
                 st.caption("Your text is processed on this server and kept in memory only.")
             st.form_submit_button(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from bert_probe.corpus.vector_formats import ArrayFile
 from bert_probe.corpus.vector_search import IndexedVectors
 from bert_probe.errors import SelectionError, StoreError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.command_line import ROOT
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.http import api_client, problem_detail
 from tests.helpers.memory import measure_peak
@@ -236,6 +239,29 @@ def test_array_files_without_an_end_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "v.npy")
     with pytest.raises(TextError, match="not a regular file"):
         bert_probe.read_vectors(tmp_path / "v.npy")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the peak memory of a process")
+def test_parquet_footer_with_a_million_columns_takes_little_memory() -> None:
+    """A footer of 36 bytes that states a million columns and row groups would take 0.8 GB."""
+    million = bytes([0xFC]) + bytes([0xBF, 0x84, 0x3D])  # header of a list of 999,999 structures
+    schema = b"\x15\x02\x19\x2c\x48\x04root\x15\x02\x00\x15\x0c\x25\x02\x18\x04text\x00"
+    footer = schema + b"\x16\x02\x19" + million + b"\x19" + million + bytes(4)
+    content = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    script = """
+import io, re, sys, pyarrow.parquet
+from bert_probe.corpus.vector_files import has_vectors
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+before = peak()
+print(has_vectors("v.parquet", io.BytesIO(sys.stdin.buffer.read())), peak() - before)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], input=content, stdout=subprocess.PIPE, cwd=ROOT, check=True
+    )
+    result, size = ended.stdout.split()
+    assert result == b"False"
+    assert int(size) < 200e6
 
 
 def test_size_of_unpacked_arrays_is_limited(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.model.sources import BUILT_IN
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
+from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import paths
 from tests.helpers.pages import HOSTILE, open_page, page_inputs
 
@@ -91,6 +92,20 @@ def test_built_in_model_replaces_model_set_before() -> None:
     assert app.selectbox(key="draft_model").value == BUILT_IN
     click(app, "Another request")
     assert app.selectbox(key="draft_model").value == BUILT_IN
+
+
+def test_text_beyond_the_size_limit_is_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permissions, "_current", Permissions(max_file_bytes=1_000_000))
+    app = AppTest.from_function(page)
+    app.query_params["a"] = "A boat."
+    app.run()
+    app.text_area(key="draft_a").set_value("a" * 1_000_001)
+    click(app, "Run")
+    assert [error.value for error in app.error] == [
+        "Sentence A is larger than 1 MB. Split the file, or use the command line."
+    ]
+    assert app.text[0].value == "A boat."
+    assert not app.run().error
 
 
 def submitted_values(app: AppTest) -> dict[str, str]:
