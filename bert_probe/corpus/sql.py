@@ -84,7 +84,7 @@ class StoreTables:
             raise SelectionError(
                 "The query has a lone surrogate, which is not valid Unicode. Remove this character."
             )
-        if self._child.poll() is not None:  # true if the child process ended during an earlier query
+        if self._child.poll() is not None:  # the child process has ended
             self._child = _start(self._setup)
         return self._interruptible(lambda: self._answer(sql), seconds, progress)
 

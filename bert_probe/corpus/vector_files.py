@@ -54,8 +54,8 @@ class VectorOrigin:
 
     Attributes:
         model: name of the model.
-        weights_sha256: digest of its weights.
-        recipe: `PoolingConfig.about` of the pooling.
+        weights_sha256: SHA-256 of the model's weights.
+        recipe: settings of the pooling, as in `PoolingConfig.about`.
         modules_sha256: digest of the modules that compute sentence vectors; "" if the checkpoint declares
             none.
     """
@@ -66,7 +66,7 @@ class VectorOrigin:
     modules_sha256: str
 
     def check(self, store: str, checkpoint: Checkpoint, recipe: PoolingConfig) -> None:
-        """Check that a checkpoint, with this pooling of documents, is the one that computed the vectors.
+        """Check that the vectors were computed with the weights of a checkpoint and with a given pooling.
 
         Args:
             store: name of the store, for the error message.
@@ -82,7 +82,7 @@ class VectorOrigin:
                 f"{self.weights_sha256[:12]}…), but {name} has the digest {digest[:12]}…. Choose the model "
                 "of the store, or run the corpus again with this model."
             )
-        actual = json.loads(json.dumps(recipe.about))  # lists instead of tuples, as in the manifest
+        actual = json.loads(json.dumps(recipe.about))  # as in the manifest: JSON turns tuples into lists
         names = [key for key in actual if self.recipe.get(key) != actual[key]]
         if names or checkpoint.description.sentence_model_sha256 != self.modules_sha256:
             difference = (
@@ -130,7 +130,7 @@ class VectorSet:
         return hash((self.name, self.digest))
 
     def to_parquet(self) -> bytes:
-        """Return the content of a Parquet file that `read_vectors` reads as an equal set."""
+        """Return the content of a Parquet file from which `read_vectors` reads an equal set of vectors."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -147,7 +147,7 @@ class VectorSet:
         return len(self.vectors)
 
     def document(self, row: int) -> Document:
-        """Return the ID and the text of a row, which is "" if the file has no texts."""
+        """Return the ID and the text of a row; the text is "" if the file has no texts."""
         return Document("" if self.texts is None else self.texts[row], self.ids[row])
 
     @property
@@ -168,14 +168,14 @@ class VectorFile(Inputs):
     can_truncate = False
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return Python statements that read the file and load the model, and the arguments as code."""
+        """Return Python statements that read the file and load the model, and the arguments of `of` as code."""
         lines = [f"vectors = bert_probe.read_vectors({record.store['store']!r})"]
         if record.model["origin"] == NO_MODEL:
             return lines, "vectors"
         return [*lines, f"checkpoint = {load_expression(record.model)}"], "vectors, checkpoint"
 
     def words(self, leading: list[str], record: InputRecord) -> list[str]:  # type: ignore[override]
-        """Return the arguments of the shell command: the model, the file, and the question's arguments."""
+        """Return the shell arguments: the options for the model, the file, and `leading`."""
         model = [] if record.model["origin"] == NO_MODEL else ["--model", str(record.model["model"])]
         revision = ["--revision", record.model["revision"]] if record.model.get("revision") else []
         return [*model, *revision, *end_of_options([record.store["store"], *leading])]
@@ -257,6 +257,7 @@ def parse_vectors(
     """Read vectors from the contents of an untrusted file, as `read_vectors` does.
 
     Args:
+        content: the contents of the file.
         name: the file name, whose extension determines the format.
         max_bytes: maximum size of the decompressed arrays of an NPZ file in bytes; by default `MAX_EXPANSION`
             times the size of the file.
@@ -285,8 +286,8 @@ def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
     """Return the sentence vectors of a store, or the means of its token vectors if it has none.
 
     Args:
-        progress: called with the number of bytes that were read and the total or, for token vectors, with the
-            numbers of batches.
+        progress: called with the number of bytes read and the total; for token vectors, with the number of
+            record batches read and the total.
 
     Raises:
         UnavailableError: the store has no vectors.
@@ -343,7 +344,7 @@ def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
 def _mean_vectors(store: Store, progress: Progress) -> dict[str, Any]:
     """Compute the mean token vector of each sentence, in the last layer with stored vectors.
 
-    If the store contains vectors of words instead of tokens, their means are computed. See `store_vectors`.
+    If the store contains vectors of words instead of tokens, the mean word vectors are computed. See `store_vectors`.
     """
     from bert_probe.corpus.inputs import VECTORS
     from bert_probe.corpus.schema import ROWS, store_errors
@@ -467,10 +468,10 @@ def _digest(name: str, matrix: Array | ArrayFile, columns: tuple[Any, ...], prog
 
 
 def _token_counts(values: Any, name: str) -> Array:
-    """Return the numbers of truncated tokens.
+    """Return the number of tokens removed from each text by truncation, as an int64 array.
 
     Raises:
-        TextError: a value is not a whole number from 0.
+        TextError: a value is not a nonnegative integer.
     """
     # Do not convert strings: every entry of the array would take as much memory as the longest string.
     is_numeric = isinstance(values, np.ndarray) or {*map(type, values)} <= {int, float}

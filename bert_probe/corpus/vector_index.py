@@ -40,7 +40,7 @@ RECALL_COUNT = 10
 """Number of nearest neighbors for which recall is measured (the k of recall@k)."""
 
 _QUERIES = 100
-"""Number of sampled vectors for choosing the number of probes, and of further vectors to measure recall."""
+"""Number of vectors sampled to choose the number of probes; as many other vectors are used to measure recall."""
 _TARGET_RECALL = 0.98
 """The number of probes is doubled until the recall reaches this value."""
 _SAMPLES_PER_LIST = 64
@@ -534,7 +534,7 @@ class ExactSearch:
 
 
 _BELOW_COSINES = -2.0
-"""A value below every cosine. Zero and non-finite vectors are excluded, because their value is -inf."""
+"""A threshold below every cosine that excludes zero and non-finite vectors, whose cosine is set to -inf."""
 
 
 def error_bound(hidden: int) -> float:

@@ -286,7 +286,7 @@ class IndexedVectors:
             return self._usable(products * length), bounds
 
     def _usable(self, approximate: Array) -> Array:
-        """Set the scores of zero and non-finite vectors to NaN, and scores that overflowed to infinity."""
+        """Set scores of zero and non-finite vectors to NaN, and all other non-finite scores to infinity."""
         is_valid = ~np.isnan(self.scales)
         approximate[is_valid & ~np.isfinite(approximate)] = np.inf
         approximate[~is_valid] = np.nan

@@ -68,7 +68,7 @@ class PendingChunks:
     def __iter__(self) -> Iterator[Chunk]:
         chunks = chunked(records(self.files, self.column), self.shard_rows, self.shard_bytes)
         for number, chunk in enumerate(chunks):
-            check_unchanged(self.files)  # raise an error before a changed file is processed
+            check_unchanged(self.files)  # raises an error if an input file has changed
             if number not in self.done:
                 yield number, chunk
 
