@@ -49,8 +49,8 @@ class HeadBatch:
         measures: values of the `MEASURES`, in this order; float64 of shape [measure, text, layer, head].
         keys: index of the key that each query attends to most, from 0; the first such key in a tie, and 0 for
             padding. int32 of shape [text, layer, head, query]; None unless requested.
-        weights: attention weight between each query and its key in `keys`, with the shape of `keys`; None unless
-            requested.
+        weights: attention weight between each query and its key in `keys`, with the shape of `keys`; None
+            unless requested.
     """
 
     measures: Array
@@ -225,8 +225,8 @@ class AttentionBlock:
         """Return the bias that masks and padding add to the attention scores; None if it is all 0.
 
         The shape is [text, 1 or head, 1 or query, key]. The bias is finite, so that a padded query whose keys
-        are all masked does not give NaN. The bias is cached per mask, because most models use the same mask in all
-        layers.
+        are all masked does not give NaN. The bias is cached per mask, because most models use the same
+        mask in all layers.
         """
         if id(mask) not in self._biases:
             bias = torch.zeros((), dtype=self.dtype, device=self.units.names.device)
@@ -244,7 +244,7 @@ class AttentionBlock:
         return self._biases[id(mask)]
 
     def _checked(self, layer_weights: torch.Tensor) -> torch.Tensor:
-        """Select this block's weights from precomputed weights, set padding to 0, and check that rows sum to 1."""
+        """Select this block's precomputed weights, set padding to 0, and check that rows sum to 1."""
         weights = layer_weights[self.texts, :, self._queries, : self._length].to(self.dtype)
         sums = weights.new_ones(())
         if self._is_token is not None:
@@ -314,7 +314,8 @@ class Units:
     Attributes:
         lengths: number of units in each text (int64).
         names: integers that are equal for units with the same string (int64).
-        words: index of the unit's word, from 0 in each text; a unit that is not in a word has its own index.
+        words: index of the unit's word, from 0 in each text; a unit outside of words has its own index
+            (int64).
         segments: 0 for the first text, 1 for the second text of a pair (int64).
         separators: whether the unit is a special token other than the first one (bool).
         signs: whether the unit is punctuation (bool).

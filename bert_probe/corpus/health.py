@@ -36,10 +36,10 @@ OUTLIER_SCORE = 3.5
 HUB_FACTOR = 10
 """A row is a hub if it has more than this many times the average number of occurrences in neighbor lists."""
 DUPLICATE_SHARE = 0.25
-"""Maximum cosine distance of near duplicates, relative to the distance at `DUPLICATE_PERCENTILE` of random pairs."""
+"""Maximum cosine distance of near duplicates, divided by that at `DUPLICATE_PERCENTILE` of random pairs."""
 DUPLICATE_PERCENTILE = 99.9
 MAX_COMPONENTS = 8192
-"""Maximum number of principal components; the time to compute their variances grows with the cube of this number."""
+"""Maximum number of principal components; their computation takes time cubic in this number."""
 MAX_VALUE = 1e100
 """Maximum norm of a vector; the variances of longer vectors might overflow in float64."""
 THRESHOLD_SOURCES = {
@@ -53,7 +53,7 @@ _CHECKED_TEXTS = 8
 _BLOCK_ROWS = 4096
 """Number of rows in a block whose cosines with another block are computed at once."""
 _MAX_CANDIDATES = 16
-"""Maximum mean number of candidates per row; with more candidates, `topk` of a block is faster than a sort."""
+"""Maximum mean number of candidates per row; with more candidates, `topk` is faster than sorting them."""
 _BLOCK_NUMBERS = 1 << 20
 """Maximum number of values that are converted to float64 at once."""
 _DISCARDED = 0.1
@@ -285,7 +285,7 @@ class CorpusHealthResult(Result):
 
     @property
     def finding(self) -> str:
-        """Two sentences: one with the number of duplicates, outliers and hubs, one with the number of clusters."""
+        """A sentence with the number of duplicates, outliers and hubs, and a sentence about the clusters."""
         duplicates, groups = int((self.groups >= 0).sum()), int(self.groups.max(initial=-1)) + 1
         grouped = f"in {groups:,} group{'' if groups == 1 else 's'} " if groups else ""
         source = ", ".join(filter(None, [f"{self.threshold:.3f}", THRESHOLD_SOURCES[self.threshold_source]]))
@@ -492,7 +492,7 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
 
 
 def _blocks(vectors: Array | ArrayFile, progress: Progress) -> Iterator[slice]:
-    """Yield slices of rows with at most `_BLOCK_NUMBERS` values each; `progress` can cancel before each slice."""
+    """Yield slices of rows with at most `_BLOCK_NUMBERS` values each; `progress` can cancel the loop."""
     size = max(1, _BLOCK_NUMBERS // vectors.shape[1])
     for start in range(0, len(vectors), size):
         progress(start, len(vectors))

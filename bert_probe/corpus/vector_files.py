@@ -168,7 +168,7 @@ class VectorFile(Inputs):
     can_truncate = False
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return Python statements that read the file and load the model, and the arguments of `of` as code."""
+        """Return Python statements that read the file and load the model, and arguments for `of` as code."""
         lines = [f"vectors = bert_probe.read_vectors({record.store['store']!r})"]
         if record.model["origin"] == NO_MODEL:
             return lines, "vectors"
@@ -344,7 +344,7 @@ def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
 def _mean_vectors(store: Store, progress: Progress) -> dict[str, Any]:
     """Compute the mean token vector of each sentence, in the last layer with stored vectors.
 
-    If the store contains vectors of words instead of tokens, the mean word vectors are computed. See `store_vectors`.
+    If the store contains vectors of words instead of tokens, the mean word vector is computed.
     """
     from bert_probe.corpus.inputs import VECTORS
     from bert_probe.corpus.schema import ROWS, store_errors

@@ -40,7 +40,7 @@ RECALL_COUNT = 10
 """Number of nearest neighbors for which recall is measured (the k of recall@k)."""
 
 _QUERIES = 100
-"""Number of vectors sampled to choose the number of probes; as many other vectors are used to measure recall."""
+"""Number of vectors sampled to choose the number of probes, and of vectors sampled to measure the recall."""
 _TARGET_RECALL = 0.98
 """The number of probes is doubled until the recall reaches this value."""
 _SAMPLES_PER_LIST = 64

@@ -130,7 +130,7 @@ def text_model_class(config: Any) -> Any:
 
 
 def other_part(config: Any) -> tuple[str, tuple[str, ...]]:
-    """Return (name, weight prefixes) of a model's unused vision model or decoder; ("", ()) if it has neither."""
+    """Return (name, weight prefixes) of an unused vision model or decoder; ("", ()) for other models."""
     if config.model_type in _TEXT_TOWERS:
         return "vision model", ("vision_model.", "visual_projection.", "logit_scale", "logit_bias")
     return ("decoder", ("decoder.", "lm_head.")) if is_encoder_decoder(config) else ("", ())
