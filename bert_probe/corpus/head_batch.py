@@ -122,9 +122,14 @@ def _normalize(sums: Array, lengths: Array, is_causal: bool) -> Array:
 
 
 def pair_features(units: Units, queries: slice, dtype: torch.dtype) -> torch.Tensor:
-    """Return the `FEATURES` of all pairs of units, with shape [text, feature, query × key].
+    """Return the `FEATURES` of each pair of a query and a key, with shape [text, feature, query × key].
 
     The values for padding are arbitrary but finite.
+
+    Args:
+        units: the units of the texts; every unit is a key.
+        queries: slice that selects the units used as queries.
+        dtype: dtype of the result.
     """
     position = torch.arange(units.longest, device=units.names.device)
     offset = position - position[queries, None]

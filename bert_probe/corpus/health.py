@@ -472,6 +472,10 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
 
     Two rows are in the same group if a chain of nearest neighbors with cosines of at least `threshold`
     connects them. Groups are numbered from 0 in the order of their first rows.
+
+    Args:
+        neighbors, scores: the result of `nearest_neighbors`.
+        threshold: minimum cosine of two duplicates.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -279,7 +279,8 @@ class SqlQueryResult(Result):
 
         Args:
             rows: maximum number of rows.
-            max_bytes: maximum size of the rows in bytes, as stored by Arrow; larger rows are left out.
+            max_bytes: maximum total size of the rows in bytes, as stored by Arrow. If the rows are larger,
+                half of them is left out until the limit is met.
         """
         selected = self.answer.slice(0, rows)
         while len(selected) and selected.nbytes > max_bytes:

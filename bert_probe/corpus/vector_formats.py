@@ -289,7 +289,7 @@ def _read_json_lines(stream: BinaryIO, name: str, progress: Progress, _limit: in
 
 
 def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a JSON object by key of `_COLUMNS`.
+    """Return the values of a JSON object as a dict with the keys of `_COLUMNS`.
 
     Raises:
         ValueError, OverflowError: a value has the wrong type, or a number is not finite.
@@ -474,7 +474,7 @@ class Format:
 
     Attributes:
         read: takes a stream, the file name, a progress callback and the maximum size of all texts in bytes
-            (`max_text_bytes` for uploads, otherwise None), and returns the columns by key of `_COLUMNS`.
+            (`max_text_bytes` for uploads, otherwise None), and returns a dict with the keys of `_COLUMNS`.
         decoded_size: takes a stream and the file name, and estimates the size of the decoded file in bytes.
         has_vectors: takes a stream, and returns whether the file contains vectors, and not only texts.
         check_upload: takes the contents, the file name and the maximum size in bytes or None, and raises

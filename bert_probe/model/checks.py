@@ -113,7 +113,7 @@ def uses_interface(network: Any) -> bool:
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except Exception:  # Models raise many types of exceptions if the mask has an unexpected format.
+        except Exception:  # models raise many types for a mask in an unexpected format
             return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
@@ -214,7 +214,7 @@ def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
 
 def _replays(trace: Trace, calls: Sequence[AttentionCall]) -> Iterator[tuple[float, float]]:
     for layer, call in enumerate(calls):
-        assert trace.values is not None  # not None, because values are recorded together with the calls
+        assert trace.values is not None  # values are recorded if calls are recorded
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         yield float(np.abs(replay - as_array(call.output[0])).max()), _rounding_tolerance(trace, layer)
 

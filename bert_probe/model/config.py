@@ -225,7 +225,7 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
 
 
 def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: int) -> str:
-    """Return the activation that sentence-transformers' `CrossEncoder.predict` applies to the logits."""
+    """Return the class path of the activation that `CrossEncoder.predict` applies; "" for other models."""
     file = folder / "config_sentence_transformers.json"
     options = read_config_file(file) if file.is_file() else {}
     is_cross_encoder = options.get("model_type") == "CrossEncoder"
@@ -242,7 +242,7 @@ def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: in
 
 
 def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
-    """Return the label names in index order; without `id2label`, return transformers' default names."""
+    """Return the label names in index order; if `id2label` is None, the default names of `count` labels."""
     if id2label is None:
         label_count = 2 if count is None else count  # transformers omits the default value 2 from the file
         if isinstance(label_count, bool) or not isinstance(label_count, int) or label_count < 0:

@@ -220,8 +220,8 @@ def run_on_vectors(
     """Run the model on word vectors instead of token ids.
 
     Args:
-        vectors: tensor of shape [row, token, size].
-        inputs: the other model inputs, of shape [1, token].
+        vectors: word vectors of shape [row, token, size].
+        inputs: the model inputs except the token ids, of shape [1, token].
 
     Returns:
         The last hidden states, of shape [row, token, hidden], and the pooler's output, of shape

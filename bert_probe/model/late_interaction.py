@@ -59,7 +59,7 @@ _REMEDY = "Use the scorer bi-encoder with another checkpoint."
 
 @dataclass(frozen=True)
 class QueryExpansion:
-    """Query expansion: appends tokens to a short query; the vectors of these tokens are compared, too.
+    """Query expansion: appends tokens to a short query. MaxSim includes the vectors of these tokens.
 
     Attributes:
         length: number of tokens of an expanded query.
@@ -177,7 +177,7 @@ def open_multi_vector_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # types for broken files
         return None, CheckpointError(f"The late-interaction files are broken: {reason(error)}. {AGAIN}")
 
 
@@ -380,10 +380,10 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
 
 
 def _skipped(mask: Mapping[str, Any] | None, tokenizer: Any) -> dict[str, tuple[int, ...]]:
-    """Return the IDs of tokens without a vector, for queries and for documents.
+    """Return the IDs of tokens without a vector, under "query" and "document".
 
-    Words outside the vocabulary are ignored. Skipping them would remove the vectors of all
-    unknown words, because they have the ID of the unknown token.
+    Words outside the vocabulary are ignored: they have the ID of the unknown token, and skipping this ID
+    would remove the vectors of all unknown words.
     """
     words = (mask or {}).get("skiplist_words") or []
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -432,7 +432,7 @@ def _query_selection(
     target = length if expansion["strategy"] == "fixed" else own
     max_tokens = _within(target, limit, model_limit)
     is_attended = bool(expansion.get("attend"))
-    if mask is None and not is_attended:  # appended tokens that are not attended to are padding
+    if mask is None and not is_attended:  # without attention, appended tokens are only padding
         return TokenSelection(max_tokens, skipped)
     token_id = _expansion_token(expansion.get("token"), tokenizer)
     return TokenSelection(max_tokens, skipped, expansion=QueryExpansion(length, token_id, is_attended))

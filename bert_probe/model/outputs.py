@@ -170,12 +170,18 @@ class OutputHead:
     def answer(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return logits of shape [text, …] for an encoder output; see `stack_logits`."""
+        """Return the logits, of shape [text, …], that the head computes from an encoder output.
+
+        Args:
+            inputs: model inputs of shape [text, token].
+            states: last hidden states, of shape [text, token, hidden].
+            pooled: pooler output, of shape [text, hidden], or None if the model has no pooler.
+        """
         with _encoder_output(states, pooled):
             return self.stack_logits(without_encoder(self.model)(**inputs))
 
     def stack_logits(self, output: Any) -> torch.Tensor:
-        """Return the logits in the output of `model`; start and end logits are stacked on a new last axis."""
+        """Return the logits of an output object of `model`; stack start and end logits on a new last axis."""
         logits = [getattr(output, name) for name in self.parts]
         return logits[0] if len(logits) == 1 else torch.stack(logits, dim=-1)
 
@@ -402,7 +408,7 @@ def _load_head(
         WeightsError: weights are missing, differ in size, or are not finite.
     """
     weight = next(network.parameters())
-    # In the file's dtype, weights are memory-mapped and not copied. The encoder of this model is discarded.
+    # Read the weights in the dtype of the file, so that they are memory-mapped instead of copied.
     model, report = read(model_class, folder, settings, headers.dtype or weight.dtype, "eager")
     if report["missing_keys"]:
         raise WeightsError(f"the weights lack {list_names(sorted(report['missing_keys']))}")
@@ -415,7 +421,7 @@ def _load_head(
     model.eval().requires_grad_(False)
     pooler: Any = getattr(model.base_model, "pooler", None)
     if getattr(network, "pooler", network) is None and pooler is not None:
-        # Some model families have a pooler only in the classes with a task head.
+        # Some families have a pooler only in the classes with a task head: add it to the encoder.
         network.pooler = pooler
         _move_weights(pooler.modules(), weight, set())
     model = with_encoder(model, network)

@@ -152,7 +152,7 @@ def open_sentence_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # types for broken files
         return None, CheckpointError(
             f"The sentence-transformers files of the checkpoint are broken: {reason(error)}. {AGAIN}"
         )
@@ -339,7 +339,7 @@ def is_late_interaction(options: Mapping[str, Any]) -> bool:
 
 
 def _check_model_type(model_type: Any) -> None:
-    """Raise an error if models of this type do not return one vector per text."""
+    """Raise an error if models of type `model_type` do not return one vector per text."""
     if model_type not in ("SentenceTransformer", "SparseEncoder"):
         raise UnavailableError(
             f"{MODEL_FILE} describes a {str(model_type)[:100]}, but only SentenceTransformer is supported. "
@@ -547,7 +547,7 @@ def _trained_dimensions(encoder: Path, size: int) -> tuple[int, ...]:
 
 
 def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: int | None) -> int | None:
-    """Return `max_seq_length`, or the tokenizer's limit if it is None, bounded by the model's limit."""
+    """Return `max_seq_length`, or `tokenizer_limit` if `max_seq_length` is None, bounded by `model_limit`."""
     if max_seq_length is not None:
         positive_integer(max_seq_length, "max_seq_length of Transformer")
     limits = (tokenizer_limit if max_seq_length is None else max_seq_length, model_limit)

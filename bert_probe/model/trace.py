@@ -351,9 +351,9 @@ class Trace:
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
-        """Return a slice of one or all heads.
+        """Return the slice that selects a head, or all heads if `head` is None.
 
-        With an index instead of a slice, a single head would use another kernel and be rounded differently.
+        With an index instead of a slice, torch would use another kernel, which rounds differently.
         """
         if head is None:
             return slice(None)

@@ -1,4 +1,4 @@
-"""Compute all numbers of a view (table, provenance and picture) and their tolerances.
+"""Compute all numeric values of a view (in its table, provenance and picture) and their tolerances.
 
 The last digits of float32 results depend on the processor, which may add numbers in a different order.
 Therefore, every result is computed twice: as requested, and with the same weights in float64, where rounding
@@ -40,11 +40,11 @@ FACTOR: Final = 8
 two thread counts, float32 results differed by at most 4.6 times the error of the raw model."""
 
 FLOOR: Final = 32 * float(np.finfo(np.float32).eps)
-"""Minimum tolerance relative to the largest number; the error of a few numbers may be near 0 by chance."""
+"""Minimum tolerance relative to the largest value; the error of a small group may be 0 by chance."""
 
 MAX_STATED_FACTOR: Final = 8
 """Limit of the tolerance stated in a report, as a multiple of the recomputed tolerance. The recomputed error
-of a few numbers may be small by chance, so a larger stated tolerance is accepted up to this limit."""
+of a few values may be small by chance, so a larger stated tolerance is accepted up to this limit."""
 
 _SHARE: Final = re.compile(r"facts\.calibration\.(percentile|histogram\.percent\.[0-9]+)")
 """Matches the provenance paths of calibration values that are percentages of random pairs."""
@@ -58,10 +58,10 @@ ENTRIES: Final = "entries"
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The tolerance for a group of numbers.
+    """The tolerance for a group of values.
 
     Attributes:
-        of: name of the column or array, or path of the leaf; "" for all numbers of a matrix.
+        of: name of the column or array, or path of the leaf; "" for all values of a matrix.
         largest: largest absolute value in the group.
         error: largest absolute difference between float32 and float64 results in the group.
     """
@@ -72,7 +72,7 @@ class Tolerance:
 
     @property
     def allowed(self) -> float:
-        """Return the largest allowed difference from the same number computed on another machine."""
+        """Return the largest allowed difference from the same value computed on another machine."""
         return max(FLOOR * self.largest, FACTOR * self.error)
 
     def to_json(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Tolerance:
         """
         with parse_object(value, "A tolerance in the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
-            parsed.number("tolerance")  # read and ignore the tolerance, which follows from the other numbers
+            parsed.number("tolerance")  # ignored, because `allowed` recomputes it
         return tolerance
 
 
@@ -217,7 +217,7 @@ def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, 
 
 
 def is_close(stated: Any, actual: Any, allowed: float) -> bool:
-    """Return whether two numbers are equal within a tolerance; infinite or missing values must be equal."""
+    """Return whether two values are equal within a tolerance; infinite or missing values must be the same."""
     if isinstance(stated, bool) or not isinstance(stated, int | float) or not isinstance(actual, int | float):
         return stated is None and actual is None
     if not math.isfinite(stated) or not math.isfinite(actual):

@@ -284,7 +284,9 @@ def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
 
 
 def picture_file(picture: Page | None) -> dict[str, bytes]:
-    """Return a picture's SVG file by name, or a text file with the error message; {} without a picture.
+    """Return a dict with one item, from file name to content; {} without a picture.
+
+    The file is the SVG of the picture, or a text file with the error message if the picture is too large.
 
     The last digits of numbers in the SVG depend on the processor.
     """
