@@ -435,7 +435,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
                 ray.init(address, **_QUIET)
             else:
                 _start(local_settings)
-        except Exception as error:  # Ray raises many unrelated types
+        except Exception as error:  # Catch all exceptions, because Ray raises many types.
             failure = f"be reached at {address}" if address else "be started"
             raise UnavailableError(f"Ray cannot {failure}: {_first_line(error)}.") from None
         try:

@@ -113,7 +113,7 @@ def uses_interface(network: Any) -> bool:
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except Exception:  # models raise many types for a mask in an unexpected format
+        except Exception:  # Catch all exceptions, because models may reject the mask.
             return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:

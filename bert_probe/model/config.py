@@ -132,7 +132,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     try:
         config = text_config(config_class.from_dict(used_settings))
         sizes: list[Any] = [getattr(encoder_config(config), name, None) for name in _SIZES]
-    except Exception as error:  # The config class raises many types of exceptions.
+    except Exception as error:  # Catch all exceptions, because the config class raises many types.
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
         ) from None

@@ -177,7 +177,8 @@ def open_multi_vector_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # types for broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        # Broken files raise exceptions of these types.
         return None, CheckpointError(f"The late-interaction files are broken: {reason(error)}. {AGAIN}")
 
 

@@ -316,7 +316,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
             )
     except TokenizerError:
         raise
-    except Exception as error:  # tokenizers raise many unrelated types
+    except Exception as error:  # Catch all exceptions, because tokenizers raise many types.
         raise TokenizerError(
             f"The tokenizer cannot be loaded: {reason(error)}. Save the tokenizer again with save_pretrained."
         ) from None
@@ -385,7 +385,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
         raise
     except ImportError as error:
         raise missing_package(source.name, error) from None
-    except Exception as error:  # transformers raises many unrelated types
+    except Exception as error:  # Catch all exceptions, because transformers raises many types.
         raise CheckpointError(
             f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
         ) from None

@@ -365,7 +365,7 @@ def open_heads(
             raise
         except UnavailableError as error:
             refused.append(f"The score is not shown. {error}")
-        except Exception as error:  # Task heads raise many types of exceptions.
+        except Exception as error:  # Catch all exceptions, because task heads raise many types.
             if is_configured:
                 refused.append(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
@@ -464,7 +464,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             difference, tolerance = _head_difference(trace, head)
         except OutOfMemoryError:
             raise
-        except Exception as error:  # Task heads raise many types of exceptions.
+        except Exception as error:  # Catch all exceptions, because task heads raise many types.
             refused.append(f"The head for {head.task} is not used: {reason(error)}.")
             continue
         if difference <= tolerance:

@@ -144,7 +144,7 @@ def described(config: Any, make: Callable[[Any], Any] = build_model) -> Any:
         raise ArchitectureError(
             f"The config describes {error}, more than any encoder has. Check the sizes in the config."
         ) from None
-    except Exception as error:  # model classes raise many unrelated types
+    except Exception as error:  # Catch all exceptions, because model classes raise many types.
         raise ArchitectureError(
             f"transformers cannot build a model from this config: {reason(error)}. Check the settings in "
             "the config."

@@ -129,7 +129,8 @@ def open_sentence_head(
         return [_read_head(folder / HEAD_FOLDER, encoder, pooling)], []
     except OutOfMemoryError:
         raise
-    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:  # types for broken files
+    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:
+        # Broken files raise exceptions of these types.
         return [], [f"The head in {HEAD_FOLDER} cannot be loaded: {reason(error)}."]
 
 

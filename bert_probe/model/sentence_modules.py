@@ -152,7 +152,8 @@ def open_sentence_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # types for broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        # Broken files raise exceptions of these types.
         return None, CheckpointError(
             f"The sentence-transformers files of the checkpoint are broken: {reason(error)}. {AGAIN}"
         )
