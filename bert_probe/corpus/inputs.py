@@ -407,7 +407,7 @@ class IngestConfig(Question):
             "vectors" the hidden states of every token, "neighbors" the token that each token attends to most
             in every head, "answers" the predictions of the model's classification or token classification
             head, and "sentence_vectors" one vector per sentence, see `sentence_pooling`.
-        words: whether to merge the tokens of each word before any of these tables is computed.
+        words: whether to merge the tokens of each word before the optional tables are computed.
         dtype: data type of the stored vectors; float16 has 11 significant bits and takes half the space.
         truncate: whether to truncate sentences that are too long instead of rejecting them.
     """

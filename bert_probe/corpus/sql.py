@@ -45,7 +45,7 @@ MAX_SPILL = "8GB"
 MAX_ADDRESS_SPACE = 2**31
 """Number of bytes that the child process may allocate, including memory that DuckDB does not count."""
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
-"""Maximum number of rows in the result of a query, and its maximum size in bytes."""
+"""Maximum number of rows, and maximum size in bytes, of the result of a query."""
 MAX_CHARACTERS = 20_000
 """Maximum length of a query in characters. The time to parse a query grows with the square of its length."""
 DEFAULT_SECONDS = 60.0

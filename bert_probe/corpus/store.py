@@ -275,7 +275,7 @@ class Store:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the digests of all shards; it changes when any number in the store changes."""
+        """SHA-256 of the digests of all shards; changes when any value in the store changes."""
         shard_files = [dict(shard.files) for shard in self.shards]
         return hashlib.sha256(json.dumps(shard_files, sort_keys=True).encode()).hexdigest()
 

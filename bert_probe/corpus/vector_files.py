@@ -104,10 +104,10 @@ class VectorSet:
         name: name of the file or the store.
         vectors: float32 or float64, shape [text, size]; read-only. The vectors of an .npy file are read from
             disk when they are indexed.
-        ids: identifier of each text; its number from 1 if the file has none.
+        ids: identifier of each text; by default, the number of the text, from 1.
         texts: the texts; None if the file has none.
         dropped: number of tokens by which each text was truncated; None if the file does not contain it.
-        digest: SHA-256 of the vectors and the other columns. Sets with the same name and digest are equal.
+        digest: SHA-256 of all columns, including the vectors. Sets with equal names and digests are equal.
         note: how the vectors were computed; "" if unknown.
         pooling: the pooling of `Sentences` that computes equal vectors; None if unknown.
         origin: the model and the pooling of a store's sentence vectors; None if they are unknown.
@@ -408,7 +408,7 @@ def make_vector_set(
         digest: digest of the contents; by default, it is computed.
 
     Raises:
-        TextError: the vectors are not a matrix of numbers, the other columns have another length, or a text
+        TextError: the vectors are not a matrix of numbers, a column has another length, or a text
             has a lone surrogate.
         OutOfMemoryError: the vectors or their identifiers do not fit into memory.
     """

@@ -323,7 +323,7 @@ def _faiss() -> Any:
 
 _MIN_LENGTH, _MAX_LENGTH = 1e-15, 1e15
 """Supported range of vector norms. The squares of other norms overflow or underflow in float32, so vectors
-with such norms are treated like zero vectors. Models do not produce them."""
+with such norms are treated like zero vectors. Models do not produce such vectors."""
 
 _BLOCK = 512
 """Number of vectors in a block. A block takes about 0.8 MB, so that it fits in the CPU cache."""
@@ -465,7 +465,7 @@ class LayerVectors:
         return int(self.batches[0].vectors.shape[1]) if self.batches else 0
 
     def take(self, indices: Array) -> tuple[Array, Array, Array]:
-        """Return the row numbers, positions and vectors at these indices, which may be in any order."""
+        """Return the row numbers, positions and vectors at `indices`, which may be in any order."""
         batch_numbers = np.searchsorted(self.ends, indices, side="right")
         rows, positions = np.empty(len(indices), np.int64), np.empty(len(indices), np.int32)
         vectors = np.empty((len(indices), self.hidden), self.batches[0].vectors.dtype)
@@ -487,7 +487,7 @@ class LayerVectors:
             progress(int(end), len(self))
 
     def rank(self, query: Array, indices: Array) -> tuple[Array, Hits]:
-        """Rank the vectors at these indices by their exact cosines with a unit vector.
+        """Rank the vectors at `indices` by their exact cosines with the unit vector `query`.
 
         Returns:
             The indices of the vectors in rank order, and the vectors as hits with float64 cosines. Zero and

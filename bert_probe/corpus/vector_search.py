@@ -309,7 +309,7 @@ class VectorSearchResult(Result):
 
     Attributes:
         documents: the documents, best first. Their text is "" if the file has no texts.
-        scores: score of each of these documents, float64.
+        scores: score of each document in `documents`, float64.
         pair_scores: sorted scores of random pairs of vectors; None if there is only one vector.
         dropped: number of tokens truncated from each document, if the file has this column.
         without_vector: number of zero and non-finite vectors, which are left out.

@@ -149,8 +149,8 @@ def attention(
     """Compute attention without the fused kernel; the arguments are attributes of `AttentionCall`.
 
     Returns:
-        Weights of shape [batch, head, query, key] and outputs of shape [batch, head, query, dim]. Both are 0
-        for a query that may not attend to any key, as in the fused kernel.
+        Weights of shape [batch, head, query, key] and outputs of shape [batch, head, query, dim]. Weights and
+        outputs are 0 for a query that may not attend to any key, as in the fused kernel.
     """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:

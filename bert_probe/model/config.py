@@ -187,7 +187,7 @@ class ConfiguredHeads:
     Attributes:
         architectures: class names of the models from which the weights were saved.
         labels: label names for the outputs of a task head.
-        problem: one of `PROBLEMS`, or "".
+        problem: one of `PROBLEMS`; "" if the config does not specify it.
         tied: whether input and output word embeddings are tied; None for the default of the model family.
         activation: the activation that a sentence-transformers cross-encoder applies to its score, such as
             torch.nn.modules.activation.Sigmoid; "" for other models.
@@ -375,8 +375,9 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
 
     Args:
         name: a published size (bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large); a file
-            such as config.json; a folder that contains one; the built-in model; or a Hub ID, optionally
-            followed by @ and a revision. Write ./bert-base for a folder with the name of a published size.
+            such as config.json; a folder that contains config.json; the built-in model; or a Hub ID,
+            optionally followed by @ and a revision. Write ./bert-base for a folder that has the name of a
+            published size.
         progress: called with bytes done and total bytes during a download.
 
     Raises:

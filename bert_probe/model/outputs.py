@@ -67,7 +67,7 @@ _PRETRAINING_OUTPUTS = {
     FILL_MASK: ("prediction_logits",),
     NEXT_SENTENCE_PREDICTION: ("seq_relationship_logits",),
 }
-"""Names of the logits in the output of a pretraining model, which has both heads."""
+"""For each task of a pretraining model, which has two heads, the name of the logits in the model's output."""
 _OUTPUT_NAMES = {QUESTION_ANSWERING: ("start_logits", "end_logits")}
 _DEFAULT_OUTPUT = ("logits",)
 

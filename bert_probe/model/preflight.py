@@ -68,7 +68,7 @@ class WeightHeaders:
     def estimate_memory(self, dtype: torch.dtype) -> int:
         """Return the peak memory for loading the weights, in bytes.
 
-        A conversion to another dtype needs memory for both copies.
+        If the weights are converted to another dtype, the original and the converted weights need memory.
         """
         size = self.numbers * dtype.itemsize
         return size if self.kinds <= {_FLOATS[dtype]} else size + self.bytes

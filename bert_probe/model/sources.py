@@ -258,7 +258,7 @@ _QUIET = SilencedLogging(_silence)
 def _describe_failure(error: BaseException | None) -> str:
     """Return a verb phrase that describes how the hub failed.
 
-    The hub client wraps HTTP errors in its own exceptions.
+    HTTP errors are searched among the causes of `error`, because the hub client wraps them.
     """
     while error is not None:
         if isinstance(error, hub.HfHubHTTPError):

@@ -224,10 +224,10 @@ class Trace:
 
     @property
     def cls(self) -> Array | None:
-        """Return the last-layer vector of [CLS] or <s>; None if the first token is not special.
+        """Return the last-layer vector of [CLS] or <s>, of shape [hidden]; None if there is none.
 
-        The vector has shape [hidden]. It is also None for causal models: the first token attends only to
-        itself, so its vector would be the same for every text.
+        The result is None if the first token is not special, or if the model is causal. In a causal model,
+        the first token attends only to itself, so its vector would be the same for every text.
 
         Raises:
             UnavailableError: the trace has external attention without vectors.

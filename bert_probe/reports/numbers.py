@@ -406,7 +406,7 @@ def portable_leaves(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ViewTolerances:
-    """The tolerances of a view's numbers.
+    """The tolerances of the values of a view.
 
     Attributes:
         table: the tolerance for each column, or for the matrix.
@@ -420,7 +420,7 @@ class ViewTolerances:
 
     @classmethod
     def of(cls, single: ViewNumbers, double: ViewNumbers) -> Self:
-        """Compute the tolerances of a view's numbers from the same numbers in float64."""
+        """Compute the tolerances of a view from its values as requested and in float64."""
         pairs = zip(single.payloads(), double.payloads(), strict=False)
         return cls(
             of_table(single.table, double.table),
@@ -506,7 +506,7 @@ class NamedModels:
     def computed(
         self, view: ViewFile, progress: Progress = no_progress
     ) -> tuple[ViewNumbers, ViewTolerances]:
-        """Compute a view's numbers, and their tolerances from the same computation in float64.
+        """Compute the values of a view, and their tolerances from a second computation in float64.
 
         Args:
             view: the view to compute.

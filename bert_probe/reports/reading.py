@@ -45,7 +45,7 @@ class StatedView:
         note: the note as the author wrote it ("written"), and with resolved references ("shown").
         provenance: the provenance of the result.
         code: code that reproduces the result, under "python" and "shell".
-        tolerances: the tolerances of the numbers.
+        tolerances: the tolerances of the values in the view.
         picture: settings of the picture: "component", "caveat" and "start".
         payloads: the payloads of the picture, still encoded; None for an invalid payload.
         sha256: the digest of each part; under "payloads", a list with the digest of each payload.

@@ -52,7 +52,7 @@ class Item:
     Attributes:
         entry: the view and its note, as in the draft.
         numbers: result, table, provenance and picture of the view.
-        tolerances: the tolerances of the numbers.
+        tolerances: the tolerances of the values in the view.
     """
 
     entry: DraftEntry
@@ -119,7 +119,7 @@ class Report:
 
     @classmethod
     def of(cls, draft: Draft, models: NamedModels, progress: Progress = no_progress) -> Self:
-        """Compute every view of a draft, and the tolerances for its numbers.
+        """Compute every view of a draft, and the tolerances of its values.
 
         Args:
             draft: views and notes.
