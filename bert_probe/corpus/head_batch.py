@@ -112,7 +112,13 @@ def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor
 
 
 def _normalize(sums: Array, lengths: Array, is_causal: bool) -> Array:
-    """Convert the sums of `_sum_measures` to measures, in place; `lengths` is the length of each text."""
+    """Normalize the sums of `_sum_measures` in place, so that they become the `MEASURES`.
+
+    Args:
+        sums: the result of `_sum_measures`.
+        lengths: number of units in each text.
+        is_causal: whether tokens attend only to themselves and the tokens before them.
+    """
     sums /= lengths[:, None, None]
     max_bits = np.array([max_entropy_bits(int(length), int(length), is_causal) for length in lengths])
     sums[MEASURES.index("entropy_bits")] /= np.log(2)

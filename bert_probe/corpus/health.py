@@ -461,7 +461,10 @@ def _update(
 
 
 def modified_z_scores(values: Array) -> Array:
-    """Return 0.6745 (x − median) / median absolute deviation; 0 if the deviation is 0 (Iglewicz 1993)."""
+    """Return 0.6745 (x − median) / median absolute deviation for each value x (Iglewicz and Hoaglin 1993).
+
+    The scores are 0 if the median absolute deviation is 0.
+    """
     deviations = values - np.median(values)
     spread = float(np.median(np.abs(deviations)))
     return np.zeros_like(values) if not spread else np.asarray(0.6744897501960817 * deviations / spread)

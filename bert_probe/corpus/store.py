@@ -529,7 +529,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
 
 
 def rank_columns(ranking: Sequence[SentenceRow]) -> dict[str, Sequence[Any]]:
-    """Return the columns that identify ranked sentences: rank, row, file, line."""
+    """Return a dict with the columns that identify ranked sentences: rank, row, file, line."""
     return {
         "rank": range(1, len(ranking) + 1),
         "row": [sentence.row for sentence in ranking],

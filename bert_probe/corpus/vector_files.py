@@ -301,7 +301,7 @@ def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
 
 
 def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
-    """Read the sentence vectors of a store that has them; see `store_vectors`."""
+    """Return the sentence vectors of a store as arguments for `make_vector_set`."""
     from bert_probe.corpus.inputs import SENTENCE_VECTORS
     from bert_probe.corpus.schema import ROWS, store_errors
 
@@ -342,9 +342,10 @@ def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
 
 
 def _mean_vectors(store: Store, progress: Progress) -> dict[str, Any]:
-    """Compute the mean token vector of each sentence, in the last layer with stored vectors.
+    """Return the mean token vector of each sentence as arguments for `make_vector_set`.
 
-    If the store contains vectors of words instead of tokens, the mean word vector is computed.
+    The vectors are those of the last layer with stored vectors. If the store contains vectors of words
+    instead of tokens, the mean word vector is computed.
     """
     from bert_probe.corpus.inputs import VECTORS
     from bert_probe.corpus.schema import ROWS, store_errors

@@ -140,7 +140,7 @@ class VectorIndex:
 
 
 def _candidates(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Array:
-    """Return the indices of the nearest neighbors of a unit vector according to the quantized index."""
+    """Search `probes` lists of a quantized index; return the indices of the neighbors nearest to `unit`."""
     parameters = _faiss().SearchParametersIVF(nprobe=min(probes, lists.nlist))
     _, labels = lists.search(unit[None].astype(np.float32), min(count, lists.ntotal), params=parameters)
     candidates: Array = labels[0][labels[0] >= 0]
@@ -247,7 +247,7 @@ def _train(vectors: LayerVectors) -> faiss.IndexIVF:
 
 
 def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
-    """Yield blocks of indices and float32 unit vectors, without zero and non-finite vectors."""
+    """Yield (indices, float32 unit vectors) for each block; skip zero and non-finite vectors."""
     for end, batch in zip(vectors.ends, vectors.batches, strict=True):
         for indices, units in batch.units():
             if len(indices):
@@ -418,7 +418,7 @@ class VectorBatch:
         return scales
 
     def units(self) -> Iterator[tuple[Array, Array]]:
-        """Yield blocks of 0-based indices and float32 unit vectors, without zero and non-finite vectors."""
+        """Yield (0-based indices, float32 unit vectors) for each block; skip zero and non-finite vectors."""
         start = 0
         for block in self._blocks():
             scales = self.scales[start : start + len(block)]

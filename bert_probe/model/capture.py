@@ -120,6 +120,9 @@ def recorded_attention(
     """Compute fused SDPA attention, and apply this thread's `changed_outputs` and `recording` contexts.
 
     The fused kernel does not support `softcap`, so layers with a softcap compute attention step by step.
+
+    Returns:
+        The output, of shape [batch, query, head, dim], and None in place of the attention weights.
     """
     softcap = kwargs.pop("softcap", None)
     if softcap is None:

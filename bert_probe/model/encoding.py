@@ -322,7 +322,7 @@ class Encoder:
     def _tokenize_within(
         self, texts: tuple[str, ...], max_tokens: int | None, truncate: bool
     ) -> tuple[_TokenizerOutput, int]:
-        """Tokenize texts within a token limit; return the output and the number of removed tokens."""
+        """Tokenize texts within a token limit; return the output and the number of dropped tokens."""
         for part in texts:
             check_text(part)
         output, limit = self._tokenize(texts), max_input_tokens(max_tokens)

@@ -348,7 +348,7 @@ def _heads(model: Any, network: torch.nn.Module) -> list[OutputHead]:
 
 
 def _notes(model: Any, network: torch.nn.Module) -> tuple[str, ...]:
-    """Return a note about the unused weights of a task head, if the model has one."""
+    """Return a note about the unused weights of a task head; () if the model has no such weights."""
     encoder_ids = {id(parameter) for parameter in network.parameters()}
     unused = sorted(name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids)
     return (unused_note(unused),) if unused else ()

@@ -284,7 +284,7 @@ def _legacy_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prompts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the prompts; for PyLate and ColBERT, each prompt begins with its marker."""
+    """Return the prompts by name; for PyLate and ColBERT, each prompt begins with its marker."""
     saved = options.get("prompts") or {}
     if not isinstance(saved, dict):
         raise CheckpointError(f"prompts in {MODEL_FILE} must map prompt names to strings. {AGAIN}")
@@ -356,7 +356,10 @@ def _default_mask(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
-    """Read the linear projection of the original ColBERT, which is stored with the encoder's weights."""
+    """Return the linear projection of an original ColBERT checkpoint, and the number of its outputs.
+
+    The projection is stored with the weights of the encoder.
+    """
     name, file = "linear.weight", folder / "model.safetensors"
     try:
         with safe_open(file, framework="pt") as weights:

@@ -214,7 +214,7 @@ def _rows(value: Any, count: int) -> Any:
 
 @contextmanager
 def _recorded_calls(model: torch.nn.Module, count_calls: Callable[[], int]) -> Iterator[list[ModuleCall]]:
-    """Collect the calls of all submodules in this thread, in the order in which they end.
+    """Yield a list that collects the calls of all submodules in this thread, in the order in which they end.
 
     Args:
         count_calls: returns the number of attention calls so far.

@@ -254,7 +254,7 @@ def _open_files(
 
 
 def _unused_notes(opened: _OpenedFiles, outputs: Sequence[OutputHead]) -> tuple[str, ...]:
-    """Return a note about the weights that neither the encoder nor a task head uses, if there are any."""
+    """Return a note about the weights that neither the encoder nor a task head uses; () if there are none."""
     used = (*opened.network.state_dict(), *(name for output in outputs for name in output.weights))
     unused = [name for name in opened.unused if not any(modern_name(name).endswith(end) for end in used)]
     return (unused_note(unused),) if unused else ()

@@ -144,7 +144,7 @@ class OutputHead:
         return self._check_finite(logits, checkpoint)
 
     def logits_alone(self, checkpoint: Checkpoint, encoding: Encoding) -> Array:
-        """Return the logits for a tokenized text, without a trace."""
+        """Return the logits for a tokenized text, with the shape that `logits` returns, without a trace."""
         output, _ = forward(checkpoint, [encoding])
         with torch.inference_mode(), checkpoint.running():
             states, pooled = output.last_hidden_state, getattr(output, "pooler_output", None)
@@ -478,7 +478,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
 
 
 def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
-    """Return the largest difference between a head's logits and the complete model's, and its tolerance."""
+    """Return the largest difference between a head's logits and the complete model's, and the tolerance."""
     checkpoint, actual = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
         expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]

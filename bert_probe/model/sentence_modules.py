@@ -506,7 +506,7 @@ def _read_pooling(path: Path) -> tuple[tuple[str, ...], bool]:
 
 
 def read_prompts(options: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
-    """Return the prompts, and the name of the default prompt."""
+    """Return the (name, text) pairs of the prompts, and the name of the default prompt or None."""
     prompts, default = options.get("prompts") or {}, options.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise CheckpointError(f"prompts in {MODEL_FILE} must map prompt names to strings. {AGAIN}")

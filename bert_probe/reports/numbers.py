@@ -119,6 +119,10 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
     """Return the tolerance for each float array in a picture's payload, and for its color indices.
 
     Color indices may differ by 1.
+
+    Args:
+        single: the arrays as requested, by name.
+        double: the arrays computed in float64, by name.
     """
     tolerances = []
     for name, array in single.items():
@@ -133,7 +137,12 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
 
 
 def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tolerance, ...]:
-    """Return the tolerance for each float among the `leaves` of a provenance or a picture's description."""
+    """Return the tolerance for each float among the `leaves` of a provenance or a picture's description.
+
+    Args:
+        single: the leaves as requested, by path.
+        double: the leaves computed in float64, by path.
+    """
     tolerances = [
         _from_pairs(path, [(value, double.get(path, value))])
         for path, value in single.items()
@@ -382,7 +391,7 @@ class ViewNumbers:
         return cls(result, ReportTable.of(table), portable_leaves(result.provenance), picture)
 
     def payloads(self) -> list[PicturePayload]:
-        """Parse the payloads of the picture."""
+        """Return the parsed payloads of the picture; [] if there is no picture."""
         if self.picture is None:
             return []
         return [PicturePayload.of(payload) for payload in self.picture.payloads]
