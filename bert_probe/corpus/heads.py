@@ -84,7 +84,7 @@ def sum_statistics(store: Store) -> pa.Table:
     columns = {
         **{name: shards[0][name] for name in ("layer", "head", "measure")},
         **{name: stack(name).sum(axis=0) for name in ("count", "sum", "squares")},
-        "min": np.fmin.reduce(stack("min")),  # fmin and fmax ignore NaN, from shards without sentences
+        "min": np.fmin.reduce(stack("min")),  # fmin and fmax ignore the NaN of shards without sentences
         "max": np.fmax.reduce(stack("max")),
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins), BINS),
     }

@@ -461,10 +461,7 @@ def _update(
 
 
 def modified_z_scores(values: Array) -> Array:
-    """Return 0.6745 (x − median) / median absolute deviation for each value x (Iglewicz and Hoaglin 1993).
-
-    The scores are 0 if the median absolute deviation is 0.
-    """
+    """Return 0.6745 (x − median) / median absolute deviation for each value x; 0 if the deviation is 0."""
     deviations = values - np.median(values)
     spread = float(np.median(np.abs(deviations)))
     return np.zeros_like(values) if not spread else np.asarray(0.6744897501960817 * deviations / spread)
@@ -522,7 +519,8 @@ def mean_cosine(unit: Array, progress: Progress = no_progress) -> float:
 def principal_variances(vectors: Array | ArrayFile, progress: Progress = no_progress) -> Array:
     """Return the variances along the principal components in descending order (Pearson 1901)."""
     rows, size = vectors.shape
-    if rows < size:  # use the Gram matrix: its positive eigenvalues are the same
+    if rows < size:
+        # The smaller Gram matrix has the same positive eigenvalues as the covariance matrix.
         products = np.zeros((rows, rows))
         columns = np.asarray(vectors).T
         for block in _blocks(columns, progress):
@@ -537,7 +535,7 @@ def principal_variances(vectors: Array | ArrayFile, progress: Progress = no_prog
             centered = vectors[block] - mean
             products += centered.T @ centered
     products /= rows - 1
-    # PyTorch is three times as fast as NumPy here.
+    # PyTorch computes the eigenvalues three times as fast as NumPy.
     variances = run_cancellable(lambda: torch.linalg.eigvalsh(torch.from_numpy(products)).numpy(), progress)
     return np.asarray(np.maximum(np.r_[variances[::-1], np.zeros(size - len(variances))], 0))
 

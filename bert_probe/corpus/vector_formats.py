@@ -207,7 +207,7 @@ def _convert(content: Array, target: Array) -> None:
         return
     import torch
 
-    torch.from_numpy(target).copy_(torch.from_numpy(content))  # torch is 20 times as fast as NumPy 2.4
+    torch.from_numpy(target).copy_(torch.from_numpy(content))  # 20 times as fast as in NumPy 2.4
 
 
 def _find(names: tuple[str, ...], available: Iterable[str]) -> str | None:
@@ -445,7 +445,7 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
 def _check_parquet(content: bytes, name: str, _max_bytes: int | None) -> None:
     from bert_probe.text.parquet import check_upload
 
-    check_upload(content, name, MAX_BYTES // 4)  # a value in memory takes at least 4 bytes
+    check_upload(content, name, MAX_BYTES // 4)  # number of values of at least 4 bytes
 
 
 def _has_column(stream: BinaryIO) -> bool:

@@ -288,7 +288,7 @@ def _nomic(settings: Settings, name: str) -> Settings:
     multiple = settings.get("pad_vocab_size_multiple") or 1
     vocabulary = -(-settings["vocab_size"] // multiple) * multiple
     if settings.get("rotary_scaling_factor"):
-        # For longer texts, the repository's code scales the rotary angles depending on the length.
+        # Longer texts are not supported: for them, the repository's code scales the rotary angles.
         translated["max_position_embeddings"] = settings["max_trained_positions"]
     return translated | {
         "vocab_size": vocabulary,

@@ -160,7 +160,7 @@ class Encoding:
         texts = (self.text, self.pair or "")
 
         def word_text(segment: int, tokens: list[Token]) -> str:
-            # The first token may consist only of the space before the word.
+            # Strip the space before the word, which may belong to the first token or be the first token.
             text = texts[segment][tokens[0].start : tokens[-1].end]
             return text.strip() or text
 

@@ -334,7 +334,7 @@ def _read_modules(
                 f"The module {(kind if is_known else name)[:100]} of a late-interaction model is not "
                 f"supported. Supported: Transformer, Dense, Normalize and MultiVectorMask. {_REMEDY}"
             )
-    # PyLate and ColBERT have no modules for normalization and masking.
+    # PyLate and ColBERT checkpoints list no modules for normalization and masking: add them.
     if model_type != "MultiVectorEncoder":
         return [*modules, SentenceModule("Normalize")], _default_mask(options), size
     if len(masks) > 1:

@@ -219,7 +219,7 @@ def _free_in_container() -> int | None:
         statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return None
-    # The kernel frees cached file pages on demand.
+    # Count cached file pages as free memory, because the kernel frees them on demand.
     cached = int(statistics.get("inactive_file", 0))
     return None if limit == "max" else max(0, int(limit) - int(used) + cached)
 

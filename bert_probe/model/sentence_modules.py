@@ -365,7 +365,7 @@ def _check_modules(modules: list[ModuleEntry]) -> list[ModuleEntry]:
                 f"{MODULES_FILE} lists {kinds.count(kind)} modules of type {kind}, but there must be "
                 f"exactly 1. {REMEDY}"
             )
-    # The weights of a folder that is listed twice would be loaded twice.
+    # Reject a folder that is listed twice, because its weights would be loaded twice.
     if len({path.resolve() for _, path in modules}) < len(modules):
         raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
@@ -393,7 +393,7 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
     config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
     source = config.get("module_input_name") or VECTOR
     if source == TOKENS and expected == VECTOR:
-        return size  # the module has no effect, because it changes token vectors after pooling
+        return size  # skip a module without effect: it changes token vectors after pooling
     if source != expected or (config.get("module_output_name") or source) != source:
         raise UnavailableError(
             f"The module {kind} reads {str(source)[:100]} and writes "
@@ -552,7 +552,7 @@ def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: i
     if max_seq_length is not None:
         positive_integer(max_seq_length, "max_seq_length of Transformer")
     limits = (tokenizer_limit if max_seq_length is None else max_seq_length, model_limit)
-    # A tokenizer without a limit has a model_max_length of 1e30.
+    # Ignore very large limits: a tokenizer without a limit has a model_max_length of 1e30.
     return min((int(limit) for limit in limits if limit is not None and limit < 10**9), default=None)
 
 

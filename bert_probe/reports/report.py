@@ -232,7 +232,7 @@ def check_ending(path: Path) -> None:
 
 def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item:
     numbers, tolerances = models.computed(entry.view, progress)
-    tables.split_note(entry.note, numbers.table)  # raise an error if the note is invalid
+    tables.split_note(entry.note, numbers.table)  # raises an error if the note is invalid
     # Refer to the opened models, whose commit and weights digest are known.
     view = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
     return Item(replace(entry, view=view), numbers, tolerances)
