@@ -215,12 +215,12 @@ class HeadStatistics(Question):
         """Return the mean, its confidence interval, quantiles, minimum and maximum of each measure and head.
 
         Args:
-            store: a store with profiles.
+            store: a store with head measures (table "profiles").
             progress: called with the number of shards read, counted once per measure, and the total.
 
         Raises:
             SelectionError: the model does not have one of the heads.
-            UnavailableError: the store has no profiles, or no sentences.
+            UnavailableError: the store has no head measures, or no sentences.
         """
         statistics = head_statistics(store)
         heads = resolved(self.heads, store)
@@ -364,7 +364,7 @@ class HeadHistograms(Question):
         """Return the histograms from the stored statistics, without reading any rows.
 
         Raises:
-            UnavailableError: the store has no profiles, or no sentences.
+            UnavailableError: the store has no head measures, or no sentences.
         """
         statistics = head_statistics(store)[self.measure]
         edges = bin_edges(self.measure, store.max_tokens)
@@ -453,12 +453,12 @@ class HeadExamples(Question):
         """Return the top-ranked rows, best first; ties are in the order of the store.
 
         Args:
-            store: a store with profiles.
+            store: a store with head measures (table "profiles").
             progress: called with the number of shards read and their total.
 
         Raises:
             SelectionError: the model does not have this head.
-            UnavailableError: the store has no profiles, or no sentences.
+            UnavailableError: the store has no head measures, or no sentences.
         """
         check_profiles(store)
         ((layer, head),) = resolved([self.head], store)
@@ -518,7 +518,7 @@ class HeadExamplesResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The median, and the number of rows that were ranked."""
+        """The median of the measure, and the number of rows that were ranked."""
         return {"median": self.median, "among": self.among}
 
     def frame(self) -> pd.DataFrame:

@@ -170,7 +170,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _match_pattern(pattern: Path) -> list[tuple[Path, Path]]:
-    """Return the files that a pattern matches, and the files in the folders that it matches.
+    """Return the files that a pattern matches, and the files in the folders that the pattern matches.
 
     Each file is paired with the base folder of the pattern: the path before the first wildcard.
     """
@@ -390,7 +390,7 @@ def sentence_pooling(checkpoint: Checkpoint) -> PoolingConfig:
 
 
 def sentence_vector_size(checkpoint: Checkpoint) -> int:
-    """Return the number of dimensions of the vectors of `sentence_pooling`."""
+    """Return the number of dimensions of the sentence vectors that `sentence_pooling` configures."""
     model = checkpoint.sentence_model
     if model is None:
         return checkpoint.description.hidden_size

@@ -395,7 +395,7 @@ class TableFile:
 
     Attributes:
         path: path of the file.
-        schema: schema of its table.
+        schema: schema of the table.
         rows: expected number of rows; None if unknown.
         size: expected size in bytes.
         sha256: expected SHA-256 of the file.

@@ -230,7 +230,7 @@ class SqlQuery(Question):
     sql: str = param(FieldType(), about="A single SELECT statement, in DuckDB's SQL dialect.", option="")
 
     def arguments(self) -> list[str]:
-        """Return the query as the only command line argument."""
+        """Return the query as the only command-line argument."""
         return [self.sql]
 
     def of(

@@ -476,7 +476,7 @@ def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Pro
     """Return one measure of some heads for every row of a store, as float32 of shape [head, row].
 
     Args:
-        store: a store with profiles.
+        store: a store with head measures (table "profiles").
         measure: one of the measures of `Heads`.
         heads: flat head indices: layer × heads per layer + head, with layer and head from 0.
         progress: called with the number of shards read and their total.

@@ -152,7 +152,7 @@ class VectorSet:
 
     @property
     def cache_key(self) -> tuple[type, str, str]:
-        """Key that identifies the vectors, ids and texts, and the file name that snippets contain."""
+        """Cache key: identifies the vectors, IDs and texts, and the file name, which snippets contain."""
         return type(self), self.name, self.digest
 
     def record(self) -> InputRecord:
@@ -198,11 +198,11 @@ class DocumentVectors(Documents):
         as_named: bool,  # noqa: ARG002
         progress: Progress,
     ) -> Any:
-        """Return the vectors of a file or a store."""
+        """Return the vectors of a file or of a corpus store."""
         return read_vectors(file, progress)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> Any:  # noqa: ARG002
-        """Return the vectors in the contents of a file with this name."""
+        """Return the vectors in `content`, the contents of a file with the name `name`."""
         return parse_vectors(content, name)
 
     def file(self, record: InputRecord) -> str:
@@ -443,7 +443,7 @@ def make_vector_set(
 
 
 def _digest(name: str, matrix: Array | ArrayFile, columns: tuple[Any, ...], progress: Progress) -> str:
-    """Return the SHA-256 of a matrix and the columns of its rows.
+    """Return the SHA-256 of a matrix of vectors and of the other columns of the set, such as IDs and texts.
 
     Raises:
         TextError: a text has a lone surrogate.

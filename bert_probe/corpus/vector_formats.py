@@ -44,7 +44,7 @@ _BLOCK_BYTES = 1 << 22
 
 
 def number_type(stored: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype for computations with numbers of the dtype `stored`.
+    """Return the dtype for computations with values of the dtype `stored`.
 
     The result is float32 if float32 represents all values of `stored` exactly, otherwise float64.
     """

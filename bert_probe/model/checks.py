@@ -203,7 +203,7 @@ def self_check(checkpoint: Checkpoint) -> Description:
 
 
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
-    """Return an iterator over the layers with the error of the recomputed attention and its tolerance.
+    """Return an iterator that yields (error of the recomputed attention, tolerance) for each layer.
 
     The error is the largest absolute difference between the recorded head outputs and attention weights ×
     values. The iterator is empty if q, k and v cannot be recorded.
@@ -245,7 +245,7 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     """Return each layer's output projection, the linear module whose input is exactly the heads' output.
 
     Hooks compare each linear module's input with the heads' output while the model runs on a short text. The
-    item is None for a layer without an output projection.
+    result contains None for a layer without an output projection.
     """
     if not checkpoint.description.shows_qkv:
         return ()

@@ -113,8 +113,8 @@ class LinearizedModel(TorchFunctionMode):
     """Torch function mode that replaces nonlinear operations by multiplications with constant factors.
 
     The factors are attention weights, the inverse standard deviation in a norm, and the ratio of an
-    activation's output to its input (DecompX, Modarressi et al. 2023, section 3). They are constant for
-    autograd. The output of the forward pass does not change.
+    activation's output to its input (DecompX, Modarressi et al. 2023, section 3). The factors are
+    constant for autograd. The output of the forward pass does not change.
 
     Attributes:
         added: copies of the biases added during the forward pass, as leaf tensors that require gradients.

@@ -460,7 +460,7 @@ def _expansion_token(name: Any, tokenizer: Any) -> int:
 
 
 def _within(own: Any, limit: int | None, model_limit: int | None) -> int | None:
-    """Return the token limit: `own`, bounded by the model's limit, or `limit` if `own` is None."""
+    """Return the token limit: `own`, bounded by `model_limit`, or `limit` if `own` is None."""
     if own is None:
         return limit
     positive_integer(own, "The maximum length of queries or documents")

@@ -44,7 +44,7 @@ class ModuleCall:
 
     @property
     def input_states(self) -> Any:
-        """Return the vectors passed to the module, of shape [1, token, hidden]; None without vectors."""
+        """Return the vectors passed to the module, [1, token, hidden]; None for a call without vectors."""
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
     def on(self, states: torch.Tensor) -> Any:

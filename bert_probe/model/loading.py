@@ -407,6 +407,7 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
     Args:
         model: the loaded model.
         network: the model's text encoder. Only its weights are required.
+        report: the loading report that `weights.read` returns.
 
     Returns:
         Notes for the user, and the names of weights that the encoder does not use.

@@ -174,8 +174,8 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 def outline(value: Any) -> Any:
     """Return the structure of a JSON value: the keys, in order, with the types of their values.
 
-    The paths of `leaves` are ambiguous: they do not distinguish a list from an object, or
-    ``{"a": {"b": 1}}`` from ``{"a.b": 1}``.
+    Unlike the outline, the paths of `leaves` are ambiguous: they do not distinguish a list from an object,
+    or ``{"a": {"b": 1}}`` from ``{"a.b": 1}``.
     """
     if isinstance(value, Mapping):
         return {"object": [[str(name), outline(child)] for name, child in value.items()]}
@@ -356,7 +356,7 @@ class PicturePayload:
 
 @dataclass(frozen=True, eq=False)
 class ViewNumbers:
-    """All numbers of a computed view, in its result, table, provenance and picture.
+    """All values of a computed view, in its result, table, provenance and picture.
 
     Attributes:
         result: the result of the question.
@@ -372,7 +372,7 @@ class ViewNumbers:
 
     @classmethod
     def of(cls, view: ViewFile, answered: AnsweredView) -> Self:
-        """Collect the numbers of an answer, and draw the picture that the view specifies.
+        """Collect the values of an answer, and draw the picture that the view specifies.
 
         Raises:
             SelectionError: the parameters of the picture do not fit the text or the model.
