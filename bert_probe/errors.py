@@ -142,7 +142,7 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate mem
 
 @contextmanager
 def memory_errors(message: str) -> Iterator[None]:
-    """Convert out-of-memory errors in the ``with`` block to an OutOfMemoryError with this message.
+    """Convert out-of-memory errors in the ``with`` block to an OutOfMemoryError with the given message.
 
     Python and NumPy raise MemoryError. PyTorch raises RuntimeError, which this function recognizes by its
     message.

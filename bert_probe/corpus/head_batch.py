@@ -1,8 +1,8 @@
 """Compute the head measures of `analyses.attention.head_measures` for a padded batch of texts.
 
-Attention weights are computed in blocks, each for several short texts, or for some queries of a long text.
-They have the shape [text, head, query, key], and are 0 wherever the query or the key is padding, so that
-padding adds nothing to any sum.
+Attention weights are computed in blocks. A block covers several short texts, or some of the queries of one
+long text. The weights have the shape [text, head, query, key], and are 0 wherever the query or the key is
+padding, so that padding does not change any sum.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LayerAttention = AttentionCall | torch.Tensor
 the arguments. The weights have the shape [text, head, query, key]."""
 
 BLOCK_WEIGHTS = 2**18
-"""Maximum number of attention weights in a block, per CPU thread, so that a block fits in the cache."""
+"""Maximum number of attention weights in a block, per CPU thread, so that a block fits in the CPU cache."""
 DEVICE_BLOCK_WEIGHTS = 2**24
 """Maximum number of attention weights in a block on a GPU, where small blocks are slow."""
 
@@ -49,7 +49,8 @@ class HeadBatch:
         measures: values of the `MEASURES`, in this order; float64 of shape [measure, text, layer, head].
         keys: index of the key that each query attends to most, from 0; the first such key in a tie, and 0 for
             padding. int32 of shape [text, layer, head, query]; None unless requested.
-        weights: attention weight between each query and its key in `keys`, with the same shape.
+        weights: attention weight between each query and its key in `keys`, with the shape of `keys`; None
+            unless requested.
     """
 
     measures: Array
@@ -64,9 +65,9 @@ def measure_batch(
     """Measure all heads in all texts of a batch.
 
     Args:
-        layers: the layers of one forward pass over the batch, all on one device.
+        layers: the `LayerAttention` of each layer, from one forward pass over the batch, all on one device.
         units: the tokens of the texts, or the words into which tokens are merged before measuring.
-        strongest: whether to also return the key that each query attends to most.
+        strongest: whether to return `keys` and `weights` in addition to the measures.
         is_causal: whether tokens attend only to themselves and the tokens before them.
 
     Raises:
@@ -93,7 +94,12 @@ def measure_batch(
 
 
 def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-    """Return the sum of each measure over the queries, with shape [measure, text, head], for `_normalize`."""
+    """Return the unnormalized `MEASURES`, summed over all queries, with shape [measure, text, head].
+
+    Args:
+        weights: attention weights of shape [text, head, query, key].
+        features: the features that `pair_features` returns for the same queries.
+    """
     flat = weights.flatten(2)
     sums = dict(zip(FEATURES, torch.bmm(flat, features.transpose(1, 2)).unbind(2), strict=True))
     # The entropy term 0 · log 0 counts as 0, so the logarithm must be finite.
@@ -106,7 +112,13 @@ def _sum_measures(weights: torch.Tensor, features: torch.Tensor) -> torch.Tensor
 
 
 def _normalize(sums: Array, lengths: Array, is_causal: bool) -> Array:
-    """Convert the sums of `_sum_measures` to measures, in place; `lengths` is the length of each text."""
+    """Normalize the sums of `_sum_measures` in place, so that they become the `MEASURES`.
+
+    Args:
+        sums: the result of `_sum_measures`.
+        lengths: number of units in each text.
+        is_causal: whether tokens attend only to themselves and the tokens before them.
+    """
     sums /= lengths[:, None, None]
     max_bits = np.array([max_entropy_bits(int(length), int(length), is_causal) for length in lengths])
     sums[MEASURES.index("entropy_bits")] /= np.log(2)
@@ -116,9 +128,14 @@ def _normalize(sums: Array, lengths: Array, is_causal: bool) -> Array:
 
 
 def pair_features(units: Units, queries: slice, dtype: torch.dtype) -> torch.Tensor:
-    """Return the `FEATURES` of all pairs of units, with shape [text, feature, query × key].
+    """Return the `FEATURES` of each pair of a query and a key, with shape [text, feature, query × key].
 
     The values for padding are arbitrary but finite.
+
+    Args:
+        units: the units of the texts; every unit is a key.
+        queries: slice that selects the units used as queries.
+        dtype: dtype of the result.
     """
     position = torch.arange(units.longest, device=units.names.device)
     offset = position - position[queries, None]
@@ -148,19 +165,20 @@ def pair_features(units: Units, queries: slice, dtype: torch.dtype) -> torch.Ten
 class AttentionBlock:
     """Some texts of a batch, or some queries of one text, whose attention weights are computed together.
 
-    All layers share the masks and the matrices that merge tokens into words.
+    A block is used for all layers of the model: the masks and the matrices that merge tokens into words are
+    computed only once.
 
     Args:
         texts: slice that selects the texts from the batch.
         queries: slice that selects the tokens used as queries.
-        rows: slice that selects the units that consist of these tokens.
-        units: the units of these texts.
+        rows: slice that selects the units that consist of the tokens in `queries`.
+        units: the units of the texts in this block.
         like: a tensor of the model that determines dtype and device.
 
     Attributes:
         texts: slice that selects the texts from the batch.
         rows: slice that selects the units used as queries.
-        units: the units of these texts, on the model's device.
+        units: the units of the texts in this block, on the model's device.
         dtype: the dtype of the computation, float64 or float32.
     """
 
@@ -172,7 +190,7 @@ class AttentionBlock:
         self._length = int(ends.max())
         position = torch.arange(self._length)
         is_token = position < ends[:, -1:]
-        # None if there is no padding
+        # The token mask is None if the block has no padding.
         self._is_token = None if bool(is_token.all()) else is_token.to(like.device)
         self._biases: dict[int, torch.Tensor | None] = {}
         self._merging: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -203,7 +221,7 @@ class AttentionBlock:
         key = call.key[self.texts, :, : self._length].to(self.dtype)
         texts, heads, count, size = query.shape
         scaled = torch.mul(query, call.scaling, out=query.new_empty(query.shape))
-        # In grouped-query attention, several heads share their keys and are multiplied together.
+        # In grouped-query attention, several query heads share their keys: multiply them in one product.
         grouped = scaled.view(texts * key.shape[1], -1, size)
         scores = torch.bmm(grouped, key.flatten(0, 1).transpose(1, 2)).view(texts, heads, count, -1)
         scores = limited(scores, call.softcap)
@@ -218,8 +236,8 @@ class AttentionBlock:
         """Return the bias that masks and padding add to the attention scores; None if it is all 0.
 
         The shape is [text, 1 or head, 1 or query, key]. The bias is finite, so that a padded query whose keys
-        are all masked does not give NaN. It is cached per mask, because most models use the same mask in all
-        layers.
+        are all masked does not give NaN. The bias is cached per mask, because most models use the same
+        mask in all layers.
         """
         if id(mask) not in self._biases:
             bias = torch.zeros((), dtype=self.dtype, device=self.units.names.device)
@@ -237,7 +255,7 @@ class AttentionBlock:
         return self._biases[id(mask)]
 
     def _checked(self, layer_weights: torch.Tensor) -> torch.Tensor:
-        """Select this block's weights from precomputed weights, set padding to 0, and check the sums."""
+        """Select this block's precomputed weights, set padding to 0, and check that rows sum to 1."""
         weights = layer_weights[self.texts, :, self._queries, : self._length].to(self.dtype)
         sums = weights.new_ones(())
         if self._is_token is not None:
@@ -245,7 +263,7 @@ class AttentionBlock:
             weights, sums = weights.masked_fill(~(rows[..., None] & keys), 0), rows.to(self.dtype)
         deviation = float((weights.sum(dim=-1) - sums).abs().max())
         if not deviation <= max(1e-4, 16 * torch.finfo(layer_weights.dtype).eps):
-            # Models with linear approximations of attention return other values as `attentions`.
+            # In models with linear attention, `attentions` may contain values that are not a distribution.
             raise ArchitectureError(
                 "Some attention rows of this model do not sum to 1 for these texts (off by "
                 f"{deviation:.2g}), so the heads are not measured. Use shorter texts or another model."
@@ -307,7 +325,8 @@ class Units:
     Attributes:
         lengths: number of units in each text (int64).
         names: integers that are equal for units with the same string (int64).
-        words: index of the unit's word, from 0 in each text; a unit outside of words is its own word (int64).
+        words: index of the unit's word, from 0 in each text; a unit outside of words has its own index
+            (int64).
         segments: 0 for the first text, 1 for the second text of a pair (int64).
         separators: whether the unit is a special token other than the first one (bool).
         signs: whether the unit is punctuation (bool).
@@ -364,11 +383,11 @@ class Units:
 
         Args:
             lengths: number of units of each text.
-            names: an integer that identifies each unit's string, such as the token's id.
-            words: index of the word within its text or pair; -1 outside of words.
+            names: integer that identifies the string of each unit, such as the token's id.
+            words: index of the unit's word within its text; -1 for a unit that is not in a word.
             segments: 0 for the first text, 1 for the second text of a pair.
             special: whether the unit is a special token.
-            signs: whether the string consists of punctuation; ignored for special tokens.
+            signs: whether the unit's string consists of punctuation; ignored for special tokens.
             pieces: number of tokens in each unit.
         """
         sizes = np.asarray(lengths)

@@ -43,7 +43,7 @@ SUMMARY = "statistics.parquet"
 CONFIDENCE = 0.95
 """Confidence level of the confidence intervals of means."""
 _STORE_DIGEST = b"store_sha256"
-"""Metadata key of the summary file for the digest of the store from which it was computed."""
+"""Metadata key, in the summary file, of the digest of the store whose statistics the file contains."""
 
 
 def write_summary(store: Store) -> None:
@@ -56,7 +56,7 @@ def write_summary(store: Store) -> None:
 
 
 def _read_summary(store: Store) -> pa.Table:
-    """Read the statistics of a store from its summary file, or sum them if it is missing or outdated."""
+    """Return the statistics from the summary file, or from all shards if that file is missing or outdated."""
     file = store.folder / SUMMARY
     if not file.is_file():
         return sum_statistics(store)
@@ -84,7 +84,7 @@ def sum_statistics(store: Store) -> pa.Table:
     columns = {
         **{name: shards[0][name] for name in ("layer", "head", "measure")},
         **{name: stack(name).sum(axis=0) for name in ("count", "sum", "squares")},
-        "min": np.fmin.reduce(stack("min")),  # fmin ignores the NaN of shards without sentences
+        "min": np.fmin.reduce(stack("min")),  # fmin and fmax ignore the NaN of shards without sentences
         "max": np.fmax.reduce(stack("max")),
         "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins), BINS),
     }
@@ -124,7 +124,8 @@ class MeasureStatistics:
     def interval_half_widths(self) -> Array:
         """Half the width of the confidence interval of each head's mean, with shape [layer, head].
 
-        The intervals are Student's t intervals, which assume independent rows. For a single row they are NaN.
+        The intervals are Student's t intervals, which assume independent rows. With a single row, the result
+        is NaN.
         """
         if self.count < 2:
             return np.full(self.means.shape, np.nan)
@@ -146,7 +147,7 @@ class MeasureStatistics:
 
 
 def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
-    """Return the statistics of every measure over all rows of a store, by measure.
+    """Return the statistics over all rows of a store as a dict with one item per measure.
 
     Raises:
         UnavailableError: the store has no head measures, or no sentences.
@@ -160,7 +161,7 @@ def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
         bins = table["bins"].combine_chunks().flatten().to_numpy().reshape(*shape, BINS)
         count = int(table["count"][0].as_py())
         means = sums / count
-        # Rounding may make the difference slightly negative if all rows have the same value.
+        # Rounding may make this difference slightly negative if all rows have the same value.
         squared_deviations = np.maximum(squares - count * means**2, 0)
         deviations = np.sqrt(squared_deviations / (count - 1)) if count > 1 else np.full(shape, np.nan)
         statistics = zip(means, deviations, minima, maxima, bins, strict=True)
@@ -214,12 +215,12 @@ class HeadStatistics(Question):
         """Return the mean, its confidence interval, quantiles, minimum and maximum of each measure and head.
 
         Args:
-            store: a store with profiles.
-            progress: called with the number of shards read for all measures together, and their total.
+            store: a store with head measures (table "profiles").
+            progress: called with the number of shards read, counted once per measure, and the total.
 
         Raises:
             SelectionError: the model does not have one of the heads.
-            UnavailableError: the store has no profiles, or no sentences.
+            UnavailableError: the store has no head measures, or no sentences.
         """
         statistics = head_statistics(store)
         heads = resolved(self.heads, store)
@@ -269,7 +270,7 @@ def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tup
 
 
 def _quantiles(store: Store, measure: str, heads: Sequence[int], progress: Progress) -> Array:
-    """Return the `QUANTILES` of a measure over all rows, for these flat head indices.
+    """Return the `QUANTILES` of a measure over all rows, for heads given by flat indices.
 
     The quantiles are exact, with linear interpolation. The result has the shape [head, quantile].
     """
@@ -363,7 +364,7 @@ class HeadHistograms(Question):
         """Return the histograms from the stored statistics, without reading any rows.
 
         Raises:
-            UnavailableError: the store has no profiles, or no sentences.
+            UnavailableError: the store has no head measures, or no sentences.
         """
         statistics = head_statistics(store)[self.measure]
         edges = bin_edges(self.measure, store.max_tokens)
@@ -452,12 +453,12 @@ class HeadExamples(Question):
         """Return the top-ranked rows, best first; ties are in the order of the store.
 
         Args:
-            store: a store with profiles.
+            store: a store with head measures (table "profiles").
             progress: called with the number of shards read and their total.
 
         Raises:
             SelectionError: the model does not have this head.
-            UnavailableError: the store has no profiles, or no sentences.
+            UnavailableError: the store has no head measures, or no sentences.
         """
         check_profiles(store)
         ((layer, head),) = resolved([self.head], store)
@@ -494,10 +495,10 @@ class HeadExamplesResult(Result):
     """Rows of a store, ranked by a measure of one head.
 
     Attributes:
-        sentences: the best rows, in rank order.
-        values: value of the measure for each of these rows.
+        sentences: the top-ranked rows, best first.
+        values: value of the measure for each row in `sentences`.
         median: median of the measure over all rows of the store.
-        among: number of ranked rows: all rows, or those in the requested bin.
+        among: number of rows that were ranked: all rows of the store, or all rows in the requested bin.
         links: URL of each row's head view within the app; "" if the model is only in memory.
     """
 
@@ -517,7 +518,7 @@ class HeadExamplesResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The median, and the number of rows that were ranked."""
+        """The median of the measure, and the number of rows that were ranked."""
         return {"median": self.median, "among": self.among}
 
     def frame(self) -> pd.DataFrame:

@@ -36,10 +36,10 @@ OUTLIER_SCORE = 3.5
 HUB_FACTOR = 10
 """A row is a hub if it has more than this many times the average number of occurrences in neighbor lists."""
 DUPLICATE_SHARE = 0.25
-"""Cosine distance of near duplicates, relative to the distance at `DUPLICATE_PERCENTILE` of random pairs."""
+"""Maximum cosine distance of near duplicates, divided by that at `DUPLICATE_PERCENTILE` of random pairs."""
 DUPLICATE_PERCENTILE = 99.9
 MAX_COMPONENTS = 8192
-"""Maximum number of principal components; the time for their variances grows with its cube."""
+"""Maximum number of principal components; their computation takes time cubic in this number."""
 MAX_VALUE = 1e100
 """Maximum norm of a vector; the variances of longer vectors might overflow in float64."""
 THRESHOLD_SOURCES = {
@@ -53,11 +53,11 @@ _CHECKED_TEXTS = 8
 _BLOCK_ROWS = 4096
 """Number of rows in a block whose cosines with another block are computed at once."""
 _MAX_CANDIDATES = 16
-"""Maximum mean number of candidates per row for which sorting them is faster than `topk` of the block."""
+"""Maximum mean number of candidates per row; with more candidates, `topk` is faster than sorting them."""
 _BLOCK_NUMBERS = 1 << 20
 """Maximum number of values that are converted to float64 at once."""
 _DISCARDED = 0.1
-"""Share of the distance ratios, the largest, that TwoNN discards, as in its paper."""
+"""TwoNN discards this share of the distance ratios, the largest ones (Facco et al. 2017)."""
 
 
 @question("corpus health", command="corpus health", is_analysis=False)
@@ -114,7 +114,7 @@ class CorpusHealth(Question):
             SelectionError: the model did not compute the vectors.
             UnavailableError: the cosine is undefined for all pairs of rows; see also `Sentences.of`.
         """
-        norms = _norms(vectors.vectors, final_progress(progress, 0))  # The total is unknown.
+        norms = _norms(vectors.vectors, final_progress(progress, 0))  # the total of all steps is unknown
         rows = np.flatnonzero(np.isfinite(norms) & (norms > 0))
         if len(rows) <= self.neighbors + 1:
             raise TextError(
@@ -194,7 +194,7 @@ class CorpusHealth(Question):
             rows: indices of the rows with a vector.
 
         Raises:
-            SelectionError: the model's vectors have another size, or differ from the vectors of the texts.
+            SelectionError: the model's vectors have another size, or differ from the vectors in the set.
         """
         pooling = self.pooling or vectors.pooling or available_poolings(checkpoint)[0]
         encode = Sentences(pooling).of
@@ -212,7 +212,7 @@ class CorpusHealth(Question):
         try:
             own = encode(checkpoint, [texts[row] for row in checked], True).vectors if checked else None
         except (EmptyTextError, TooLongError):
-            own = None  # Texts without tokens, or with too many, cannot be compared.
+            own = None  # skip the comparison: a text has no tokens, or too many
         if own is not None:
             cosines = scores_of_rows(np.asarray(vectors.vectors[np.array(checked)]), own, "cosine")
             if not (cosines >= SAME_VECTOR).all():
@@ -229,9 +229,9 @@ class CorpusHealthResult(Result):
     """Health measures of a set of vectors.
 
     Attributes:
-        vectors: the set.
+        vectors: the vectors that were measured.
         rows: indices of the rows with a usable vector. `groups`, `nearest`, `outlier_scores` and
-            `occurrences` have one value for each of these rows.
+            `occurrences` have one value for each row in `rows`.
         threshold: minimum cosine of near duplicates.
         threshold_source: a name in `THRESHOLD_SOURCES`.
         groups: index of each row's group of duplicates; −1 for a row without duplicates.
@@ -242,7 +242,7 @@ class CorpusHealthResult(Result):
         sample: indices into `rows` of the rows that were clustered.
         labels: cluster of each row of the sample, from 0; −1 for rows outside all clusters.
         variances: variance along each principal component, in descending order.
-        measures: measures of the set as a whole.
+        measures: measures of the whole set, by name.
     """
 
     question: CorpusHealth
@@ -286,7 +286,7 @@ class CorpusHealthResult(Result):
 
     @property
     def finding(self) -> str:
-        """Two sentences: the number of duplicates, outliers and hubs, and the number of clusters."""
+        """A sentence with the number of duplicates, outliers and hubs, and a sentence about the clusters."""
         duplicates, groups = int((self.groups >= 0).sum()), int(self.groups.max(initial=-1)) + 1
         grouped = f"in {groups:,} group{'' if groups == 1 else 's'} " if groups else ""
         source = ", ".join(filter(None, [f"{self.threshold:.3f}", THRESHOLD_SOURCES[self.threshold_source]]))
@@ -420,7 +420,7 @@ def nearest_neighbors(vectors: Array, count: int, progress: Progress = no_progre
 
 
 def block_pairs(count: int) -> int:
-    """Return the number of pairs of blocks for this many rows: the total that `nearest_neighbors` reports."""
+    """Return the number of pairs of blocks for `count` rows: the total that `nearest_neighbors` reports."""
     blocks = -(-count // _BLOCK_ROWS)
     return blocks * (blocks + 1) // 2
 
@@ -432,8 +432,8 @@ def _update(
 
     Args:
         scores, neighbors: cosines and row indices of the neighbors found so far, shape [row, count].
-        block: matrix of the cosines between the rows and their candidates.
-        start: index of the first of the rows.
+        block: matrix of the cosines between the rows to update and their candidates.
+        start: index of the first row to update.
         offset: row index of the first candidate.
         axis: axis of the candidates in the block.
         mask: memory for a Boolean array of the size of the block; its contents are overwritten.
@@ -462,7 +462,7 @@ def _update(
 
 
 def modified_z_scores(values: Array) -> Array:
-    """Return 0.6745 (x − median) / median absolute deviation; 0 if the deviation is 0 (Iglewicz 1993)."""
+    """Return 0.6745 (x − median) / median absolute deviation for each value x; 0 if the deviation is 0."""
     deviations = values - np.median(values)
     spread = float(np.median(np.abs(deviations)))
     return np.zeros_like(values) if not spread else np.asarray(0.6744897501960817 * deviations / spread)
@@ -473,6 +473,10 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
 
     Two rows are in the same group if a chain of nearest neighbors with cosines of at least `threshold`
     connects them. Groups are numbered from 0 in the order of their first rows.
+
+    Args:
+        neighbors, scores: the result of `nearest_neighbors`.
+        threshold: minimum cosine of two duplicates.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -493,7 +497,7 @@ def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array
 
 
 def _blocks(vectors: Array | ArrayFile, progress: Progress) -> Iterator[slice]:
-    """Yield the rows of each block that is converted to float64; `progress` can cancel before each block."""
+    """Yield slices of rows with at most `_BLOCK_NUMBERS` values each; `progress` can cancel the loop."""
     size = max(1, _BLOCK_NUMBERS // vectors.shape[1])
     for start in range(0, len(vectors), size):
         progress(start, len(vectors))
@@ -501,7 +505,10 @@ def _blocks(vectors: Array | ArrayFile, progress: Progress) -> Iterator[slice]:
 
 
 def mean_cosine(unit: Array, progress: Progress = no_progress) -> float:
-    """Return the mean cosine of all pairs of different rows, computed from the norm of their sum."""
+    """Return the mean cosine of all pairs of different rows of L2-normalized vectors.
+
+    The mean is computed from the norm of the sum of all rows, without computing the cosine of each pair.
+    """
     count = len(unit)
     total, squares = np.zeros(unit.shape[1]), 0.0
     for rows in _blocks(unit, progress):
@@ -513,7 +520,8 @@ def mean_cosine(unit: Array, progress: Progress = no_progress) -> float:
 def principal_variances(vectors: Array | ArrayFile, progress: Progress = no_progress) -> Array:
     """Return the variances along the principal components in descending order (Pearson 1901)."""
     rows, size = vectors.shape
-    if rows < size:  # the Gram matrix has the same positive eigenvalues
+    if rows < size:
+        # The smaller Gram matrix has the same positive eigenvalues as the covariance matrix.
         products = np.zeros((rows, rows))
         columns = np.asarray(vectors).T
         for block in _blocks(columns, progress):
@@ -528,7 +536,7 @@ def principal_variances(vectors: Array | ArrayFile, progress: Progress = no_prog
             centered = vectors[block] - mean
             products += centered.T @ centered
     products /= rows - 1
-    # PyTorch is three times as fast as NumPy here.
+    # PyTorch computes the eigenvalues three times as fast as NumPy.
     variances = run_cancellable(lambda: torch.linalg.eigvalsh(torch.from_numpy(products)).numpy(), progress)
     return np.asarray(np.maximum(np.r_[variances[::-1], np.zeros(size - len(variances))], 0))
 
@@ -566,6 +574,11 @@ def two_nn(unit: Array, neighbors: Array, progress: Progress = no_progress) -> f
     μ is the distance of a row to its second nearest neighbor divided by the distance to the nearest, and F
     is the empirical distribution function of μ. The dimension is the slope of the regression through the
     origin of −log(1 − F(μ)) on log μ. Rows with a duplicate are left out, because μ would be infinite.
+
+    Args:
+        unit: L2-normalized vectors, shape [row, size].
+        neighbors: indices of the nearest neighbors of each row, shape [row, count].
+        progress: called with the number of processed rows and the total.
     """
     first, second = np.empty(len(unit)), np.empty(len(unit))
     for rows in _blocks(unit, progress):

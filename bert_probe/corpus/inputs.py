@@ -170,7 +170,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _match_pattern(pattern: Path) -> list[tuple[Path, Path]]:
-    """Return the files that a pattern matches, and the files in the folders that it matches.
+    """Return the files that a pattern matches, and the files in the folders that the pattern matches.
 
     Each file is paired with the base folder of the pattern: the path before the first wildcard.
     """
@@ -231,7 +231,7 @@ def _check_header(file: MatchedFile, column: str | None) -> None:
 def _check_format(file: MatchedFile, column: str | None) -> None:
     """Check that the first lines of a file match the format that its extension indicates."""
     read_as = format_of(f"file{ending_of(file.path)}")
-    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has checked the column
+    if read_as in (TABLE, JSON_LINES) and column is not None:  # `_check_header` has checked such a file
         return
     with open_lines(file.path) as lines:
         check_format((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
@@ -371,10 +371,10 @@ DTYPES = ("float32", "float16")
 
 
 def sentence_pooling(checkpoint: Checkpoint) -> PoolingConfig:
-    """Return the pooling configuration of a store's sentence vectors, which a search also uses for documents.
+    """Return the pooling configuration of the sentence vectors of a store, and of the documents of a search.
 
-    It is the pooling that the checkpoint declares, with its prompt for documents, as in `encode_document` of
-    sentence-transformers. If the checkpoint declares no pooling, it is the mean over all tokens.
+    The configuration is the pooling that the checkpoint declares, with its prompt for documents, as in
+    `encode_document` of sentence-transformers. The default is the mean over all tokens.
 
     Raises:
         UnavailableError: the vectors are sparse, or the declared pooling is not supported.
@@ -390,7 +390,7 @@ def sentence_pooling(checkpoint: Checkpoint) -> PoolingConfig:
 
 
 def sentence_vector_size(checkpoint: Checkpoint) -> int:
-    """Return the number of dimensions of the vectors of `sentence_pooling`."""
+    """Return the number of dimensions of the sentence vectors that `sentence_pooling` configures."""
     model = checkpoint.sentence_model
     if model is None:
         return checkpoint.description.hidden_size
@@ -407,7 +407,7 @@ class IngestConfig(Question):
             "vectors" the hidden states of every token, "neighbors" the token that each token attends to most
             in every head, "answers" the predictions of the model's classification or token classification
             head, and "sentence_vectors" one vector per sentence, see `sentence_pooling`.
-        words: whether to merge the tokens of each word before any of these tables is computed.
+        words: whether to merge the tokens of each word before the optional tables are computed.
         dtype: data type of the stored vectors; float16 has 11 significant bits and takes half the space.
         truncate: whether to truncate sentences that are too long instead of rejecting them.
     """
@@ -438,8 +438,8 @@ class IngestConfig(Question):
         Raises:
             SelectionError: the model does not have one of the layers.
             UnavailableError: `keep` has "answers", but the model has no trained classification head; or
-                `keep` has "sentence_vectors", see `sentence_pooling`.
-            CheckpointError: see `sentence_pooling`.
+                `keep` has "sentence_vectors", but `sentence_pooling` does not support the model.
+            CheckpointError: the pooling that the checkpoint declares cannot be read.
         """
         description = checkpoint.description
         if ANSWERS in self.keep and not {TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION} & {*checkpoint.outputs}:

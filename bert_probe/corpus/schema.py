@@ -110,8 +110,8 @@ _ROW, _INDEX, _POSITION = pa.int64(), pa.int16(), pa.int32()
 class TableSchema:
     """The columns and the file format of a table.
 
-    Rows, lines, positions, words, layers and heads count from 1, except for the layers of vectors. These
-    count from 0, which is the output of the embeddings.
+    Rows, lines, positions, words, layers and heads count from 1, except for the layers of vectors. Layers
+    of vectors count from 0, and layer 0 is the output of the embeddings.
 
     Attributes:
         schema: Arrow schema.
@@ -306,7 +306,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"Probe reads store version {VERSION}. Use the version of BERT Probe that wrote the store, "
             "or run the corpus again into a new folder."
         )
-    manifest.setdefault("sentence_vectors", None)  # earlier releases did not write this entry
+    manifest.setdefault("sentence_vectors", None)  # stores of earlier versions lack this entry
     _check(file, manifest, _MANIFEST)
     if manifest["sentence_vectors"] is not None:
         _check(file, manifest, _SENTENCE_VECTORS)
@@ -395,7 +395,7 @@ class TableFile:
 
     Attributes:
         path: path of the file.
-        schema: schema of its table.
+        schema: schema of the table.
         rows: expected number of rows; None if unknown.
         size: expected size in bytes.
         sha256: expected SHA-256 of the file.
@@ -464,10 +464,10 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
 
 
 def _width(data_type: pa.DataType) -> int:
-    """Return the minimum size of a value of this type in bytes; for text, the size of its Arrow offset."""
+    """Return the minimum size of a value of an Arrow type in bytes; for strings, the size of an offset."""
     try:
         return max(1, int(data_type.bit_width) // 8)
-    except ValueError:  # Types of variable width, such as texts, have no bit width.
+    except ValueError:  # raised for types of variable width, such as strings
         return 4
 
 

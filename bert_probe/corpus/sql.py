@@ -45,7 +45,7 @@ MAX_SPILL = "8GB"
 MAX_ADDRESS_SPACE = 2**31
 """Number of bytes that the child process may allocate, including memory that DuckDB does not count."""
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
-"""Maximum number of rows in the result of a query, and its maximum size in bytes."""
+"""Maximum number of rows, and maximum size in bytes, of the result of a query."""
 MAX_CHARACTERS = 20_000
 """Maximum length of a query in characters. The time to parse a query grows with the square of its length."""
 DEFAULT_SECONDS = 60.0
@@ -84,7 +84,7 @@ class StoreTables:
             raise SelectionError(
                 "The query has a lone surrogate, which is not valid Unicode. Remove this character."
             )
-        if self._child.poll() is not None:  # true if the child process ended during an earlier query
+        if self._child.poll() is not None:  # the child process has ended
             self._child = _start(self._setup)
         return self._interruptible(lambda: self._answer(sql), seconds, progress)
 
@@ -230,7 +230,7 @@ class SqlQuery(Question):
     sql: str = param(FieldType(), about="A single SELECT statement, in DuckDB's SQL dialect.", option="")
 
     def arguments(self) -> list[str]:
-        """Return the query as the only command line argument."""
+        """Return the query as the only command-line argument."""
         return [self.sql]
 
     def of(
@@ -279,7 +279,8 @@ class SqlQueryResult(Result):
 
         Args:
             rows: maximum number of rows.
-            max_bytes: maximum size of the rows in bytes, as stored by Arrow; larger rows are left out.
+            max_bytes: maximum total size of the rows in bytes, as stored by Arrow. If the rows are larger,
+                half of them is left out until the limit is met.
         """
         selected = self.answer.slice(0, rows)
         while len(selected) and selected.nbytes > max_bytes:

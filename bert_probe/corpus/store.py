@@ -275,7 +275,7 @@ class Store:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the digests of all shards; it changes when any number in the store changes."""
+        """SHA-256 of the digests of all shards; changes when any value in the store changes."""
         shard_files = [dict(shard.files) for shard in self.shards]
         return hashlib.sha256(json.dumps(shard_files, sort_keys=True).encode()).hexdigest()
 
@@ -476,7 +476,7 @@ def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Pro
     """Return one measure of some heads for every row of a store, as float32 of shape [head, row].
 
     Args:
-        store: a store with profiles.
+        store: a store with head measures (table "profiles").
         measure: one of the measures of `Heads`.
         heads: flat head indices: layer × heads per layer + head, with layer and head from 0.
         progress: called with the number of shards read and their total.
@@ -501,7 +501,7 @@ def row_numbers(store: Store) -> Array:
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return the sentences with these record numbers, in the order of `rows`."""
+    """Return the sentences whose record numbers are in `rows`, in the order of `rows`."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):
@@ -529,7 +529,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
 
 
 def rank_columns(ranking: Sequence[SentenceRow]) -> dict[str, Sequence[Any]]:
-    """Return the columns that identify ranked sentences: rank, row, file, line."""
+    """Return a dict with the columns that identify ranked sentences: rank, row, file, line."""
     return {
         "rank": range(1, len(ranking) + 1),
         "row": [sentence.row for sentence in ranking],

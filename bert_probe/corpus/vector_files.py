@@ -54,8 +54,8 @@ class VectorOrigin:
 
     Attributes:
         model: name of the model.
-        weights_sha256: digest of its weights.
-        recipe: `PoolingConfig.about` of the pooling.
+        weights_sha256: SHA-256 of the model's weights.
+        recipe: settings of the pooling, as in `PoolingConfig.about`.
         modules_sha256: digest of the modules that compute sentence vectors; "" if the checkpoint declares
             none.
     """
@@ -66,7 +66,7 @@ class VectorOrigin:
     modules_sha256: str
 
     def check(self, store: str, checkpoint: Checkpoint, recipe: PoolingConfig) -> None:
-        """Check that a checkpoint, with this pooling of documents, is the one that computed the vectors.
+        """Check that the vectors were computed with the weights of a checkpoint and with a given pooling.
 
         Args:
             store: name of the store, for the error message.
@@ -82,7 +82,7 @@ class VectorOrigin:
                 f"{self.weights_sha256[:12]}…), but {name} has the digest {digest[:12]}…. Choose the model "
                 f"that built the store, or build the store again with {name}."
             )
-        actual = json.loads(json.dumps(recipe.about))  # lists instead of tuples, as in the manifest
+        actual = json.loads(json.dumps(recipe.about))  # as in the manifest: JSON turns tuples into lists
         names = [key for key in actual if self.recipe.get(key) != actual[key]]
         if names or checkpoint.description.sentence_model_sha256 != self.modules_sha256:
             difference = (
@@ -104,10 +104,10 @@ class VectorSet:
         name: name of the file or the store.
         vectors: float32 or float64, shape [text, size]; read-only. The vectors of an .npy file are read from
             disk when they are indexed.
-        ids: identifier of each text; its number from 1 if the file has none.
+        ids: identifier of each text; by default, the number of the text, from 1.
         texts: the texts; None if the file has none.
         dropped: number of tokens by which each text was truncated; None if the file does not contain it.
-        digest: SHA-256 of the vectors and the other columns. Sets with the same name and digest are equal.
+        digest: SHA-256 of all columns, including the vectors. Sets with equal names and digests are equal.
         note: how the vectors were computed; "" if unknown.
         pooling: the pooling of `Sentences` that computes equal vectors; None if unknown.
         origin: the model and the pooling of a store's sentence vectors; None if they are unknown.
@@ -130,7 +130,7 @@ class VectorSet:
         return hash((self.name, self.digest))
 
     def to_parquet(self) -> bytes:
-        """Return the content of a Parquet file that `read_vectors` reads as an equal set."""
+        """Return the content of a Parquet file from which `read_vectors` reads an equal set of vectors."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -147,12 +147,12 @@ class VectorSet:
         return len(self.vectors)
 
     def document(self, row: int) -> Document:
-        """Return the ID and the text of a row, which is "" if the file has no texts."""
+        """Return the ID and the text of a row; the text is "" if the file has no texts."""
         return Document("" if self.texts is None else self.texts[row], self.ids[row])
 
     @property
     def cache_key(self) -> tuple[type, str, str]:
-        """Key that identifies the vectors, ids and texts, and the file name that snippets contain."""
+        """Cache key: identifies the vectors, IDs and texts, and the file name, which snippets contain."""
         return type(self), self.name, self.digest
 
     def record(self) -> InputRecord:
@@ -168,14 +168,14 @@ class VectorFile(Inputs):
     can_truncate = False
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return Python statements that read the file and load the model, and the arguments as code."""
+        """Return Python statements that read the file and load the model, and arguments for `of` as code."""
         lines = [f"vectors = bert_probe.read_vectors({record.store['store']!r})"]
         if record.model["origin"] == NO_MODEL:
             return lines, "vectors"
         return [*lines, f"checkpoint = {load_expression(record.model)}"], "vectors, checkpoint"
 
     def words(self, leading: list[str], record: InputRecord) -> list[str]:  # type: ignore[override]
-        """Return the arguments of the shell command: the model, the file, and the question's arguments."""
+        """Return the shell arguments: the options for the model, the file, and `leading`."""
         model = [] if record.model["origin"] == NO_MODEL else ["--model", str(record.model["model"])]
         revision = ["--revision", record.model["revision"]] if record.model.get("revision") else []
         return [*model, *revision, *end_of_options([record.store["store"], *leading])]
@@ -198,11 +198,11 @@ class DocumentVectors(Documents):
         as_named: bool,  # noqa: ARG002
         progress: Progress,
     ) -> Any:
-        """Return the vectors of a file or a store."""
+        """Return the vectors of a file or of a corpus store."""
         return read_vectors(file, progress)
 
     def parse_list(self, content: bytes, name: str, skip_broken: bool = False) -> Any:  # noqa: ARG002
-        """Return the vectors in the contents of a file with this name."""
+        """Return the vectors in `content`, the contents of a file with the name `name`."""
         return parse_vectors(content, name)
 
     def file(self, record: InputRecord) -> str:
@@ -257,6 +257,7 @@ def parse_vectors(
     """Read vectors from the contents of an untrusted file, as `read_vectors` does.
 
     Args:
+        content: the contents of the file.
         name: the file name, whose extension determines the format.
         max_bytes: maximum size of the decompressed arrays of an NPZ file in bytes; by default `MAX_EXPANSION`
             times the size of the file.
@@ -285,8 +286,8 @@ def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
     """Return the sentence vectors of a store, or the means of its token vectors if it has none.
 
     Args:
-        progress: called with the number of bytes that were read and the total or, for token vectors, with the
-            numbers of batches.
+        progress: called with the number of bytes read and the total; for token vectors, with the number of
+            record batches read and the total.
 
     Raises:
         UnavailableError: the store has no vectors.
@@ -300,7 +301,7 @@ def store_vectors(store: Store, progress: Progress = no_progress) -> VectorSet:
 
 
 def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
-    """Read the sentence vectors of a store that has them; see `store_vectors`."""
+    """Return the sentence vectors of a store as arguments for `make_vector_set`."""
     from bert_probe.corpus.inputs import SENTENCE_VECTORS
     from bert_probe.corpus.schema import ROWS, store_errors
 
@@ -341,9 +342,10 @@ def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
 
 
 def _mean_vectors(store: Store, progress: Progress) -> dict[str, Any]:
-    """Compute the mean token vector of each sentence, in the last layer with stored vectors.
+    """Return the mean token vector of each sentence as arguments for `make_vector_set`.
 
-    If the store contains vectors of words instead of tokens, their means are computed. See `store_vectors`.
+    The vectors are those of the last layer with stored vectors. If the store contains vectors of words
+    instead of tokens, the mean word vector is computed.
     """
     from bert_probe.corpus.inputs import VECTORS
     from bert_probe.corpus.schema import ROWS, store_errors
@@ -407,7 +409,7 @@ def make_vector_set(
         digest: digest of the contents; by default, it is computed.
 
     Raises:
-        TextError: the vectors are not a matrix of numbers, the other columns have another length, or a text
+        TextError: the vectors are not a matrix of numbers, a column has another length, or a text
             has a lone surrogate.
         OutOfMemoryError: the vectors or their identifiers do not fit into memory.
     """
@@ -441,7 +443,7 @@ def make_vector_set(
 
 
 def _digest(name: str, matrix: Array | ArrayFile, columns: tuple[Any, ...], progress: Progress) -> str:
-    """Return the SHA-256 of a matrix and the columns of its rows.
+    """Return the SHA-256 of a matrix of vectors and of the other columns of the set, such as IDs and texts.
 
     Raises:
         TextError: a text has a lone surrogate.
@@ -467,10 +469,10 @@ def _digest(name: str, matrix: Array | ArrayFile, columns: tuple[Any, ...], prog
 
 
 def _token_counts(values: Any, name: str) -> Array:
-    """Return the numbers of truncated tokens.
+    """Return the number of tokens removed from each text by truncation, as an int64 array.
 
     Raises:
-        TextError: a value is not a whole number from 0.
+        TextError: a value is not a nonnegative integer.
     """
     # Do not convert strings: every entry of the array would take as much memory as the longest string.
     is_numeric = isinstance(values, np.ndarray) or {*map(type, values)} <= {int, float}

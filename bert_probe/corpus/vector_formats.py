@@ -44,9 +44,9 @@ _BLOCK_BYTES = 1 << 22
 
 
 def number_type(stored: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype for computations with numbers of the dtype `stored`.
+    """Return the dtype for computations with values of the dtype `stored`.
 
-    It is float32 if float32 represents all these numbers exactly, otherwise float64.
+    The result is float32 if float32 represents all values of `stored` exactly, otherwise float64.
     """
     is_exact = np.result_type(stored.newbyteorder("="), np.float32) == np.float32
     return np.dtype(np.float32 if is_exact else np.float64)
@@ -202,13 +202,13 @@ class ArrayFile:
 
 
 def _convert(content: Array, target: Array) -> None:
-    """Copy the numbers of `content` to an array of another dtype."""
+    """Copy the values of `content` to `target`, converting them to the dtype of `target`."""
     if content.dtype != np.float16 or not content.dtype.isnative:
         target[:] = content
         return
     import torch
 
-    torch.from_numpy(target).copy_(torch.from_numpy(content))  # 20 times as fast as NumPy 2.4
+    torch.from_numpy(target).copy_(torch.from_numpy(content))  # 20 times as fast as in NumPy 2.4
 
 
 def _find(names: tuple[str, ...], available: Iterable[str]) -> str | None:
@@ -290,7 +290,7 @@ def _read_json_lines(stream: BinaryIO, name: str, progress: Progress, _limit: in
 
 
 def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a JSON object by key of `_COLUMNS`.
+    """Return the values of a JSON object as a dict with the keys of `_COLUMNS`.
 
     Raises:
         ValueError, OverflowError: a value has the wrong type, or a number is not finite.
@@ -306,7 +306,7 @@ def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     if not np.isfinite(columns["vectors"]).all() or not is_count or not is_text:
         raise ValueError("a value has another type")
     for key in columns.keys() & {"ids", "texts"}:
-        str(columns[key]).encode()  # raise an error for lone surrogates
+        str(columns[key]).encode()  # raises an error for lone surrogates
     return columns
 
 
@@ -459,7 +459,7 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
 def _check_parquet(content: bytes, name: str, _max_bytes: int | None) -> None:
     from bert_probe.text.parquet import check_upload
 
-    check_upload(content, name, MAX_BYTES // 4)  # a number takes at least 4 bytes
+    check_upload(content, name, MAX_BYTES // 4)  # number of values of at least 4 bytes
 
 
 def _has_column(stream: BinaryIO) -> bool:
@@ -471,7 +471,7 @@ def _has_column(stream: BinaryIO) -> bool:
         file = pq.ParquetFile(stream, **_metadata_limits(stream))
         return _find(VECTOR_NAMES, file.schema_arrow.names) is not None
     except (pa.ArrowException, OSError, ValueError):
-        return False  # the file is then read as documents, which reports the error
+        return False  # the reader of documents then reports the error
 
 
 def _has_key(stream: BinaryIO) -> bool:
@@ -489,7 +489,7 @@ class Format:
 
     Attributes:
         read: takes a stream, the file name, a progress callback and the maximum size of all texts in bytes
-            (`max_text_bytes` for uploads, otherwise None), and returns the columns by key of `_COLUMNS`.
+            (`max_text_bytes` for uploads, otherwise None), and returns a dict with the keys of `_COLUMNS`.
         decoded_size: takes a stream and the file name, and estimates the size of the decoded file in bytes.
         has_vectors: takes a stream, and returns whether the file contains vectors, and not only texts.
         check_upload: takes the contents, the file name and the maximum size in bytes or None, and raises

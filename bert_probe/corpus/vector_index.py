@@ -40,7 +40,7 @@ RECALL_COUNT = 10
 """Number of nearest neighbors for which recall is measured (the k of recall@k)."""
 
 _QUERIES = 100
-"""Number of sampled vectors for choosing the number of probes, and of further vectors to measure recall."""
+"""Number of vectors sampled to choose the number of probes, and of vectors sampled to measure the recall."""
 _TARGET_RECALL = 0.98
 """The number of probes is doubled until the recall reaches this value."""
 _SAMPLES_PER_LIST = 64
@@ -140,7 +140,7 @@ class VectorIndex:
 
 
 def _candidates(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Array:
-    """Return the indices of the nearest neighbors of a unit vector according to the quantized index."""
+    """Search `probes` lists of a quantized index; return the indices of the neighbors nearest to `unit`."""
     parameters = _faiss().SearchParametersIVF(nprobe=min(probes, lists.nlist))
     _, labels = lists.search(unit[None].astype(np.float32), min(count, lists.ntotal), params=parameters)
     candidates: Array = labels[0][labels[0] >= 0]
@@ -247,7 +247,7 @@ def _train(vectors: LayerVectors) -> faiss.IndexIVF:
 
 
 def _unit_blocks(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
-    """Yield blocks of indices and float32 unit vectors, without zero and non-finite vectors."""
+    """Yield (indices, float32 unit vectors) for each block; skip zero and non-finite vectors."""
     for end, batch in zip(vectors.ends, vectors.batches, strict=True):
         for indices, units in batch.units():
             if len(indices):
@@ -323,7 +323,7 @@ def _faiss() -> Any:
 
 _MIN_LENGTH, _MAX_LENGTH = 1e-15, 1e15
 """Supported range of vector norms. The squares of other norms overflow or underflow in float32, so vectors
-with such norms are treated like zero vectors. Models do not produce them."""
+with such norms are treated like zero vectors. Models do not produce such vectors."""
 
 _BLOCK = 512
 """Number of vectors in a block. A block takes about 0.8 MB, so that it fits in the CPU cache."""
@@ -418,7 +418,7 @@ class VectorBatch:
         return scales
 
     def units(self) -> Iterator[tuple[Array, Array]]:
-        """Yield blocks of 0-based indices and float32 unit vectors, without zero and non-finite vectors."""
+        """Yield (0-based indices, float32 unit vectors) for each block; skip zero and non-finite vectors."""
         start = 0
         for block in self._blocks():
             scales = self.scales[start : start + len(block)]
@@ -465,7 +465,7 @@ class LayerVectors:
         return int(self.batches[0].vectors.shape[1]) if self.batches else 0
 
     def take(self, indices: Array) -> tuple[Array, Array, Array]:
-        """Return the row numbers, positions and vectors at these indices, which may be in any order."""
+        """Return the row numbers, positions and vectors at `indices`, which may be in any order."""
         batch_numbers = np.searchsorted(self.ends, indices, side="right")
         rows, positions = np.empty(len(indices), np.int64), np.empty(len(indices), np.int32)
         vectors = np.empty((len(indices), self.hidden), self.batches[0].vectors.dtype)
@@ -487,7 +487,7 @@ class LayerVectors:
             progress(int(end), len(self))
 
     def rank(self, query: Array, indices: Array) -> tuple[Array, Hits]:
-        """Rank the vectors at these indices by their exact cosines with a unit vector.
+        """Rank the vectors at `indices` by their exact cosines with the unit vector `query`.
 
         Returns:
             The indices of the vectors in rank order, and the vectors as hits with float64 cosines. Zero and
@@ -534,7 +534,7 @@ class ExactSearch:
 
 
 _BELOW_COSINES = -2.0
-"""A value below every cosine. Zero and non-finite vectors are excluded, because their value is -inf."""
+"""A threshold below every cosine that excludes zero and non-finite vectors, whose cosine is set to -inf."""
 
 
 def error_bound(hidden: int) -> float:

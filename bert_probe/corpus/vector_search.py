@@ -287,7 +287,7 @@ class IndexedVectors:
             return self._usable(products * length), bounds
 
     def _usable(self, approximate: Array) -> Array:
-        """Set the scores of zero and non-finite vectors to NaN, and scores that overflowed to infinity."""
+        """Set scores of zero and non-finite vectors to NaN, and all other non-finite scores to infinity."""
         is_valid = ~np.isnan(self.scales)
         approximate[is_valid & ~np.isfinite(approximate)] = np.inf
         approximate[~is_valid] = np.nan
@@ -310,7 +310,7 @@ class VectorSearchResult(Result):
 
     Attributes:
         documents: the documents, best first. Their text is "" if the file has no texts.
-        scores: score of each of these documents, float64.
+        scores: score of each document in `documents`, float64.
         pair_scores: sorted scores of random pairs of vectors; None if there is only one vector.
         dropped: number of tokens truncated from each document, if the file has this column.
         without_vector: number of zero and non-finite vectors, which are left out.

@@ -68,7 +68,7 @@ class PendingChunks:
     def __iter__(self) -> Iterator[Chunk]:
         chunks = chunked(records(self.files, self.column), self.shard_rows, self.shard_bytes)
         for number, chunk in enumerate(chunks):
-            check_unchanged(self.files)  # raise an error before a changed file is processed
+            check_unchanged(self.files)  # raises an error if an input file has changed
             if number not in self.done:
                 yield number, chunk
 
@@ -80,7 +80,7 @@ class ShardJob:
     Attributes:
         folder: the folder of the store.
         checkpoint: the model.
-        question: what to extract, resolved by `IngestConfig.of`.
+        question: the configuration of the run, from `IngestConfig.of`.
         progress_of: a function that returns the progress callback for the shard with a given index.
         cancel: called at the end of a run. Progress callbacks of unfinished shards then raise `Cancelled`.
     """
@@ -181,7 +181,7 @@ def max_text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:
     A chunk of this size takes about `SHARD_BYTES` of memory.
 
     Args:
-        question: what to extract, resolved by `IngestConfig.of`.
+        question: the configuration of the run, from `IngestConfig.of`.
         checkpoint: the model.
     """
     description, token_bytes = checkpoint.description, TOKEN_BYTES
@@ -304,7 +304,7 @@ class RayActor:
 
     Attributes:
         folder: the folder of the store, which must have the same path on all machines.
-        question: what to extract, resolved by `IngestConfig.of`.
+        question: the configuration of the run, from `IngestConfig.of`.
         model: Hub ID or folder of the model, see `load`. If None, the built-in model.
         revision: the revision of the model, see `load`.
         provenance: expected values of the `_COMPARED` fields.
@@ -435,7 +435,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
                 ray.init(address, **_QUIET)
             else:
                 _start(local_settings)
-        except Exception as error:  # Ray raises exceptions of many unrelated types.
+        except Exception as error:  # Catch all exceptions, because Ray raises many types.
             failure = f"be reached at {address}" if address else "be started"
             raise UnavailableError(f"Ray cannot {failure}: {_first_line(error)}.") from None
         try:

@@ -130,7 +130,7 @@ def text_model_class(config: Any) -> Any:
 
 
 def other_part(config: Any) -> tuple[str, tuple[str, ...]]:
-    """Return the name and weight prefixes of a model's unused component: a vision model, a decoder, or ""."""
+    """Return (name, weight prefixes) of an unused vision model or decoder; ("", ()) for other models."""
     if config.model_type in _TEXT_TOWERS:
         return "vision model", ("vision_model.", "visual_projection.", "logit_scale", "logit_bias")
     return ("decoder", ("decoder.", "lm_head.")) if is_encoder_decoder(config) else ("", ())
@@ -143,7 +143,7 @@ def build_model(config: Any) -> Any:
 
 
 def text_encoder(model: Any) -> Any:
-    """Return the text encoder of a model: the encoder of an encoder-decoder, or the text tower."""
+    """Return the encoder of an encoder-decoder, the text tower of an image-text model, or the base model."""
     network = model.base_model
     if is_encoder_decoder(network.config):
         is_t5_encoder = type(network).__name__ in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.values()
@@ -172,7 +172,7 @@ _GTE = {
     "logn_attention_scale": (False,),
     "pack_qkv": (True,),
 }
-"""Setting of Alibaba-NLP/new-impl → values for which its model equals transformers' GteModel."""
+"""Name of a setting of Alibaba-NLP/new-impl → values with which that model equals transformers' GteModel."""
 
 _NOMIC = {
     "prenorm": (False,),
@@ -189,7 +189,7 @@ _NOMIC = {
     "scale_attn_by_inverse_layer_idx": (False,),
     "num_experts": (0, None),
 }
-"""Setting of nomic-ai/nomic-bert-2048 → values for which its model equals transformers' NomicBertModel."""
+"""Name of a setting of nomic-ai/nomic-bert-2048 → values with which that model equals NomicBertModel."""
 
 _NOMIC_NAMES = {
     "n_embd": "hidden_size",
@@ -288,7 +288,7 @@ def _nomic(settings: Settings, name: str) -> Settings:
     multiple = settings.get("pad_vocab_size_multiple") or 1
     vocabulary = -(-settings["vocab_size"] // multiple) * multiple
     if settings.get("rotary_scaling_factor"):
-        # For longer texts, the repository's code scales the rotary angles depending on the length.
+        # Longer texts are not supported: for them, the repository's code scales the rotary angles.
         translated["max_position_embeddings"] = settings["max_trained_positions"]
     return translated | {
         "vocab_size": vocabulary,

@@ -120,6 +120,9 @@ def recorded_attention(
     """Compute fused SDPA attention, and apply this thread's `changed_outputs` and `recording` contexts.
 
     The fused kernel does not support `softcap`, so layers with a softcap compute attention step by step.
+
+    Returns:
+        The output, of shape [batch, query, head, dim], and None in place of the attention weights.
     """
     softcap = kwargs.pop("softcap", None)
     if softcap is None:
@@ -149,8 +152,8 @@ def attention(
     """Compute attention without the fused kernel; the arguments are attributes of `AttentionCall`.
 
     Returns:
-        Weights of shape [batch, head, query, key] and outputs of shape [batch, head, query, dim]. Both are 0
-        for a query that may not attend to any key, as in the fused kernel.
+        Weights of shape [batch, head, query, key] and outputs of shape [batch, head, query, dim]. Weights and
+        outputs are 0 for a query that may not attend to any key, as in the fused kernel.
     """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:

@@ -132,10 +132,10 @@ class Checkpoint:
         training_history: earlier training runs of this app on the model, oldest first.
         sentence_model: the modules with which sentence-transformers encodes a text as one vector; None if the
             files do not describe such modules, or if a module is not supported.
-        sentence_model_error: why `sentence_model` is not supported, if it is not.
+        sentence_model_error: the error if `sentence_model` is None although the files describe such modules.
         multi_vector_model: the modules of a late-interaction checkpoint, which encodes a text as one vector
             per token; None for other checkpoints, or if a module is not supported.
-        multi_vector_error: why `multi_vector_model` is not supported, if it is not.
+        multi_vector_error: the error if `multi_vector_model` is None for a late-interaction checkpoint.
     """
 
     initial_description: Description
@@ -165,7 +165,7 @@ class Checkpoint:
     def snapshot(self) -> Checkpoint:
         """Return a checkpoint pinned to the current weights; running it fails if the weights have changed.
 
-        Call this before computing a result from several forward passes.
+        Call this method before a result is computed from several forward passes.
         """
         return self
 

@@ -113,7 +113,7 @@ def uses_interface(network: Any) -> bool:
         try:
             with recording() as calls:
                 output = network(**inputs, output_hidden_states=True)
-        except Exception:  # Models raise many types of exceptions if the mask has an unexpected format.
+        except Exception:  # Catch all exceptions, because models may reject the mask.
             return False
         states = getattr(output, "hidden_states", None)
         if not calls or states is None or len(calls) != len(states) - 1:
@@ -203,7 +203,7 @@ def self_check(checkpoint: Checkpoint) -> Description:
 
 
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
-    """Return an iterator over the layers with the error of the recomputed attention and its tolerance.
+    """Return an iterator that yields (error of the recomputed attention, tolerance) for each layer.
 
     The error is the largest absolute difference between the recorded head outputs and attention weights ×
     values. The iterator is empty if q, k and v cannot be recorded.
@@ -214,7 +214,7 @@ def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
 
 def _replays(trace: Trace, calls: Sequence[AttentionCall]) -> Iterator[tuple[float, float]]:
     for layer, call in enumerate(calls):
-        assert trace.values is not None  # not None, because values are recorded together with the calls
+        assert trace.values is not None  # values are recorded if calls are recorded
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         yield float(np.abs(replay - as_array(call.output[0])).max()), _rounding_tolerance(trace, layer)
 
@@ -245,7 +245,7 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     """Return each layer's output projection, the linear module whose input is exactly the heads' output.
 
     Hooks compare each linear module's input with the heads' output while the model runs on a short text. The
-    item is None for a layer without an output projection.
+    result contains None for a layer without an output projection.
     """
     if not checkpoint.description.shows_qkv:
         return ()

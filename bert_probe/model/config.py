@@ -132,7 +132,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     try:
         config = text_config(config_class.from_dict(used_settings))
         sizes: list[Any] = [getattr(encoder_config(config), name, None) for name in _SIZES]
-    except Exception as error:  # The config class raises many types of exceptions.
+    except Exception as error:  # Catch all exceptions, because the config class raises many types.
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
         ) from None
@@ -187,7 +187,7 @@ class ConfiguredHeads:
     Attributes:
         architectures: class names of the models from which the weights were saved.
         labels: label names for the outputs of a task head.
-        problem: one of `PROBLEMS`, or "".
+        problem: one of `PROBLEMS`; "" if the config does not specify it.
         tied: whether input and output word embeddings are tied; None for the default of the model family.
         activation: the activation that a sentence-transformers cross-encoder applies to its score, such as
             torch.nn.modules.activation.Sigmoid; "" for other models.
@@ -225,7 +225,7 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
 
 
 def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: int) -> str:
-    """Return the activation that sentence-transformers' `CrossEncoder.predict` applies to the logits."""
+    """Return the class path of the activation that `CrossEncoder.predict` applies; "" for other models."""
     file = folder / "config_sentence_transformers.json"
     options = read_config_file(file) if file.is_file() else {}
     is_cross_encoder = options.get("model_type") == "CrossEncoder"
@@ -242,7 +242,7 @@ def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: in
 
 
 def _labels(id2label: Any, count: Any) -> tuple[str, ...]:
-    """Return the label names in index order; without `id2label`, return transformers' default names."""
+    """Return the label names in index order; if `id2label` is None, the default names of `count` labels."""
     if id2label is None:
         label_count = 2 if count is None else count  # transformers omits the default value 2 from the file
         if isinstance(label_count, bool) or not isinstance(label_count, int) or label_count < 0:
@@ -375,8 +375,9 @@ def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) 
 
     Args:
         name: a published size (bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large); a file
-            such as config.json; a folder that contains one; the built-in model; or a Hub ID, optionally
-            followed by @ and a revision. Write ./bert-base for a folder with the name of a published size.
+            such as config.json; a folder that contains config.json; the built-in model; or a Hub ID,
+            optionally followed by @ and a revision. Write ./bert-base for a folder that has the name of a
+            published size.
         progress: called with bytes done and total bytes during a download.
 
     Raises:

@@ -323,7 +323,7 @@ def _where(
 def _reshape(
     before: Sequence[_Step | None], result: torch.Tensor, source: torch.Tensor, *_args: Any, **_: Any
 ) -> _Step | None:
-    """Follow a reshape of weights or scores, or one that joins the axes [batch, head] of queries or keys."""
+    """Follow a reshape of weights or scores, or a merge of the axes [batch, head] of queries or keys."""
     step = before[0]
     if isinstance(step, _Weights):
         return step
@@ -397,5 +397,6 @@ _OPERATIONS: Mapping[str, _Operation] = {
 """Maps the names of torch functions, without leading and trailing underscores, to their handlers.
 
 A handler returns the role of the function's result in the attention, or None if the result is not followed.
-Its arguments are the roles of the function's first three arguments, the result, and the function's arguments.
+The arguments of a handler are the roles of the function's first three arguments, the function's result, and
+the function's arguments.
 """

@@ -49,9 +49,9 @@ class Token(str):
     Attributes:
         position: index in the model's input, from 0.
         id: vocabulary id; -1 for a token of external attention without an id.
-        segment: 0 for the first text, 1 for the second (its pair).
+        segment: 0 for a token of the first text, 1 for a token of the second text of a pair.
         word: index of the word within its text, from 0; None for special tokens.
-        start, end: span ``text[start:end]`` in its text; None for special tokens.
+        start, end: span ``text[start:end]`` in the token's text; None for special tokens.
         special: whether the tokenizer added the token ([CLS], [SEP], <s>).
         split_word: whether the token's word has more than one token.
         display: readable form, without the vocabulary's space markers.
@@ -160,7 +160,7 @@ class Encoding:
         texts = (self.text, self.pair or "")
 
         def word_text(segment: int, tokens: list[Token]) -> str:
-            # The first token may consist only of the space before the word.
+            # Strip the space before the word, which may belong to the first token or be the first token.
             text = texts[segment][tokens[0].start : tokens[-1].end]
             return text.strip() or text
 
@@ -213,7 +213,7 @@ class _TokenizerOutput:
         return len(self.texts)
 
     def select(self, positions: list[int]) -> Self:
-        """Return the output for only the tokens at `positions`."""
+        """Return a copy of the output that contains only the tokens at `positions`."""
 
         def at_positions(values: list[Any]) -> list[Any]:
             return [values[position] for position in positions]
@@ -322,7 +322,7 @@ class Encoder:
     def _tokenize_within(
         self, texts: tuple[str, ...], max_tokens: int | None, truncate: bool
     ) -> tuple[_TokenizerOutput, int]:
-        """Tokenize texts within a token limit; return the output and the number of removed tokens."""
+        """Tokenize texts within a token limit; return the output and the number of dropped tokens."""
         for part in texts:
             check_text(part)
         output, limit = self._tokenize(texts), max_input_tokens(max_tokens)
@@ -423,10 +423,10 @@ class Encoder:
         return tuple(tokens)
 
     def _residues(self, pieces: _TokenizerOutput, texts: tuple[str, ...]) -> Mapping[int, int]:
-        """Return the residue number of each token, from 1, for texts with one token per residue.
+        """Return a dict from token position to residue number (from 1) for texts with one token per residue.
 
-        In such a text, each token is one letter, and the letters cover the text except for spaces. A mask
-        token counts as one residue. Tokens of other texts have no entry.
+        A text has one token per residue if each token is one letter, and the letters cover the text except
+        for spaces. A mask token counts as one residue. The dict has no entries for tokens of other texts.
         """
         numbers: dict[int, int] = {}
         mask_id = self.tokenizer.mask_token_id

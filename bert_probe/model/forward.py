@@ -101,7 +101,7 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
 def run_and_keep_calls(
     checkpoint: Checkpoint, encodings: Sequence[Encoding]
 ) -> tuple[list[Trace], list[AttentionCall]]:
-    """Return the traces of `run` and the attention calls, which are [] if q, k and v cannot be recorded."""
+    """Return the traces of `run`, and the attention call per layer; [] if q, k and v cannot be recorded."""
     inputs = batch(checkpoint, encodings)
     with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
         checkpoint = checkpoint.snapshot()
@@ -231,13 +231,13 @@ def _traces_from_calls(
 
 
 def _each_head(grouped: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    """Repeat grouped keys or values for each query head (grouped-query attention, Ainslie et al. 2023)."""
+    """Repeat the keys or values of grouped-query attention for each query head (Ainslie et al. 2023)."""
     repeats = query.shape[1] // grouped.shape[1]
     return grouped if repeats == 1 else grouped.repeat_interleave(repeats, dim=1)
 
 
 def _masks(calls: list[AttentionCall], row: int, length: int) -> tuple[Array | None, ...]:
-    """Return one text's mask for each layer. Layers that share a mask tensor also share the array."""
+    """Return a text's mask in each layer; layers that share a mask tensor share the returned array."""
     converted: dict[int, Array | None] = {}
     for call in calls:
         if id(call.mask) not in converted:

@@ -145,7 +145,7 @@ def _line(name: str, tensor: torch.Tensor) -> str:
 
 
 _run_lock = threading.RLock()
-"""Held while a wrapped model runs. There is one lock for all models, which may share modules or a config."""
+"""Lock that is held while a wrapped model runs; all models share it, because they may share modules."""
 
 _active: list[Checkpoint] = []
 """Snapshots that are running, the innermost last; owned by the thread that holds `_run_lock`."""
@@ -153,7 +153,7 @@ _active: list[Checkpoint] = []
 
 @dataclass(frozen=True, eq=False)
 class _InMemory(Checkpoint):
-    """The checkpoint of a model that other code may change. The description follows the current state."""
+    """The checkpoint of a model that other code may change; `description` describes its current state."""
 
     @property
     def description(self) -> Description:
@@ -348,7 +348,7 @@ def _heads(model: Any, network: torch.nn.Module) -> list[OutputHead]:
 
 
 def _notes(model: Any, network: torch.nn.Module) -> tuple[str, ...]:
-    """Return a note about the unused weights of a task head, if the model has one."""
+    """Return a note about the unused weights of a task head; () if the model has no such weights."""
     encoder_ids = {id(parameter) for parameter in network.parameters()}
     unused = sorted(name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids)
     return (unused_note(unused),) if unused else ()

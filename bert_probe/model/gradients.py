@@ -113,8 +113,8 @@ class LinearizedModel(TorchFunctionMode):
     """Torch function mode that replaces nonlinear operations by multiplications with constant factors.
 
     The factors are attention weights, the inverse standard deviation in a norm, and the ratio of an
-    activation's output to its input (DecompX, Modarressi et al. 2023, section 3). They are constant for
-    autograd. The output of the forward pass does not change.
+    activation's output to its input (DecompX, Modarressi et al. 2023, section 3). The factors are
+    constant for autograd. The output of the forward pass does not change.
 
     Attributes:
         added: copies of the biases added during the forward pass, as leaf tensors that require gradients.
@@ -220,8 +220,8 @@ def run_on_vectors(
     """Run the model on word vectors instead of token ids.
 
     Args:
-        vectors: tensor of shape [row, token, size].
-        inputs: the other model inputs, of shape [1, token].
+        vectors: word vectors of shape [row, token, size].
+        inputs: the model inputs except the token ids, of shape [1, token].
 
     Returns:
         The last hidden states, of shape [row, token, hidden], and the pooler's output, of shape

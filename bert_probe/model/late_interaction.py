@@ -59,7 +59,7 @@ _REMEDY = "Use the scorer bi-encoder with another checkpoint."
 
 @dataclass(frozen=True)
 class QueryExpansion:
-    """Query expansion: appends tokens to a short query; the vectors of these tokens are compared, too.
+    """Query expansion: appends tokens to a short query. MaxSim includes the vectors of these tokens.
 
     Attributes:
         length: number of tokens of an expanded query.
@@ -177,7 +177,8 @@ def open_multi_vector_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        # Broken files raise exceptions of these types.
         return None, CheckpointError(f"The late-interaction files are broken: {reason(error)}. {AGAIN}")
 
 
@@ -283,7 +284,7 @@ def _legacy_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prompts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the prompts; for PyLate and ColBERT, each prompt begins with its marker."""
+    """Return the prompts by name; for PyLate and ColBERT, each prompt begins with its marker."""
     saved = options.get("prompts") or {}
     if not isinstance(saved, dict):
         raise CheckpointError(f"prompts in {MODEL_FILE} must map prompt names to strings. {AGAIN}")
@@ -333,7 +334,7 @@ def _read_modules(
                 f"The module {(kind if is_known else name)[:100]} of a late-interaction model is not "
                 f"supported. Supported: Transformer, Dense, Normalize and MultiVectorMask. {_REMEDY}"
             )
-    # PyLate and ColBERT have no modules for normalization and masking.
+    # PyLate and ColBERT checkpoints list no modules for normalization and masking: add them.
     if model_type != "MultiVectorEncoder":
         return [*modules, SentenceModule("Normalize")], _default_mask(options), size
     if len(masks) > 1:
@@ -355,7 +356,10 @@ def _default_mask(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
-    """Read the linear projection of the original ColBERT, which is stored with the encoder's weights."""
+    """Return the linear projection of an original ColBERT checkpoint, and the number of its outputs.
+
+    The projection is stored with the weights of the encoder.
+    """
     name, file = "linear.weight", folder / "model.safetensors"
     try:
         with safe_open(file, framework="pt") as weights:
@@ -380,10 +384,10 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
 
 
 def _skipped(mask: Mapping[str, Any] | None, tokenizer: Any) -> dict[str, tuple[int, ...]]:
-    """Return the IDs of tokens without a vector, for queries and for documents.
+    """Return the IDs of tokens without a vector, under "query" and "document".
 
-    Words outside the vocabulary are ignored. Skipping them would remove the vectors of all
-    unknown words, because they have the ID of the unknown token.
+    Words outside the vocabulary are ignored: they have the ID of the unknown token, and skipping this ID
+    would remove the vectors of all unknown words.
     """
     words = (mask or {}).get("skiplist_words") or []
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -432,7 +436,7 @@ def _query_selection(
     target = length if expansion["strategy"] == "fixed" else own
     max_tokens = _within(target, limit, model_limit)
     is_attended = bool(expansion.get("attend"))
-    if mask is None and not is_attended:  # appended tokens that are not attended to are padding
+    if mask is None and not is_attended:  # without attention, appended tokens are only padding
         return TokenSelection(max_tokens, skipped)
     token_id = _expansion_token(expansion.get("token"), tokenizer)
     return TokenSelection(max_tokens, skipped, expansion=QueryExpansion(length, token_id, is_attended))
@@ -456,7 +460,7 @@ def _expansion_token(name: Any, tokenizer: Any) -> int:
 
 
 def _within(own: Any, limit: int | None, model_limit: int | None) -> int | None:
-    """Return the token limit: `own`, bounded by the model's limit, or `limit` if `own` is None."""
+    """Return the token limit: `own`, bounded by `model_limit`, or `limit` if `own` is None."""
     if own is None:
         return limit
     positive_integer(own, "The maximum length of queries or documents")

@@ -44,7 +44,7 @@ class ModuleCall:
 
     @property
     def input_states(self) -> Any:
-        """Return the vectors passed to the module, of shape [1, token, hidden]; None if there are none."""
+        """Return the vectors passed to the module, [1, token, hidden]; None for a call without vectors."""
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
     def on(self, states: torch.Tensor) -> Any:
@@ -214,7 +214,7 @@ def _rows(value: Any, count: int) -> Any:
 
 @contextmanager
 def _recorded_calls(model: torch.nn.Module, count_calls: Callable[[], int]) -> Iterator[list[ModuleCall]]:
-    """Collect the calls of all submodules in this thread, in the order in which they end.
+    """Yield a list that collects the calls of all submodules in this thread, in the order in which they end.
 
     Args:
         count_calls: returns the number of attention calls so far.

@@ -82,7 +82,7 @@ def check_expansion(tokenizer: Any) -> None:
 
 
 def _normalizer_expansion(state: dict[str, Any]) -> float:
-    """Return an upper bound on the ratio of the lengths of normalized and original text."""
+    """Return an upper bound on the factor by which a normalizer of tokenizer.json lengthens a text."""
     kind = state.get("type")
     if kind == "Sequence":
         expansion = 1.0
@@ -90,7 +90,7 @@ def _normalizer_expansion(state: dict[str, Any]) -> float:
             expansion *= _normalizer_expansion(part)
         return expansion
     if kind == "Replace":
-        # A regular expression has no "String". In the worst case, it matches between all characters.
+        # A regular expression has no "String", and may match between all characters.
         pattern = state["pattern"].get("String", "")
         return 1 + len(state["content"]) if not pattern else max(1, len(state["content"]) / len(pattern))
     if kind == "Prepend":
@@ -110,7 +110,7 @@ def _longest_replacement(characters: bytes) -> int:
 
 
 def _template_expansion(state: dict[str, Any]) -> int:
-    """Return the largest factor by which a template can repeat an input or expand a special token."""
+    """Return the largest factor by which a template of tokenizer.json can repeat a text or expand a token."""
     if state.get("type") == "Sequence":
         return max([1, *map(_template_expansion, state["processors"])])
     templates = [state.get(name, []) for name in ("single", "pair")]
@@ -119,7 +119,7 @@ def _template_expansion(state: dict[str, Any]) -> int:
 
 
 def _expanded_length(text: str) -> int:
-    """Return an upper bound on the length after normalization, which expands ligatures up to 18-fold."""
+    """Return an upper bound on the length of a text after normalization, which expands ligatures."""
     if text.isascii() or len(text) * _LONGEST_LIGATURE <= MAX_CHARACTERS:
         return len(text)
     # Normalize each character separately, because a long run of combining marks takes quadratic time.
@@ -175,7 +175,7 @@ def kept_positions(
 
 
 def _shares(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return the number of tokens of each text that remain, at most `room` in total.
+    """Return the number of tokens of both texts that remain after truncation, at most `room` in total.
 
     The longer text is shortened until both texts are equally long; then both are shortened.
     """

@@ -191,7 +191,7 @@ def load(
 
 @dataclass(frozen=True, eq=False)
 class _OpenedFiles:
-    """The contents of an encoder's files, before the model runs on a text.
+    """The objects that `load` creates from the files of a checkpoint, before the model runs on a text.
 
     Attributes:
         network: the encoder, on its device.
@@ -254,7 +254,7 @@ def _open_files(
 
 
 def _unused_notes(opened: _OpenedFiles, outputs: Sequence[OutputHead]) -> tuple[str, ...]:
-    """Return a note about the weights that neither the encoder nor a task head uses, if there are any."""
+    """Return a note about the weights that neither the encoder nor a task head uses; () if there are none."""
     used = (*opened.network.state_dict(), *(name for output in outputs for name in output.weights))
     unused = [name for name in opened.unused if not any(modern_name(name).endswith(end) for end in used)]
     return (unused_note(unused),) if unused else ()
@@ -277,7 +277,7 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.zeros(1, device=target).item()  # raise an error on the device "meta", which stores no values
+        torch.zeros(1, device=target).item()  # raises an error for "meta", which stores no values
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise CheckpointError(f"{device!r} is unavailable on this machine. Use auto or cpu.") from None
     return target
@@ -316,7 +316,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
             )
     except TokenizerError:
         raise
-    except Exception as error:  # Tokenizer loaders raise many types of exceptions.
+    except Exception as error:  # Catch all exceptions, because tokenizers raise many types.
         raise TokenizerError(
             f"The tokenizer cannot be loaded: {reason(error)}. Save the tokenizer again with save_pretrained."
         ) from None
@@ -385,7 +385,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
         raise
     except ImportError as error:
         raise missing_package(source.name, error) from None
-    except Exception as error:  # transformers raises many types of exceptions.
+    except Exception as error:  # Catch all exceptions, because transformers raises many types.
         raise CheckpointError(
             f"{source.name} cannot be loaded: {reason(error)}. Save the model again with save_pretrained."
         ) from None
@@ -407,6 +407,7 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
     Args:
         model: the loaded model.
         network: the model's text encoder. Only its weights are required.
+        report: the loading report that `weights.read` returns.
 
     Returns:
         Notes for the user, and the names of weights that the encoder does not use.

@@ -67,7 +67,7 @@ _PRETRAINING_OUTPUTS = {
     FILL_MASK: ("prediction_logits",),
     NEXT_SENTENCE_PREDICTION: ("seq_relationship_logits",),
 }
-"""Names of the logits in the output of a pretraining model, which has both heads."""
+"""For each task of a pretraining model, which has two heads, the name of the logits in the model's output."""
 _OUTPUT_NAMES = {QUESTION_ANSWERING: ("start_logits", "end_logits")}
 _DEFAULT_OUTPUT = ("logits",)
 
@@ -144,7 +144,7 @@ class OutputHead:
         return self._check_finite(logits, checkpoint)
 
     def logits_alone(self, checkpoint: Checkpoint, encoding: Encoding) -> Array:
-        """Return the logits for a tokenized text, without a trace."""
+        """Return the logits for a tokenized text, with the shape that `logits` returns, without a trace."""
         output, _ = forward(checkpoint, [encoding])
         with torch.inference_mode(), checkpoint.running():
             states, pooled = output.last_hidden_state, getattr(output, "pooler_output", None)
@@ -170,12 +170,18 @@ class OutputHead:
     def answer(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return logits of shape [text, …] for an encoder output; see `stack_logits`."""
+        """Return the logits, of shape [text, …], that the head computes from an encoder output.
+
+        Args:
+            inputs: model inputs of shape [text, token].
+            states: last hidden states, of shape [text, token, hidden].
+            pooled: pooler output, of shape [text, hidden], or None if the model has no pooler.
+        """
         with _encoder_output(states, pooled):
             return self.stack_logits(without_encoder(self.model)(**inputs))
 
     def stack_logits(self, output: Any) -> torch.Tensor:
-        """Return the logits in the output of `model`; start and end logits are stacked on a new last axis."""
+        """Return the logits of an output object of `model`; stack start and end logits on a new last axis."""
         logits = [getattr(output, name) for name in self.parts]
         return logits[0] if len(logits) == 1 else torch.stack(logits, dim=-1)
 
@@ -359,7 +365,7 @@ def open_heads(
             raise
         except UnavailableError as error:
             refused.append(f"The score is not shown. {error}")
-        except Exception as error:  # Task heads raise many types of exceptions.
+        except Exception as error:  # Catch all exceptions, because task heads raise many types.
             if is_configured:
                 refused.append(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
@@ -402,7 +408,7 @@ def _load_head(
         WeightsError: weights are missing, differ in size, or are not finite.
     """
     weight = next(network.parameters())
-    # In the file's dtype, weights are memory-mapped and not copied. The encoder of this model is discarded.
+    # Read the weights in the dtype of the file, so that they are memory-mapped instead of copied.
     model, report = read(model_class, folder, settings, headers.dtype or weight.dtype, "eager")
     if report["missing_keys"]:
         raise WeightsError(f"the weights lack {list_names(sorted(report['missing_keys']))}")
@@ -415,7 +421,7 @@ def _load_head(
     model.eval().requires_grad_(False)
     pooler: Any = getattr(model.base_model, "pooler", None)
     if getattr(network, "pooler", network) is None and pooler is not None:
-        # Some model families have a pooler only in the classes with a task head.
+        # Some families have a pooler only in the classes with a task head: add it to the encoder.
         network.pooler = pooler
         _move_weights(pooler.modules(), weight, set())
     model = with_encoder(model, network)
@@ -458,7 +464,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             difference, tolerance = _head_difference(trace, head)
         except OutOfMemoryError:
             raise
-        except Exception as error:  # Task heads raise many types of exceptions.
+        except Exception as error:  # Catch all exceptions, because task heads raise many types.
             refused.append(f"The head for {head.task} is not used: {reason(error)}.")
             continue
         if difference <= tolerance:
@@ -472,7 +478,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
 
 
 def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
-    """Return the largest difference between a head's logits and the complete model's, and its tolerance."""
+    """Return the largest difference between a head's logits and the complete model's, and the tolerance."""
     checkpoint, actual = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
         expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]

@@ -30,11 +30,11 @@ from bert_probe.model.config import REMEDY, reason
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
 """Name suffixes of buffers that are not weights and may contain integers."""
-# A config may describe at most twice the numbers and tensors of the weight files, plus these margins.
+# A config may describe at most twice as many elements and tensors as the weight files, plus these margins.
 # Smaller mismatches, such as an untrained pooler or an extra layer, are reported by name after loading.
 _SLACK_NUMBERS = 20_000_000
 _SLACK_TENSORS = 1_000
-# Limits for a config without weights: far above any encoder, but small enough to count quickly.
+# Maximum number of elements and of tensors for a config without weights; any encoder has far fewer.
 MOST_NUMBERS, MOST_TENSORS = 1_000_000_000_000, 10_000
 
 
@@ -68,7 +68,7 @@ class WeightHeaders:
     def estimate_memory(self, dtype: torch.dtype) -> int:
         """Return the peak memory for loading the weights, in bytes.
 
-        A conversion to another dtype needs memory for both copies.
+        If the weights are converted to another dtype, the original and the converted weights need memory.
         """
         size = self.numbers * dtype.itemsize
         return size if self.kinds <= {_FLOATS[dtype]} else size + self.bytes
@@ -144,7 +144,7 @@ def described(config: Any, make: Callable[[Any], Any] = build_model) -> Any:
         raise ArchitectureError(
             f"The config describes {error}, more than any encoder has. Check the sizes in the config."
         ) from None
-    except Exception as error:  # Model classes raise many types of exceptions.
+    except Exception as error:  # Catch all exceptions, because model classes raise many types.
         raise ArchitectureError(
             f"transformers cannot build a model from this config: {reason(error)}. Check the settings in "
             "the config."
@@ -219,7 +219,7 @@ def _free_in_container() -> int | None:
         statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return None
-    # The kernel frees cached file pages on demand.
+    # Count cached file pages as free memory, because the kernel frees them on demand.
     cached = int(statistics.get("inactive_file", 0))
     return None if limit == "max" else max(0, int(limit) - int(used) + cached)
 

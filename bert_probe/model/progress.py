@@ -61,7 +61,7 @@ def run_cancellable(compute: Callable[[], T], progress: Progress, total: int = 1
     def run() -> None:
         try:
             outcome.put((True, compute()))
-        except BaseException as error:  # raised in the caller's thread
+        except BaseException as error:  # the caller's thread raises this error
             outcome.put((False, error))
 
     Thread(target=run, daemon=True).start()

@@ -100,7 +100,11 @@ def make_head(
     """Return a text classification head on the sentence vector of an encoder.
 
     Args:
+        encoder: the transformers model that computes the hidden states.
+        pooling: settings with which the hidden states are pooled into a sentence vector.
         module: the linear classifier, a Dense module without an activation.
+        labels: label name of each output of the classifier.
+        problem: one of `config.PROBLEMS`.
     """
     network = module.network
     assert isinstance(network, DenseNetwork)
@@ -125,7 +129,8 @@ def open_sentence_head(
         return [_read_head(folder / HEAD_FOLDER, encoder, pooling)], []
     except OutOfMemoryError:
         raise
-    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
+    except (ProbeError, OSError, RuntimeError, TypeError, ValueError) as error:
+        # Broken files raise exceptions of these types.
         return [], [f"The head in {HEAD_FOLDER} cannot be loaded: {reason(error)}."]
 
 

@@ -152,7 +152,8 @@ def open_sentence_model(
         raise
     except ProbeError as error:
         return None, error
-    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:  # raised for broken files
+    except (OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        # Broken files raise exceptions of these types.
         return None, CheckpointError(
             f"The sentence-transformers files of the checkpoint are broken: {reason(error)}. {AGAIN}"
         )
@@ -339,7 +340,7 @@ def is_late_interaction(options: Mapping[str, Any]) -> bool:
 
 
 def _check_model_type(model_type: Any) -> None:
-    """Raise an error if models of this type do not return one vector per text."""
+    """Raise an error if models of type `model_type` do not return one vector per text."""
     if model_type not in ("SentenceTransformer", "SparseEncoder"):
         raise UnavailableError(
             f"{MODEL_FILE} describes a {str(model_type)[:100]}, but only SentenceTransformer is supported. "
@@ -364,7 +365,7 @@ def _check_modules(modules: list[ModuleEntry]) -> list[ModuleEntry]:
                 f"{MODULES_FILE} lists {kinds.count(kind)} modules of type {kind}, but there must be "
                 f"exactly 1. {REMEDY}"
             )
-    # The weights of a folder that is listed twice would be loaded twice.
+    # Reject a folder that is listed twice, because its weights would be loaded twice.
     if len({path.resolve() for _, path in modules}) < len(modules):
         raise CheckpointError(f"{MODULES_FILE} lists a folder more than once. {AGAIN}")
     return [(kind, path) for kind, (_, path) in zip(kinds, modules, strict=True) if kind != "Dropout"]
@@ -392,7 +393,7 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
     config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
     source = config.get("module_input_name") or VECTOR
     if source == TOKENS and expected == VECTOR:
-        return size  # the module has no effect, because it changes token vectors after pooling
+        return size  # skip a module without effect: it changes token vectors after pooling
     if source != expected or (config.get("module_output_name") or source) != source:
         raise UnavailableError(
             f"The module {kind} reads {str(source)[:100]} and writes "
@@ -505,7 +506,7 @@ def _read_pooling(path: Path) -> tuple[tuple[str, ...], bool]:
 
 
 def read_prompts(options: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...], str | None]:
-    """Return the prompts, and the name of the default prompt."""
+    """Return the (name, text) pairs of the prompts, and the name of the default prompt or None."""
     prompts, default = options.get("prompts") or {}, options.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise CheckpointError(f"prompts in {MODEL_FILE} must map prompt names to strings. {AGAIN}")
@@ -547,11 +548,11 @@ def _trained_dimensions(encoder: Path, size: int) -> tuple[int, ...]:
 
 
 def token_limit(max_seq_length: Any, tokenizer_limit: int | None, model_limit: int | None) -> int | None:
-    """Return `max_seq_length`, or the tokenizer's limit if it is None, bounded by the model's limit."""
+    """Return `max_seq_length`, or `tokenizer_limit` if `max_seq_length` is None, bounded by `model_limit`."""
     if max_seq_length is not None:
         positive_integer(max_seq_length, "max_seq_length of Transformer")
     limits = (tokenizer_limit if max_seq_length is None else max_seq_length, model_limit)
-    # A tokenizer without a limit has a model_max_length of 1e30.
+    # Ignore very large limits: a tokenizer without a limit has a model_max_length of 1e30.
     return min((int(limit) for limit in limits if limit is not None and limit < 10**9), default=None)
 
 

@@ -76,9 +76,9 @@ def activation_named(path: Any, owner: str) -> torch.nn.Module:
             # Softmax without `dim` raises a warning and guesses the dimension from the number of axes.
             options = {"dim": -1} if name in ("Softmax", "LogSoftmax", "Softmin") else {}
             activation: torch.nn.Module = cls(**options).eval()  # type: ignore[misc]
-            if activation(torch.zeros(1, 2)).shape == (1, 2):  # GLU halves the last dimension
+            if activation(torch.zeros(1, 2)).shape == (1, 2):  # excludes GLU, which halves the last dimension
                 return activation
-    except (TypeError, ValueError):  # The class needs arguments (MultiheadAttention) or images.
+    except (TypeError, ValueError):  # raised by classes that need arguments or images
         pass
     raise UnavailableError(
         f"{owner} has the activation {str(path)[:100]}, but only the activations of torch.nn are "

@@ -40,7 +40,7 @@ MAX_JSON_DEPTH = 100
 MAX_TOKENIZER_BYTES = 100_000_000
 """Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 MAX_ADDED_TOKENS = 20_000
-"""Limit on the tokens added to a vocabulary; opening a tokenizer with 300,000 of them takes 19 seconds."""
+"""Maximum number of added tokens of a tokenizer; loading 300,000 added tokens takes 19 seconds."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
@@ -258,7 +258,7 @@ _QUIET = SilencedLogging(_silence)
 def _describe_failure(error: BaseException | None) -> str:
     """Return a verb phrase that describes how the hub failed.
 
-    The hub client wraps HTTP errors in its own exceptions.
+    HTTP errors are searched among the causes of `error`, because the hub client wraps them.
     """
     while error is not None:
         if isinstance(error, hub.HfHubHTTPError):

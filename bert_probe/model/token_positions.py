@@ -52,7 +52,7 @@ def check_positions(tokenizer: Any) -> None:
     try:
         ids = tokenizer(_CHECK_TEXT, add_special_tokens=False)["input_ids"]
         find_positions(tokenizer, [_CHECK_TEXT], ids, [False] * len(ids))
-    except Exception:  # Tokenizers raise many types of exceptions.
+    except Exception:  # Catch all exceptions, because tokenizers raise many types.
         raise TokenizerError(
             f"{type(tokenizer).__name__} does not report character positions, and its tokens cannot be "
             "matched with the text. Convert the tokenizer to a fast tokenizer (tokenizer.json)."

@@ -224,10 +224,10 @@ class Trace:
 
     @property
     def cls(self) -> Array | None:
-        """Return the last-layer vector of [CLS] or <s>; None if the first token is not special.
+        """Return the last-layer vector of [CLS] or <s>, of shape [hidden]; None if there is none.
 
-        The vector has shape [hidden]. It is also None for causal models: the first token attends only to
-        itself, so its vector would be the same for every text.
+        The result is None if the first token is not special, or if the model is causal. In a causal model,
+        the first token attends only to itself, so its vector would be the same for every text.
 
         Raises:
             UnavailableError: the trace has external attention without vectors.
@@ -351,9 +351,9 @@ class Trace:
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
-        """Return a slice of one or all heads.
+        """Return the slice that selects a head, or all heads if `head` is None.
 
-        With an index instead of a slice, a single head would use another kernel and be rounded differently.
+        With an index instead of a slice, torch would use another kernel, which rounds differently.
         """
         if head is None:
             return slice(None)

@@ -148,7 +148,11 @@ class HeadView:
         self._bridge: Any = None
 
     def numbered(self, layers: Sequence[int]) -> HeadView:
-        """Return a copy of the view that labels the trace's layers with these layer numbers (from 1)."""
+        """Return a copy of the view that displays other layer numbers.
+
+        Args:
+            layers: Displayed number of each layer of the trace, from 1.
+        """
         return HeadView(replace(self._data, numbers=layers), self._selection, self._exact, self.height)
 
     @property

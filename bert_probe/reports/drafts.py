@@ -19,7 +19,7 @@ MOST_VIEWS: Final = 50
 
 @dataclass(frozen=True)
 class DraftEntry:
-    """A view in a draft, with a note in plain text (see `tables`)."""
+    """A view in a draft, and its note in plain text; `tables` describes references to cells in a note."""
 
     view: ViewFile
     note: str = ""

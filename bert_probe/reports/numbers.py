@@ -1,4 +1,4 @@
-"""Compute all numbers of a view (table, provenance and picture) and their tolerances.
+"""Compute all numeric values of a view (in its table, provenance and picture) and their tolerances.
 
 The last digits of float32 results depend on the processor, which may add numbers in a different order.
 Therefore, every result is computed twice: as requested, and with the same weights in float64, where rounding
@@ -40,11 +40,11 @@ FACTOR: Final = 8
 two thread counts, float32 results differed by at most 4.6 times the error of the raw model."""
 
 FLOOR: Final = 32 * float(np.finfo(np.float32).eps)
-"""Minimum tolerance relative to the largest number; the error of a few numbers may be near 0 by chance."""
+"""Minimum tolerance relative to the largest value; the error of a small group may be 0 by chance."""
 
 MAX_STATED_FACTOR: Final = 8
 """Limit of the tolerance stated in a report, as a multiple of the recomputed tolerance. The recomputed error
-of a few numbers may be small by chance, so a larger stated tolerance is accepted up to this limit."""
+of a few values may be small by chance, so a larger stated tolerance is accepted up to this limit."""
 
 _SHARE: Final = re.compile(r"facts\.calibration\.(percentile|histogram\.percent\.[0-9]+)")
 """Matches the provenance paths of calibration values that are percentages of random pairs."""
@@ -58,10 +58,10 @@ ENTRIES: Final = "entries"
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The tolerance for a group of numbers.
+    """The tolerance for a group of values.
 
     Attributes:
-        of: name of the column or array, or path of the leaf; "" for all numbers of a matrix.
+        of: name of the column or array, or path of the leaf; "" for all values of a matrix.
         largest: largest absolute value in the group.
         error: largest absolute difference between float32 and float64 results in the group.
     """
@@ -72,7 +72,7 @@ class Tolerance:
 
     @property
     def allowed(self) -> float:
-        """Return the largest allowed difference from the same number computed on another machine."""
+        """Return the largest allowed difference from the same value computed on another machine."""
         return max(FLOOR * self.largest, FACTOR * self.error)
 
     def to_json(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Tolerance:
         """
         with parse_object(value, "A tolerance in the report") as parsed:
             tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
-            parsed.number("tolerance")  # read and ignore the tolerance, which follows from the other numbers
+            parsed.number("tolerance")  # ignored, because `allowed` recomputes it
         if min(tolerance.largest, tolerance.error) < 0:
             raise ReportError("A tolerance in the report is negative. Create the report again.")
         return tolerance
@@ -121,6 +121,10 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
     """Return the tolerance for each float array in a picture's payload, and for its color indices.
 
     Color indices may differ by 1.
+
+    Args:
+        single: the arrays as requested, by name.
+        double: the arrays computed in float64, by name.
     """
     tolerances = []
     for name, array in single.items():
@@ -135,7 +139,12 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
 
 
 def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tolerance, ...]:
-    """Return the tolerance for each float among the `leaves` of a provenance or a picture's description."""
+    """Return the tolerance for each float among the `leaves` of a provenance or a picture's description.
+
+    Args:
+        single: the leaves as requested, by path.
+        double: the leaves computed in float64, by path.
+    """
     tolerances = [
         _from_pairs(path, [(value, double.get(path, value))])
         for path, value in single.items()
@@ -167,8 +176,8 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 def outline(value: Any) -> Any:
     """Return the structure of a JSON value: the keys, in order, with the types of their values.
 
-    The paths of `leaves` are ambiguous: they do not distinguish a list from an object, or
-    ``{"a": {"b": 1}}`` from ``{"a.b": 1}``.
+    Unlike the outline, the paths of `leaves` are ambiguous: they do not distinguish a list from an object,
+    or ``{"a": {"b": 1}}`` from ``{"a.b": 1}``.
     """
     if isinstance(value, Mapping):
         return {"object": [[str(name), outline(child)] for name, child in value.items()]}
@@ -219,7 +228,7 @@ def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, 
 
 
 def is_close(stated: Any, actual: Any, allowed: float) -> bool:
-    """Return whether two numbers are equal within a tolerance; infinite or missing values must be equal."""
+    """Return whether two values are equal within a tolerance; infinite or missing values must be the same."""
     if isinstance(stated, bool) or not isinstance(stated, int | float) or not isinstance(actual, int | float):
         return stated is None and actual is None
     if not math.isfinite(stated) or not math.isfinite(actual):
@@ -349,7 +358,7 @@ class PicturePayload:
 
 @dataclass(frozen=True, eq=False)
 class ViewNumbers:
-    """All numbers of a computed view, in its result, table, provenance and picture.
+    """All values of a computed view, in its result, table, provenance and picture.
 
     Attributes:
         result: the result of the question.
@@ -365,7 +374,7 @@ class ViewNumbers:
 
     @classmethod
     def of(cls, view: ViewFile, answered: AnsweredView) -> Self:
-        """Collect the numbers of an answer, and draw the picture that the view specifies.
+        """Collect the values of an answer, and draw the picture that the view specifies.
 
         Raises:
             SelectionError: the parameters of the picture do not fit the text or the model.
@@ -384,7 +393,7 @@ class ViewNumbers:
         return cls(result, ReportTable.of(table), portable_leaves(result.provenance), picture)
 
     def payloads(self) -> list[PicturePayload]:
-        """Parse the payloads of the picture."""
+        """Return the parsed payloads of the picture; [] if there is no picture."""
         if self.picture is None:
             return []
         return [PicturePayload.of(payload) for payload in self.picture.payloads]
@@ -408,7 +417,7 @@ def portable_leaves(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ViewTolerances:
-    """The tolerances of a view's numbers.
+    """The tolerances of the values of a view.
 
     Attributes:
         table: the tolerance for each column, or for the matrix.
@@ -422,7 +431,7 @@ class ViewTolerances:
 
     @classmethod
     def of(cls, single: ViewNumbers, double: ViewNumbers) -> Self:
-        """Compute the tolerances of a view's numbers from the same numbers in float64."""
+        """Compute the tolerances of a view from its values as requested and in float64."""
         pairs = zip(single.payloads(), double.payloads(), strict=False)
         return cls(
             of_table(single.table, double.table),
@@ -508,7 +517,7 @@ class NamedModels:
     def computed(
         self, view: ViewFile, progress: Progress = no_progress
     ) -> tuple[ViewNumbers, ViewTolerances]:
-        """Compute a view's numbers, and their tolerances from the same computation in float64.
+        """Compute the values of a view, and their tolerances from a second computation in float64.
 
         Args:
             view: the view to compute.

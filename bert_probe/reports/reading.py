@@ -45,7 +45,7 @@ class StatedView:
         note: the note as the author wrote it ("written"), and with resolved references ("shown").
         provenance: the provenance of the result.
         code: code that reproduces the result, under "python" and "shell".
-        tolerances: the tolerances of the numbers.
+        tolerances: the tolerances of the values in the view.
         picture: settings of the picture: "component", "caveat" and "start".
         payloads: the payloads of the picture, still encoded; None for an invalid payload.
         sha256: the digest of each part; under "payloads", a list with the digest of each payload.
@@ -258,7 +258,7 @@ MAX_ENTRIES: Final = 1_000
 MAX_UNPACKED: Final = 256_000_000
 """Maximum total size of all unpacked files of a ZIP, in bytes."""
 _MAX_DIRECTORY: Final = 1_000_000
-"""Maximum size of a ZIP's directory in bytes; zipfile creates an object for each entry before any check."""
+"""Maximum size of a ZIP's central directory in bytes; zipfile creates an object for each of its entries."""
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory record
 _LOCAL: Final = struct.Struct("<4s5H3L2H")  # local file header
@@ -278,7 +278,7 @@ def unpack(content: bytes, name: str) -> dict[str, bytes]:
         name: the name of the ZIP, for error messages.
 
     Raises:
-        ReportError: the ZIP is damaged, is too large for a report, or does not meet these conditions.
+        ReportError: the ZIP is damaged, is too large for a report, or contains anything else.
     """
     try:
         _check_end(content)
@@ -308,7 +308,10 @@ def _check_end(content: bytes) -> None:
 
 
 def _check_counts(content: bytes, count: int, directory: int) -> None:
-    """Check that a ZIP's end record matches its directory, so that all ZIP readers find the same files."""
+    """Check that the end of central directory record of a ZIP matches its central directory.
+
+    Otherwise, ZIP readers could find different files.
+    """
     size = len(content) - _END.size - directory
     if _END.unpack_from(content, len(content) - _END.size)[1:] != (0, 0, count, count, size, directory, 0):
         raise ValueError("its end-of-central-directory record does not match its central directory")
@@ -338,7 +341,7 @@ def _unpack_all(content: bytes, entries: Sequence[zipfile.ZipInfo], directory: i
 
 
 def _data_start(content: bytes, entry: zipfile.ZipInfo) -> int:
-    """Return the offset of an entry's data, after checking its local header against the directory."""
+    """Return the offset of an entry's data, after comparing its local header with the central directory."""
     signature, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = _LOCAL.unpack_from(
         content, entry.header_offset
     )

@@ -52,7 +52,7 @@ class Item:
     Attributes:
         entry: the view and its note, as in the draft.
         numbers: result, table, provenance and picture of the view.
-        tolerances: the tolerances of the numbers.
+        tolerances: the tolerances of the values in the view.
     """
 
     entry: DraftEntry
@@ -119,7 +119,7 @@ class Report:
 
     @classmethod
     def of(cls, draft: Draft, models: NamedModels, progress: Progress = no_progress) -> Self:
-        """Compute every view of a draft, and the tolerances for its numbers.
+        """Compute every view of a draft, and the tolerances of its values.
 
         Args:
             draft: views and notes.
@@ -232,7 +232,7 @@ def check_ending(path: Path) -> None:
 
 def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item:
     numbers, tolerances = models.computed(entry.view, progress)
-    tables.split_note(entry.note, numbers.table)  # raise an error if the note is invalid
+    tables.split_note(entry.note, numbers.table)  # raises an error if the note is invalid
     # Refer to the opened models, whose commit and weights digest are known.
     view = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
     return Item(replace(entry, view=view), numbers, tolerances)
@@ -284,7 +284,9 @@ def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
 
 
 def picture_file(picture: Page | None) -> dict[str, bytes]:
-    """Return a picture's SVG file by name, or a text file with the error message; {} without a picture.
+    """Return a dict with one item, from file name to content; {} without a picture.
+
+    The file is the SVG of the picture, or a text file with the error message if the picture is too large.
 
     The last digits of numbers in the SVG depend on the processor.
     """
