@@ -227,7 +227,7 @@ _VECTORS: Final = "".join(
     json.dumps({"id": name, "vector": [float(number % step == 0) for number in range(384)]}) + "\n"
     for name, step in (("a", 2), ("b", 3))
 )
-"""Two vectors with the dimensions of the built-in model."""
+"""Example file (JSON lines): two vectors with the dimensions of the built-in model."""
 _CELL: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
 
 TABLE: Final[Schema] = {

@@ -227,7 +227,7 @@ def output_options(command: Command) -> Command:
                 _save_view(result, save_view, force)
             if out is not None and has_own_format:
                 result.save(out, overwrite=force)
-                out = None  # print the table, too
+                out = None  # also print the table
             if out is not None and is_view_file(out):
                 _to_page(result).save(out, overwrite=force)
                 return
@@ -329,7 +329,7 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
         @functools.wraps(command)
         def run(**values: Any) -> Any:
             sizes = _dimensions(values)
-            arguments = values.pop("arguments", {})  # already collected by the options of another question
+            arguments = values.pop("arguments", {})  # from the options of another question, if any
             for field in included:
                 text = values.pop(_parameter_name(field))
                 if text not in (None, False, ()):

@@ -38,14 +38,14 @@ def limit_resources(memory: int, seconds: int, file_bytes: int) -> None:
     """
     try:
         import resource
-    except ImportError:  # not available on Windows, where only the parent process limits the time
+    except ImportError:  # Windows has no resource limits; there, only the parent process limits the time
         return
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_CPU, seconds, seconds + _RESERVE_SECONDS)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    except OSError:  # this file exists only on Linux
+    except OSError:  # /proc exists only on Linux
         return
     _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory)
 

@@ -58,7 +58,7 @@ class FieldType:
         """Return the value for one text, with indices that count from 0 and token positions instead of words.
 
         Raises:
-            SelectionError: the text or its model does not have this layer, head, token or word.
+            SelectionError: the text or its model does not have the layer, head, token or word.
         """
         return value
 

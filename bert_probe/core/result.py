@@ -39,7 +39,7 @@ class Result(ABC):
 
     @abstractmethod
     def frame(self) -> pd.DataFrame:
-        """Return the table without provenance. Subclasses implement this; callers use `table`."""
+        """Return the table without provenance. Subclasses implement this method; callers use `table`."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -86,7 +86,7 @@ class Result(ABC):
         return replace(self, question=self.resolve(replace(self.question, **values)))
 
     def resolve(self, question: Any) -> Any:
-        """Resolve the display-only fields of a question. Overridden if these fields select tokens."""
+        """Resolve the display-only fields of a question; overridden if these fields select tokens."""
         return question
 
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:

@@ -275,7 +275,7 @@ def reserved_store(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock(folder: Path, reserve: bool) -> Iterator[None]:
-    """Lock the folder of a store, and create it if needed. At the end, remove it if it is new and empty."""
+    """Lock the folder of a store, and create it if needed. A new folder that stays empty is removed again."""
     with ExitStack() as stack:
         try:
             path = Path(os.path.realpath(folder))
@@ -354,8 +354,8 @@ class Verification:
 def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progress) -> Verification:
     """Compare every byte of a store's tables with the recorded digests.
 
-    This detects accidental damage but not manipulation, because someone who changes a table can also change
-    its digest. A vector index that differs can be deleted; it is rebuilt when it is needed.
+    The comparison detects accidental damage but not manipulation, because someone who changes a table can
+    also change its digest. A vector index that differs can be deleted; it is rebuilt when it is needed.
 
     Args:
         folder: the folder of the store.

@@ -283,7 +283,7 @@ class _RowSplitter:
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
         self._lines = lines
         self._separator = separator
-        # Lines to read again after an error. Each is one row, except that the last may begin a longer row.
+        # Lines after an unclosed quotation mark, to be read again. Only the last can begin a multi-line row.
         self._pushed_back: deque[InputLine] = deque()
 
     def rows(self) -> Iterator[_RawRow]:
@@ -399,7 +399,7 @@ def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
 
 
 def _fasta_row(line: int, problems: list[tuple[int, str]]) -> FileRow:
-    """Return a rejected row that reports its first problem."""
+    """Return a rejected row for a record that begins at `line`, with the first (line, problem) pair."""
     number, problem = problems[0]
     return refused_row(line, f"Line {number:,}: {problem.rstrip('.')}.")
 

@@ -72,9 +72,9 @@ class Search(PromptedSearch):
     Attributes:
         query: the query.
         scorers: names in `SCORERS`. The first scorer ranks the documents.
-        candidates: number of documents that the cross-encoder scores: the top-ranked documents of the first
-            other scorer, or of BM25 if the cross-encoder is the only scorer. All other documents have no
-            score.
+        candidates: number of documents that the cross-encoder reranks: the top-ranked documents of the first
+            scorer that is not the cross-encoder, or of BM25 if there is no other scorer. The cross-encoder
+            does not score further documents.
         count: number of documents in the table.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
@@ -207,7 +207,9 @@ class Search(PromptedSearch):
         values: Mapping[str, Array],
         progress: Progress,
     ) -> tuple[Array, tuple[int, ...]]:
-        """Return the score of each document (NaN if it has none), and its number of truncated tokens.
+        """Return each document's cross-encoder score, and the number of tokens truncated from each document.
+
+        The score is NaN for documents that the cross-encoder does not rerank.
 
         Args:
             values: scores of the documents by the other scorers, by name of the scorer.
@@ -228,7 +230,7 @@ class Search(PromptedSearch):
 
     @property
     def candidates_by(self) -> str:
-        """The scorer that selects the documents for the cross-encoder."""
+        """Name of the scorer whose top-ranked documents the cross-encoder reranks."""
         return next((name for name in self.scorers if name != CROSS_ENCODER), BM25_SCORER)
 
     def index(
@@ -389,17 +391,19 @@ class SearchResult(Result):
 
     @property
     def without_match(self) -> int:
-        """Number of documents that contain no word of the query, to which BM25 gives 0."""
+        """Number of documents that contain no word of the query, so that their BM25 score is 0."""
         return int((self.scores[BM25_SCORER] == 0).sum()) if BM25_SCORER in self.scores else 0
 
     def disagreements(self, a: str, b: str) -> Array:
-        """Return documents among the first `OVERLAP` of either scorer, the largest rank difference first.
+        """Return the documents that two scorers rank differently, the largest rank difference first.
+
+        Only documents among the first `OVERLAP` of at least one of the scorers are returned.
 
         Args:
             a, b: names of the scorers.
 
         Returns:
-            Indices of documents whose ranks differ.
+            Indices of the documents, from 0.
         """
         first, second = self.ranks[a], self.ranks[b]
         differences = np.where(np.minimum(first, second) <= OVERLAP, np.abs(first - second), 0)
@@ -408,7 +412,7 @@ class SearchResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The poolings, the settings of the scorers, and their rank agreement."""
+        """The pooling configurations, the parameters of BM25, and the rank agreement of the scorers."""
         poolings = {"recipe": self.recipe, "document_recipe": self.document_recipe}
         configs = {"query": self.token_config, "document": self.document_token_config}
         vectors = {name: config.about for name, config in configs.items() if config is not None}

@@ -413,10 +413,10 @@ class SearchExplanationResult(Result):
         """Return one row for each contribution.
 
         Columns: document (ID); for the bi-encoder query_token, query_position, token, position (from 0);
-        for late interaction the same, with word (of the token in the document) and similarity; for a
-        SparseEncoder term, query_weight, document_weight; for BM25 term, query_count and count
-        (occurrences in the query and in the document), documents (number of documents with the term), idf;
-        and contribution. The contributions of a document add up to its score.
+        for late interaction the same columns, word (the word that contains the document token) and
+        similarity; for a SparseEncoder term, query_weight, document_weight; for BM25 term, query_count and
+        count (occurrences in the query and in the document), documents (number of documents with the term),
+        idf; and contribution. The contributions of a document add up to its score.
         """
         tables = []
         for document, part in zip(self.explained, self.contributions, strict=True):

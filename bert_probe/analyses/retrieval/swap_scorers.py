@@ -51,17 +51,28 @@ class SwapScorer(Protocol):
     dropped: int
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A."""
+        """Return the scores of A and B, [text, 2], where each text replaces A.
+
+        Args:
+            report: called with the number of texts done.
+        """
         ...
 
     def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B for each query, [query, 2]."""
+        """Return the scores of A and B for each query, [query, 2].
+
+        Args:
+            report: called with the number of queries done.
+        """
         ...
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return a function for the contribution of each word of A (side 0) or of B (side 1).
+        """Return a function that computes the contribution of a word to the score of A or B.
 
         Returns None if the score is not a sum of contributions.
+
+        Args:
+            side: 0 for the words of A, 1 for the words of B.
         """
         ...
 
@@ -167,7 +178,7 @@ class PairScorer:
     def __init__(
         self, search: Search, checkpoint: Checkpoint, a: Document, b: Document, truncate: bool
     ) -> None:
-        del truncate  # unused, because pairs that are too long are always truncated
+        del truncate  # not needed: a cross-encoder always truncates long pairs
         self._checkpoint, self._query, self._pair = checkpoint, search.query, (a, b)
         (_, self._b), dropped = pair_scores(checkpoint, search.query, self._pair, ("A", "B"))
         self.dropped = sum(dropped)
@@ -245,12 +256,17 @@ class WordScorer:
         return np.array(rows)
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return a function that counts the BM25 terms of a word that the query contains."""
+        """Return a function that counts the terms that a word of the document shares with the query."""
         words, text = set(words_of(self._query)), self._pair[side]
         return lambda span: float(len(words & {*words_of(text[slice(*span)])}))
 
     def _score(self, query: Sequence[str], a: Counter[str]) -> tuple[float, float]:
-        """Return the scores of A, whose words are counted in ``a``, and of B."""
+        """Return the BM25 scores of A and B.
+
+        Args:
+            query: the words of the query.
+            a: number of occurrences of each word in A.
+        """
         count, mean_length = self._others + 1, (self._length + a.total()) / (self._others + 1)
         values = []
         for bag in (a, self._b):

@@ -248,7 +248,7 @@ class EmbeddingResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The token as text, and the difference from the model's output."""
+        """The selected token, and the largest difference of the last step from the model's output."""
         return {"token": str(self.trace.tokens[self.chosen]), "difference_to_model": self.difference}
 
     def frame(self) -> pd.DataFrame:
@@ -309,7 +309,7 @@ def _model_output(model: Any, module: Any, inputs: dict[str, torch.Tensor]) -> t
     if "mask" in parameters:
         arguments["mask"] = inputs["attention_mask"]
     if "token_type_ids" in parameters and "input_ids" in inputs:
-        # transformers 5.16.1 fails in Jina's module without them.
+        # Without token_type_ids, Jina's embedding module raises an error in transformers 5.16.1.
         arguments.setdefault("token_type_ids", torch.zeros_like(inputs["input_ids"]))
     output = module(**arguments)
     return output[0] if isinstance(output, tuple) else output  # type: ignore[no-any-return]

@@ -88,7 +88,7 @@ def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     Raises:
         UnavailableError: there are fewer than four vectors, a vector is zero, or all have the same direction.
     """
-    from sklearn.manifold import TSNE  # imported here because it takes a second
+    from sklearn.manifold import TSNE  # imported here because the import takes a second
     from threadpoolctl import threadpool_limits
 
     rows = _directions(vectors, 4)
@@ -121,7 +121,7 @@ def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     """
     _directions(vectors, 3)
     extras.require("umap", "choose another map")
-    from umap import UMAP  # imported here because it takes seconds
+    from umap import UMAP  # imported here because the import takes seconds
 
     bar = _ProgressStream(progress)
     neighbors = min(NEIGHBORS, len(vectors) - 1)
@@ -148,7 +148,7 @@ def available_methods() -> tuple[str, ...]:
 
 
 class _ProgressStream:
-    """A text stream that passes the numbers in UMAP's progress bar to a progress callback."""
+    """A text stream that reads epoch counts from UMAP's progress bar and passes them to a callback."""
 
     def __init__(self, progress: Progress) -> None:
         self._report = progress

@@ -95,7 +95,8 @@ class PaddingEffectResult(Result):
         padding_token: name of the padding token.
         differences: largest absolute difference between a text's hidden states alone and in the batch,
             [text, layer + 1].
-        unmasked: the same difference with an attention mask of ones, [text, layer + 1].
+        unmasked: largest absolute difference between a text's hidden states alone and in the batch with an
+            attention mask of ones, [text, layer + 1].
         sizes: largest absolute value of a text's hidden states, [text, layer + 1].
         explained: largest relative difference between two forward passes that rounding can explain.
     """
@@ -170,7 +171,8 @@ class PaddingEffectResult(Result):
         """Return the table of inputs or of differences; texts count from 1.
 
         Columns of inputs: text, position, token, id, segment and attention_mask if the model takes them,
-        padding. Columns of differences: text, tokens, padding, layer, difference, without_mask, largest.
+        padding. Columns of differences: text, tokens, padding (number of padding tokens), layer, difference,
+        without_mask (the difference with an attention mask of ones), largest (absolute value).
         """
         return self._inputs() if self.question.show == "inputs" else self._differences()
 

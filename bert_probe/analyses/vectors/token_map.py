@@ -221,7 +221,7 @@ class TokenMapResult(Result):
     """Tokens or words as points in a plane after every layer.
 
     Attributes:
-        texts: each text, and the second text of its sentence pair or None.
+        texts: each text with the second text of its sentence pair, which is None for a single text.
         marks: the tokens or words, in the order of the texts.
         part_names: labels of the texts or names of the segments; empty if there are neither.
         planes: points [layer + 1, mark, 2], where layer 0 is the output of the embeddings, and the explained
@@ -291,8 +291,12 @@ class TokenMapResult(Result):
 
 
 class _TextPoints(NamedTuple):
-    """The points of one text, their indices among its tokens or words, and the lens that merges tokens into
-    words (None for a map of tokens).
+    """The points of one text.
+
+    Attributes:
+        marks: the tokens or words that the map shows.
+        indices: index of each mark among all tokens or words of the text, from 0.
+        lens: merges tokens into words; None for a map of tokens.
     """
 
     marks: list[MapPoint]
@@ -434,7 +438,7 @@ def _axes(scatter: Array) -> Array:
 
 
 def _project(vectors: Array, mean: Array, axes: Array) -> tuple[Array, float]:
-    """Return the coordinates of centered vectors, [vector, 2], and their sum of squared distances."""
+    """Return the coordinates of vectors, [vector, 2], and the sum of their squared distances to the mean."""
     points = np.empty((len(vectors), 2))
     squares = 0.0
     for start in range(0, len(vectors), _BLOCK):
