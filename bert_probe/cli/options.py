@@ -57,7 +57,7 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
         value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
         for argument in value if isinstance(value, tuple) else (value,):
             for output in outputs if isinstance(argument, str | Path) else ():
-                # The argument may be a text, and ~ may be followed by an unknown user.
+                # `_reads` fails for texts that are not paths, and for ~ before the name of an unknown user.
                 with suppress(OSError, ValueError, RuntimeError):
                     if output.is_file() and _reads(argument, output):
                         raise ExportError(f"{output} is read by this command. Choose another file to write.")

@@ -381,7 +381,7 @@ class Optional(FieldType):
 
 
 MAX_ITEMS = 1000
-"""Maximum number of entries in a list. It bounds the cost of an analysis."""
+"""Maximum number of entries in a list, which bounds the cost of an analysis."""
 
 
 def check_item_count(name: str, value: Sequence[Any]) -> None:

@@ -179,7 +179,7 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 def _model_identity(trace: Trace) -> tuple[object, ...]:
     """Return the values that must be equal for two traces to be comparable.
 
-    They do not include the model's name, because a folder can be opened under several names.
+    The model's name is not one of the values, because a folder can be opened under several names.
     """
     names = {"model", "origin", "revision", *TEXT_KEYS}
     settings = {name: value for name, value in trace.provenance.items() if name not in names}

@@ -110,7 +110,7 @@ def question(
         analysis: name of the analysis in provenance, JSON and cache keys.
         command: name of the command that runs the analysis, by default `analysis`.
         is_analysis: whether to add the class to `QUESTIONS`, which contains only questions that return a
-            table of numbers.
+            table.
     """
 
     def decorate(cls: type[Q]) -> type[Q]:

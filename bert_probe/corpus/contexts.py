@@ -190,7 +190,8 @@ class NearestContextsResult(Result):
     Attributes:
         contexts: the contexts, nearest first. There are fewer than requested if the store has no more.
         unit: the query word.
-        searched: the search method, the number of vectors, and what they represent.
+        searched: the search method, the number of vectors in the layer, and whether they represent tokens or
+            words.
     """
 
     question: NearestContexts

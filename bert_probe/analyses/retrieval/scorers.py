@@ -33,7 +33,7 @@ from bert_probe.model.sentence_modules import MODEL_FILE, read_prompts, read_set
 from bert_probe.model.trace import Array
 
 K1, B = 1.2, 0.75
-"""BM25's saturation of the term frequency, and its normalization by the length of the document."""
+"""Parameters of BM25: k1 for term frequency saturation, and b for document length normalization."""
 _WORD = re.compile(r"\w+")
 NOT_A_SUM = (
     "A cross-encoder encodes query and document together, so its score is not a sum over their tokens. "

@@ -151,7 +151,7 @@ class Search(PromptedSearch):
     ) -> tuple[dict[str, Array], tuple[int, ...]]:
         """Return the scores of every document, and the number of tokens truncated from each document.
 
-        The other arguments and errors are those of `of`.
+        For the other arguments and the errors, see `of`.
 
         Args:
             documents: the result of `index`.
@@ -242,7 +242,7 @@ class Search(PromptedSearch):
     ) -> IndexedDocuments:
         """Compute all data that does not depend on the query, so that further queries take milliseconds.
 
-        The arguments and errors are those of `of`.
+        For the arguments and the errors, see `of`.
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
         needs_candidates = self.scorers == (CROSS_ENCODER,) and len(texts) > self.candidates

@@ -235,7 +235,7 @@ class WordScorer:
         self._query, self._pair = query, (documents[a], documents[b])
         self._a, self._b = bags[a], bags[b]
         self._others = len(bags) - 1
-        self._length = sum(bag.total() for bag in bags) - self._a.total()  # excludes document A
+        self._length = sum(bag.total() for bag in bags) - self._a.total()  # words outside of A
         self._frequencies = Counter(word for index, bag in enumerate(bags) if index != a for word in bag)
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:

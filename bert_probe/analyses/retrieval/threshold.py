@@ -201,8 +201,8 @@ class ThresholdCurve:
 
     Attributes:
         thresholds: the distinct scores, descending, of shape [threshold].
-        true_positives: number of matching pairs with at least this score, of shape [threshold].
-        predicted: number of pairs with at least this score, of shape [threshold].
+        true_positives: number of matching pairs whose score reaches the threshold, of shape [threshold].
+        predicted: number of pairs whose score reaches the threshold, of shape [threshold].
     """
 
     thresholds: Array

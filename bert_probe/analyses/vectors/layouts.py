@@ -190,7 +190,12 @@ def loading_signs(axes: Array) -> Array:
 
 
 def _directions(vectors: Array, minimum: int) -> Array:
-    """Normalize the vectors, in float64, for methods that use only their directions."""
+    """Divide vectors by their norms, in float64, for layouts that depend only on directions.
+
+    Raises:
+        UnavailableError: there are fewer than ``minimum`` vectors, a vector is zero, or all vectors have the
+            same direction.
+    """
     _check(vectors, minimum)
     rows = unit_rows(vectors)
     if not np.isfinite(rows).all():
@@ -220,6 +225,10 @@ def _check(vectors: Array, minimum: int) -> None:
 def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
     """Cluster unit vectors, or a sample of them (see `MAX_CLUSTERED`), with HDBSCAN.
 
+    Args:
+        unit: the unit vectors, [row, hidden].
+        min_cluster: smallest number of rows in a cluster.
+
     Returns:
         The indices of the clustered rows, and the cluster of each, from 0; −1 for no cluster.
     """
@@ -238,7 +247,7 @@ def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
 
 
 def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
-    """Return the words that are typical of each cluster: they occur more often in it than in other texts.
+    """Return the words of each cluster that occur more often in its texts than in all other texts.
 
     Words are ranked by the z-score of their log-odds ratio between the cluster and all other texts, with the
     counts in all texts as the prior (Monroe, Colaresi and Quinn 2008). Words that are frequent in all texts

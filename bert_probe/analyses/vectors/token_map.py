@@ -428,7 +428,7 @@ def _axes(scatter: Array) -> Array:
     """Return the two directions with the largest variance, in descending order, of shape [hidden, 2]."""
     hidden = len(scatter)
     if not np.isfinite(scatter).all():
-        return np.zeros((hidden, 2))  # `planes` raises an error for NaN
+        return np.zeros((hidden, 2))  # `planes` raises an error for vectors that are not finite
     values, vectors = eigh(scatter, subset_by_index=[hidden - 2, hidden - 1])
     axes: Array = vectors[:, ::-1]
     axes = axes * loading_signs(axes)

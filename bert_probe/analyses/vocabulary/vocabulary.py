@@ -258,9 +258,15 @@ def select_rows(table: torch.Tensor, ids: Array) -> Array:
 
 
 def nearest_rows(table: torch.Tensor, norms: Array, token: int, count: int) -> tuple[Array, Array]:
-    """Return the ids and cosines of the other rows most similar to a token's row, by descending cosine.
+    """Return the ids and cosines of the rows most similar to the row of a token, by descending cosine.
 
     A matrix product selects candidates; their cosines are then recomputed in float64.
+
+    Args:
+        table: the input embeddings, [token, dimension].
+        norms: norm of each row.
+        token: id of the token, whose own row is not returned.
+        count: maximum number of returned rows.
     """
     row = table[token]
     if table.dtype in (torch.float32, torch.float64):

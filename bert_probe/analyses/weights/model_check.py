@@ -84,7 +84,7 @@ def check(
     dtype: str = "auto",
     progress: Progress | None = None,
 ) -> ModelCheck:
-    """Return the features that a checkpoint supports, and why it does not support the others.
+    """Return whether a checkpoint supports each feature, and the reason if it does not.
 
     The config is read first. If it describes a supported model, the checkpoint is opened as by `load`.
 
