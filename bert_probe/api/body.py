@@ -391,7 +391,7 @@ def _quality(qualities: Mapping[str, float], media: str) -> float:
 
 
 def serialize(result: Result, media: str) -> bytes:
-    """Return the table of a result as bytes.
+    """Return the table of a result as bytes, in the format of a media type in `FORMATS`.
 
     Raises:
         TooLargeError: the table has more than `MAX_CELLS` cells.

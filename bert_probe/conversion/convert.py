@@ -162,7 +162,7 @@ def _weight_names(subfolder: Path, names: list[str]) -> tuple[list[str], list[st
 
 
 def _listed(index: Path, suffix: str) -> list[str]:
-    """Return the weight files that an index file lists."""
+    """Return the names of the weight files that an index file lists; they must end in ``suffix``."""
     try:
         names = sorted(set(read_json(index)["weight_map"].values()))
         is_valid = bool(names) and all(Path(name).name == name and name.endswith(suffix) for name in names)

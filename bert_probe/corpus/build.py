@@ -142,9 +142,13 @@ def build_corpus(
 
 @contextmanager
 def _watch_preparation(watch: StageProgress, label: str, unit: str, progress: Progress) -> Iterator[Progress]:
-    """Show a progress bar for a phase before the records are read, such as hashing the input files.
+    """Show a progress bar for a phase before the records are read, and yield its progress callback.
 
-    ``progress`` is called with (0, 0), so that the callback can cancel the phase.
+    Args:
+        watch: opens the progress bar.
+        label: name of the phase, such as hashing the input files.
+        unit: unit of the progress bar.
+        progress: called with (0, 0) at each step, so that an exception in it can cancel the phase.
     """
     with watch(label, unit) as bar:
         yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - not numbers of records

@@ -149,7 +149,7 @@ class ScoreThreshold(Question):
         )
 
     def _positive(self, labels: Array) -> Array:
-        """Return whether each pair matches, of shape [pair]."""
+        """Return whether each pair matches according to its label, bool of shape [pair]."""
         start = self.positive_from
         if start is None:
             if not np.isin(labels, (0, 1)).all():

@@ -126,7 +126,7 @@ class LostText:
 def _read(
     checkpoint: Checkpoint, recipe: PoolingConfig, document: str, limit: int
 ) -> tuple[int, LostText | None]:
-    """Return the number of tokens of a document, and the text that is not read, or None if all is read."""
+    """Return the number of tokens of a document, and the text after the limit (None for a short document)."""
     text = recipe.text(document)
     inputs = checkpoint.encoder.inputs(text, max_tokens=MAX_TOKENS, truncate=True)
     length = len(inputs) + inputs.dropped

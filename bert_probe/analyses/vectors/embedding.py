@@ -403,9 +403,13 @@ def largest_difference(replay: Array, expected: Array) -> float:
 
 
 def rounding_tolerance(weight: torch.Tensor, expected: Array) -> float:
-    """Return the largest difference that rounding can explain, given the expected values and the dtype.
+    """Return the largest absolute difference from the expected values that rounding can explain.
 
     A larger difference means that the recomputed output does not reproduce the model's computation.
+
+    Args:
+        weight: a weight of the model, whose dtype determines the precision.
+        expected: output of the model.
     """
     precision = max(1e-5, 16 * torch.finfo(weight.dtype).eps)
     return precision * max(1.0, float(np.abs(expected).max()))

@@ -219,7 +219,12 @@ def _states(
 
 
 def _largest_differences(alone: Sequence[Sequence[Array]], batched: Sequence[Sequence[Array]]) -> Array:
-    """Return the largest absolute difference for each text and layer, of shape [text, layer + 1]."""
+    """Return the largest absolute difference of the hidden states, of shape [text, layer + 1].
+
+    Args:
+        alone: hidden states of each text alone, by text and layer, [token, hidden].
+        batched: hidden states of each text in the batch, in the same form.
+    """
     return np.array(
         [
             [float(np.abs(a - b).max()) for a, b in zip(*layers, strict=True)]

@@ -339,7 +339,7 @@ def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
 
 
 def _prompt_length(checkpoint: Checkpoint, prompt: str, config: PoolingConfig) -> int:
-    """Return the number of tokens of a prompt, which are left out of the pooling.
+    """Return the number of prompt tokens at the start of a text, which are left out of the pooling.
 
     As in sentence-transformers, the prompt is encoded alone, and a special token at its end is not counted.
     """
