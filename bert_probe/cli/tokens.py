@@ -132,7 +132,7 @@ def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None
 
 
 def _rows(files: list[Path], ending: str) -> list[int]:
-    """Return the number of rows of each tensor whose name ends in `ending`; most models have one."""
+    """Return the row counts of the tensors (normally one) whose names end in `ending`."""
     counts = []
     for file in files:
         with safe_open(file, framework="np") as weights:

@@ -227,7 +227,10 @@ def _install_filter() -> bool:
 
 
 def _filter_program(machine: str) -> list[bytes]:
-    """Return the filter instructions (classic BPF); each block returns an error or falls through."""
+    """Return the instructions of the seccomp filter (classic BPF) for a machine architecture.
+
+    Each block of instructions returns an error for a system call, or continues with the next block.
+    """
     number, argument = 0, 16  # offsets in struct seccomp_data; the architecture is at offset 4
     eperm, enosys = _ERROR | errno.EPERM, _ERROR | errno.ENOSYS
     writing_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

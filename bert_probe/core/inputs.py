@@ -200,7 +200,7 @@ class OneTrace(Inputs):
         return [f"checkpoint = {load_expression(record.model)}", *traces], ", ".join(names)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return `--pair` and the second text of a pair, then `leading`, then the text."""
+        """Return `--pair` and the second text of a pair, the question's own arguments, and the text."""
         options: list[str] = []
         words = list(leading)
         for number, text in enumerate(record.texts):
@@ -304,7 +304,7 @@ class OneCheckpoint(Inputs):
         return [f"checkpoint = {load_expression(record.model)}"], "checkpoint"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return only `leading`, because an option names the model."""
+        """Return only the question's own arguments (`leading`), because an option names the model."""
         return end_of_options(leading)
 
 
@@ -346,7 +346,7 @@ class SentenceList(Inputs):
         return [f"checkpoint = {load_expression(record.model)}", *lines], ", ".join(arguments)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return `leading` and the sentence file, or only the option and the file of labeled texts."""
+        """Return the question's arguments and the sentence file, or the option and file of labeled texts."""
         files = record.sentences.get("files", {})
         if files:
             return [self.labeled_option, files["rows"]["file"]]
@@ -393,7 +393,7 @@ class Documents(SentenceList):
         return lines, ", ".join(["checkpoint", self.variable, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the option and the file of the documents, followed by `leading`."""
+        """Return the option and the file of the documents, and the question's own arguments (`leading`)."""
         return [self.list_option, self.file(record), *end_of_options(leading)]
 
     def file(self, record: InputRecord) -> str:  # noqa: ARG002
@@ -413,7 +413,7 @@ class DocumentFile(Documents):
         return [*values.checkpoints, values.sentences]
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return `leading`, followed by the file of the documents."""
+        """Return the question's own arguments (`leading`), and the file of the documents."""
         return end_of_options([*leading, DOCUMENTS_FILE])
 
 
@@ -456,7 +456,7 @@ class Files(Inputs):
         return lines, ", ".join(["checkpoint", *arguments, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return `leading`, followed by the file names, each after its option if it has one."""
+        """Return the question's own arguments (`leading`), and the file names, each after its option."""
         words: list[str] = []
         for name, file in record.sentences["files"].items():
             option = self.files_by_name[name].option
@@ -481,7 +481,7 @@ class TwoCheckpoints(Inputs):
         return load_two(record), "checkpoint, other"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the names of both models, followed by `leading`."""
+        """Return the names of both models, and the question's own arguments (`leading`)."""
         return end_of_options([*_names_of_two(record), *leading])
 
 
@@ -504,7 +504,7 @@ class TwoModelTraces(TwoCheckpoints):
         return [*load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the options for a text pair, the names of both models, `leading`, and the text."""
+        """Return `--pair` with its text, the names of both models, the question's arguments, and the text."""
         (text,) = record.texts
         options = [] if text["pair"] is None else ["--pair", text["pair"]]
         return [*options, *end_of_options([*_names_of_two(record), *leading, text["text"]])]
@@ -527,7 +527,7 @@ class TwoModelSentences(TwoCheckpoints):
         return lines, ", ".join(["checkpoint", "other", "sentences", *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the names of both models, `leading`, and the sentence file."""
+        """Return the names of both models, the question's own arguments, and the sentence file."""
         return end_of_options([*_names_of_two(record), *leading, SENTENCES_FILE])
 
 
@@ -563,7 +563,7 @@ class OneStore(Inputs):
         return [f"store = bert_probe.open_corpus({record.store['store']!r})"], "store"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the folder of the store, followed by `leading`."""
+        """Return the folder of the store, and the question's own arguments (`leading`)."""
         return end_of_options([record.store["store"], *leading])
 
 
@@ -582,7 +582,7 @@ class StoreAndTrace(OneStore):
         return lines, f"{store}, trace"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return options for the text and its model, the folder of the store, and `leading`."""
+        """Return options for the text and its model, the store's folder, and the question's own arguments."""
         (text,) = record.texts
         truncate = ["--truncate"] if text["tokens_dropped"] else []
         return ["--text", text["text"], *truncate, *model_options(record), *super().words(leading, record)]

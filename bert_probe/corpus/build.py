@@ -177,7 +177,7 @@ class _ShardProgress:
         return sum(list(self._done_by_shard.values()))  # copy the list, because other threads add shards
 
     def of(self, number: int) -> Progress:
-        """Return a progress callback for one shard."""
+        """Return the progress callback for the shard with this number."""
 
         def progress(done: int, _: int) -> None:
             if self._is_cancelled:

@@ -327,7 +327,7 @@ def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Ite
     """Return the rows of a JSON lines file.
 
     Raises:
-        SelectionError: the first lines do not have the key, or `column` is None and they have several keys.
+        SelectionError: the first lines lack the key `column`, or `column` is None and there are several keys.
     """
     first_lines = list(islice(lines, HEADER_LINES))
     keys: dict[str, None] = {}  # this dict is used as an ordered set
@@ -399,7 +399,7 @@ def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
 
 
 def _fasta_row(line: int, problems: list[tuple[int, str]]) -> FileRow:
-    """Return a rejected row for a record that begins at `line`, with the first (line, problem) pair."""
+    """Return a rejected row for the FASTA record that begins at `line`, with the first of its problems."""
     number, problem = problems[0]
     return refused_row(line, f"Line {number:,}: {problem.rstrip('.')}.")
 

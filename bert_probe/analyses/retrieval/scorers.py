@@ -81,7 +81,7 @@ class PromptedSearch(Question):
 def search_pooling(
     checkpoint: Checkpoint, prompt: str | None, defaults: Iterable[str], dimensions: int | None
 ) -> PoolingConfig:
-    """Return the pooling of queries or documents: the checkpoint's own pooling, or else the mean.
+    """Return the pooling of queries or documents: the checkpoint's own, or the mean if it has none.
 
     Args:
         prompt: name of a prompt. None selects the first name in ``defaults`` that is a prompt of the

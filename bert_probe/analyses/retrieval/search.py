@@ -296,7 +296,7 @@ class IndexedDocuments:
 
     @cached_property
     def pair_scores(self) -> Array | None:
-        """Sorted scores of random pairs of documents; None if there is no pair with a score."""
+        """Sorted bi-encoder scores of random pairs of documents; None if no pair has a score."""
         if self.encoded is None or self.recipe is None:
             return None
         try:
@@ -370,7 +370,7 @@ class SearchResult(Result):
 
     @cached_property
     def order(self) -> Array:
-        """Indices of the documents, from 0, sorted by their rank by the first scorer."""
+        """Indices of the documents, from 0, in the order in which the first scorer ranks them."""
         return np.argsort(self.ranks[self.question.scorers[0]])
 
     @property
@@ -446,12 +446,12 @@ class SearchResult(Result):
 
     @property
     def median(self) -> float:
-        """Median score of all documents by the bi-encoder; NaN if no score is defined."""
+        """Median bi-encoder score of the documents; NaN if no score is defined."""
         return float(np.median(self._defined)) if len(self._defined) else float("nan")
 
     @property
     def best(self) -> float:
-        """Highest score of a document by the bi-encoder; NaN if no score is defined."""
+        """Highest bi-encoder score of a document; NaN if no score is defined."""
         return float(self._defined.max()) if len(self._defined) else float("nan")
 
     @property
@@ -461,7 +461,7 @@ class SearchResult(Result):
         return defined
 
     def percentile(self, document: int) -> float:
-        """Return the percentage of random document pairs with a lower score than a document and the query.
+        """Return the percentage of random document pairs whose score is lower than a document's score.
 
         Args:
             document: index of the document, from 0.
@@ -471,7 +471,7 @@ class SearchResult(Result):
         return percentile_of(float(self.scores[BI_ENCODER][document]), self.pair_scores)
 
     def frame(self) -> pd.DataFrame:
-        """Return the best documents of the first scorer.
+        """Return the top-ranked documents of the first scorer.
 
         Columns: rank, document (ID), score; for each further scorer, its score and rank with the scorer's
         name, such as bm25_score and bm25_rank; after the score of the bi-encoder, percentile: the percentage

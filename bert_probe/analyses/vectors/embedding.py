@@ -122,7 +122,7 @@ class Embedding(Question):
     )
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with the position of its token; by default, the first non-special token."""
+        """Return the question with the position of its token; None becomes the first non-special token."""
         if self.token is not None:
             return super().resolved(trace)
         return replace(self, token=next((token.position for token in trace.tokens if not token.special), 0))
@@ -200,7 +200,7 @@ class EmbeddingResult(Result):
             raise ShapeError(f"All steps must have shape [token, dimension], not {shapes}.")
 
     def resolve(self, question: Embedding) -> Embedding:
-        """Return the question with the position of its token in the text."""
+        """Return the question with the position of its token, if the token was selected by a word."""
         return question.resolved(self.trace)
 
     @property
@@ -326,7 +326,7 @@ class Pooler(Question):
     inputs = OneTrace()
 
     def of(self, trace: Trace) -> PoolerResult:
-        """Compute the vectors of each step for a text; the result also has the model's own output.
+        """Compute the vectors of each step for a text, and add the model's own output for comparison.
 
         Raises:
             UnavailableError: the model has no pooler, the pooler is not a linear layer and a tanh, or the
@@ -383,7 +383,7 @@ class PoolerResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The difference from the model's output."""
+        """The largest absolute difference between the recomputed output and the model's output."""
         return {"difference_to_model": self.difference}
 
     def frame(self) -> pd.DataFrame:

@@ -219,7 +219,7 @@ class PairwiseScores:
         return tuple(int(leaf) for leaf in leaves_list(tree))
 
     def nearest(self, count: int = 50) -> tuple[SentencePair, ...]:
-        """Return the most similar pairs by descending score; pairs with equal scores keep their order.
+        """Return the most similar pairs by descending score; tied pairs are in the order of the sentences.
 
         Raises:
             SelectionError: count is below 1.

@@ -214,7 +214,7 @@ class FertilityResult(Result):
 
     @property
     def pieces(self) -> int:
-        """Total number of tokens in words, which excludes special tokens."""
+        """Total number of tokens of all words, without special tokens."""
         return sum(len(word.pieces) for word in self.words)
 
     @property
@@ -333,7 +333,7 @@ class FertilityChangeResult(Result):
 
     @property
     def by_pieces(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
-        """The `words` by descending number of tokens, of which the larger of the two models counts."""
+        """The `words`, sorted by the larger of the two models' token counts, highest first."""
         return tuple(sorted(self.words, key=lambda pair: -max(len(word.pieces) for word in pair)))
 
     @property

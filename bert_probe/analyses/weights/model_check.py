@@ -70,7 +70,7 @@ class ModelCheck:
         return all(row.works == "yes" for row in self.capabilities if row.name in _STAGES)
 
     def table(self) -> pd.DataFrame:
-        """Return the columns capability, works (yes, no or unknown) and reason."""
+        """Return a table with the columns capability, works (yes, no or unknown) and reason."""
         rows = [(row.name, row.works, row.reason) for row in self.capabilities]
         return pd.DataFrame(rows, columns=["capability", "works", "reason"], dtype="str")
 
