@@ -261,7 +261,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         sentence = f"In the message {error}."
         try:
             return _error(INVALID_REQUEST, sentence, json.loads(line))
-        except (ValueError, RecursionError):  # The line is also invalid JSON after the duplicate key.
+        except (ValueError, RecursionError):  # After the duplicate key, the line is not valid JSON.
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
         return _error(PARSE_ERROR, "The message is nested too deeply. Use fewer nested arrays and objects.")

@@ -34,7 +34,7 @@ _EXAMPLES: Final[Mapping[type, Any]] = {
     TokenSelector: "boat",
     FieldType: "boat",
 }
-"""Type of a required field → an example value for `TEXT`."""
+"""Type of a required field → an example value that fits the example text `TEXT`."""
 
 _COMMAND_LINE_HELP: Final = re.compile(r"\s*\[default: [^\]]*\]|^With --[^:]*: ")
 """Matches the parts of a help text that apply only to the command line."""

@@ -329,7 +329,7 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
         @functools.wraps(command)
         def run(**values: Any) -> Any:
             sizes = _dimensions(values)
-            arguments = values.pop("arguments", {})  # from the options of another question, if any
+            arguments = values.pop("arguments", {})  # filled if the command has options of another question
             for field in included:
                 text = values.pop(_parameter_name(field))
                 if text not in (None, False, ()):

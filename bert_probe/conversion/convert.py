@@ -202,7 +202,7 @@ SPARE_MEMORY = 1 << 30
 WORKING_MEMORY = 1 << 29
 """Bytes of memory that the child process needs for torch and one tensor, in addition to the weights."""
 CONSTANT_SECONDS, BYTES_PER_SECOND = 120, 10_000_000
-"""The default time limit is CONSTANT_SECONDS + bytes / BYTES_PER_SECOND, a low estimate of the speed."""
+"""The default time limit is CONSTANT_SECONDS + bytes / BYTES_PER_SECOND; the speed is a low estimate."""
 MAX_SECONDS = 86_400
 """Maximum time limit in seconds, which is one day."""
 START_SECONDS = 600

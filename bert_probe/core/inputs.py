@@ -110,7 +110,7 @@ class Inputs:
         has_sentences: whether the question reads many sentences or documents.
         list_name: name of the sentences or documents in Python and in an HTTP request.
         list_file: name of the file of sentences or documents in code snippets.
-        list_option: command-line option for this file; "" for a positional argument.
+        list_option: command-line option for the file of sentences or documents; "" for a positional argument.
         has_list: whether a request may contain the sentences or documents as a list instead of a file.
         can_truncate: whether the inputs include texts that can be truncated.
         can_skip: whether invalid rows of the file of documents can be skipped.

@@ -375,7 +375,7 @@ def _parse_json(text: str) -> tuple[object, str]:
 
 def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """Yield the sequences of a FASTA file. A record with an invalid line is rejected as a whole."""
-    unreadable: list[tuple[int, str]] = []  # first line of an unreadable record, if any
+    unreadable: list[tuple[int, str]] = []  # (line, problem) of the first unreadable line of a record, if any
 
     def numbered_lines() -> Iterator[tuple[int, str]]:
         for line in lines:

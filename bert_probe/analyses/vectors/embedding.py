@@ -122,7 +122,7 @@ class Embedding(Question):
     )
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with the position of its token; None becomes the first non-special token."""
+        """Return the question with its token as a position; None becomes the first non-special token."""
         if self.token is not None:
             return super().resolved(trace)
         return replace(self, token=next((token.position for token in trace.tokens if not token.special), 0))
@@ -200,7 +200,7 @@ class EmbeddingResult(Result):
             raise ShapeError(f"All steps must have shape [token, dimension], not {shapes}.")
 
     def resolve(self, question: Embedding) -> Embedding:
-        """Return the question with the position of its token, if the token was selected by a word."""
+        """Return the question with its token as a position in the text."""
         return question.resolved(self.trace)
 
     @property

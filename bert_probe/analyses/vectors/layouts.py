@@ -161,7 +161,7 @@ class _ProgressStream:
         try:
             self._report(int(match[1]), int(match[2]))
         except BaseException as error:
-            # An exception here would leave tqdm's lock acquired, and every later progress bar would hang.
+            # Raised here, the exception would leave tqdm's lock acquired, and later progress bars would hang.
             self.raised = error
 
     def flush(self) -> None:

@@ -24,7 +24,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 
 MASK = "attention_mask"
 COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask"}
-"""Name of a model input → its column in the table."""
+"""Name of a model input → name of the column for this input in the table of inputs."""
 
 
 @question("padding effect", command="padding")

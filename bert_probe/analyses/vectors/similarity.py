@@ -224,7 +224,7 @@ class SimilarityBaseline(Question):
             _distribution(row, group[0].size) if row else None
             for row, group in zip(rows, groups, strict=True)
         )
-        assert unrelated is not None  # `_pairs` returned unrelated pairs
+        assert unrelated is not None  # not None, because there are unrelated pairs
         # Take the model's state from the traces, because a model in memory may have been trained since.
         inputs = InputRecord(InputRecord.of(*traces).model)
         return SimilarityBaselineResult(self, inputs, unrelated, same_word, len(traces))
