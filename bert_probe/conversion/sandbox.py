@@ -38,7 +38,7 @@ def limit_resources(memory: int, seconds: int, file_bytes: int) -> None:
     """
     try:
         import resource
-    except ImportError:  # Windows has no resource limits; there, only the parent process limits the time
+    except ImportError:  # on Windows, where only the parent process limits the time
         return
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_CPU, seconds, seconds + _RESERVE_SECONDS)

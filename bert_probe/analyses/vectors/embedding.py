@@ -132,8 +132,8 @@ class Embedding(Question):
 
         Raises:
             SelectionError: the text does not contain the token.
-            UnavailableError: the architecture does not add embeddings to compute its input vectors, or the
-                trace has no model.
+            UnavailableError: the architecture does not compute its input vectors by the steps of `Embedding`,
+                or the trace has no model.
         """
         resolved = self.resolved(trace)
         with torch.inference_mode(), trace.checkpoint.running() as model:

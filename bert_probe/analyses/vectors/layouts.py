@@ -55,7 +55,7 @@ class PointLayout:
 def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - immediate
     """Return the first two principal components (Pearson 1901; Hotelling 1933).
 
-    The arbitrary sign of a component is set so that its largest loading is positive.
+    The arbitrary sign of a component is set so that the loading with the largest absolute value is positive.
 
     Args:
         vectors: the vectors, [vector, hidden].
@@ -180,7 +180,7 @@ def _components(vectors: Array) -> tuple[Array, Array]:
 
 
 def loading_signs(axes: Array) -> Array:
-    """Return the factor, 1 or −1, that makes the largest loading of each axis positive; 0 for a zero axis.
+    """Return the sign of the loading with the largest absolute value on each axis; 0 for a zero axis.
 
     Args:
         axes: the directions of the axes, [hidden, axis].

@@ -366,8 +366,8 @@ def _vectors(
 def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], None] = lambda: None) -> Planes:
     """Project the vectors of all layers onto two principal components (Pearson 1901; Hotelling 1933).
 
-    Sums are in float64. The arbitrary sign of a component is set so that its largest loading is positive; a
-    component without variance is all zeros.
+    Sums are in float64. The arbitrary sign of a component is set so that the loading with the largest
+    absolute value is positive. A component without variance is all zeros.
 
     Args:
         states: vectors of each layer, [vector, hidden], all of the same shape.
