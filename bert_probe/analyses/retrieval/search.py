@@ -461,7 +461,7 @@ class SearchResult(Result):
         return defined
 
     def percentile(self, document: int) -> float:
-        """Return the percentage of random document pairs whose score is below the score of query and document.
+        """Return the percentage of random document pairs that score lower than the query and a document.
 
         Args:
             document: index of the document, from 0.
