@@ -228,8 +228,8 @@ def _encoder_decoder_pictures(
 ) -> list[_ConvertedAttention]:
     """Return the figures for the attention of an encoder-decoder model.
 
-    If cross-attention is given and all kinds of attention have the same numbers of layers and heads, they are
-    combined into one figure. Otherwise, each kind has its own figure.
+    If cross-attention is given and all kinds of attention have the same numbers of layers and heads, one
+    figure shows all kinds. Otherwise, each kind has its own figure.
     """
     needed = {
         "encoder_tokens": (encoder_tokens, encoder is not None or cross is not None),

@@ -156,7 +156,7 @@ def _text_content(text: str) -> types.TextContent:
 
 
 def _picture(result: Result) -> list[types.ImageContent]:
-    from bert_probe.views import pictures  # imported here because it imports many analyses
+    from bert_probe.views import pictures  # imported here because `pictures` imports many analyses
 
     if not pictures.is_drawn(result):
         return []
@@ -261,7 +261,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         sentence = f"In the message {error}."
         try:
             return _error(INVALID_REQUEST, sentence, json.loads(line))
-        except (ValueError, RecursionError):  # The line has a syntax error after the duplicate key.
+        except (ValueError, RecursionError):  # After the duplicate key, the line is not valid JSON.
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
         return _error(PARSE_ERROR, "The message is nested too deeply. Use fewer nested arrays and objects.")

@@ -89,7 +89,7 @@ class Body:
         question_fields: fields of the question as JSON; layers and heads are checked after the model is
             opened.
         models: name and revision of each model; "" stands for the built-in model and for the newest revision.
-        texts: each text, and the second text of its sentence pair or None.
+        texts: each text with the second text of its sentence pair, which is None for a single text.
         sentences: the sentences of a question about many sentences; otherwise empty.
         files: input files, by name of the argument of the question's method `of`.
         truncate: whether texts that are too long are truncated.
@@ -391,7 +391,7 @@ def _quality(qualities: Mapping[str, float], media: str) -> float:
 
 
 def serialize(result: Result, media: str) -> bytes:
-    """Return the table of a result as bytes.
+    """Return the table of a result as bytes, in the format of a media type in `FORMATS`.
 
     Raises:
         TooLargeError: the table has more than `MAX_CELLS` cells.
@@ -402,7 +402,7 @@ def serialize(result: Result, media: str) -> bytes:
 
 
 def build_table(result: Result) -> pd.DataFrame:
-    """Return the table of a result, computing its parts only until they exceed `MAX_CELLS`.
+    """Return the table of a result. Blocks of rows are computed only until they exceed `MAX_CELLS`.
 
     Raises:
         TooLargeError: the table has more than `MAX_CELLS` cells.

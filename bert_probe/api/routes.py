@@ -297,7 +297,7 @@ Samples = Iterable[tuple[Mapping[str, str], float]]
 
 
 class RequestMetrics:
-    """Numbers and durations of API responses."""
+    """Counts and durations of API responses, by question and HTTP status."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, int]] = Counter()

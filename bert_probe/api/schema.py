@@ -34,7 +34,7 @@ _EXAMPLES: Final[Mapping[type, Any]] = {
     TokenSelector: "boat",
     FieldType: "boat",
 }
-"""Type of a required field → an example value for `TEXT`."""
+"""Type of a required field → an example value that fits the example text `TEXT`."""
 
 _COMMAND_LINE_HELP: Final = re.compile(r"\s*\[default: [^\]]*\]|^With --[^:]*: ")
 """Matches the parts of a help text that apply only to the command line."""
@@ -227,7 +227,7 @@ _VECTORS: Final = "".join(
     json.dumps({"id": name, "vector": [float(number % step == 0) for number in range(384)]}) + "\n"
     for name, step in (("a", 2), ("b", 3))
 )
-"""Two vectors with the dimensions of the built-in model."""
+"""Example file (JSON lines): two vectors with the dimensions of the built-in model."""
 _CELL: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
 
 TABLE: Final[Schema] = {

@@ -57,7 +57,7 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
         value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
         for argument in value if isinstance(value, tuple) else (value,):
             for output in outputs if isinstance(argument, str | Path) else ():
-                # The argument may be a text, and ~ may be followed by an unknown user.
+                # `_reads` fails for texts that are not paths, and for ~ before the name of an unknown user.
                 with suppress(OSError, ValueError, RuntimeError):
                     if output.is_file() and _reads(argument, output):
                         raise ExportError(f"{output} is read by this command. Choose another file to write.")
@@ -227,7 +227,7 @@ def output_options(command: Command) -> Command:
                 _save_view(result, save_view, force)
             if out is not None and has_own_format:
                 result.save(out, overwrite=force)
-                out = None  # print the table, too
+                out = None  # also print the table
             if out is not None and is_view_file(out):
                 _to_page(result).save(out, overwrite=force)
                 return
@@ -329,7 +329,7 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
         @functools.wraps(command)
         def run(**values: Any) -> Any:
             sizes = _dimensions(values)
-            arguments = values.pop("arguments", {})  # already collected by the options of another question
+            arguments = values.pop("arguments", {})  # filled if the command has options of another question
             for field in included:
                 text = values.pop(_parameter_name(field))
                 if text not in (None, False, ()):

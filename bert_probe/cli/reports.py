@@ -128,7 +128,7 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
 
 
 def _read_draft(paths: tuple[Path, ...]) -> Draft:
-    """Combine view files and drafts, in this order, into one draft. Its title is the first nonempty title."""
+    """Combine view files and drafts, in this order, into one draft with the first nonempty title."""
     title = ""
     entries: list[DraftEntry] = []
     for path in paths:

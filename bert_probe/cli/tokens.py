@@ -120,7 +120,7 @@ def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None
     Return None if the files are inconsistent.
     """
     word_rows, position_rows = (_rows(files, f"{kind}_embeddings.weight") for kind in ("word", "position"))
-    # The default padding index is 0 or 1, depending on the model family.
+    # Assume the larger of the model families' default padding indices, 0 and 1.
     padding = config.get("pad_token_id", 1)
     is_consistent = word_rows == [config.get("vocab_size")] and position_rows == [
         config.get("max_position_embeddings")
@@ -132,7 +132,7 @@ def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None
 
 
 def _rows(files: list[Path], ending: str) -> list[int]:
-    """Return the number of rows of each tensor whose name ends in `ending`, normally of one tensor."""
+    """Return the row counts of the tensors (normally one) whose names end in `ending`."""
     counts = []
     for file in files:
         with safe_open(file, framework="np") as weights:

@@ -170,7 +170,7 @@ def _weight_names(subfolder: Path, names: list[str]) -> tuple[list[str], list[st
 
 
 def _listed(index: Path, suffix: str) -> list[str]:
-    """Return the weight files that an index file lists."""
+    """Return the names of the weight files that an index file lists; they must end in ``suffix``."""
     try:
         names = sorted(set(read_json(index)["weight_map"].values()))
         is_valid = bool(names) and all(Path(name).name == name and name.endswith(suffix) for name in names)
@@ -210,7 +210,7 @@ SPARE_MEMORY = 1 << 30
 WORKING_MEMORY = 1 << 29
 """Bytes of memory that the child process needs for torch and one tensor, in addition to the weights."""
 CONSTANT_SECONDS, BYTES_PER_SECOND = 120, 10_000_000
-"""The default time limit is CONSTANT_SECONDS + bytes / BYTES_PER_SECOND, a low estimate of the speed."""
+"""The default time limit is CONSTANT_SECONDS + bytes / BYTES_PER_SECOND; the speed is a low estimate."""
 MAX_SECONDS = 86_400
 """Maximum time limit in seconds, which is one day."""
 START_SECONDS = 600

@@ -38,14 +38,14 @@ def limit_resources(memory: int, seconds: int, file_bytes: int) -> None:
     """
     try:
         import resource
-    except ImportError:  # not available on Windows, where only the parent process limits the time
+    except ImportError:  # on Windows, where only the parent process limits the time
         return
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_CPU, seconds, seconds + _RESERVE_SECONDS)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    except OSError:  # this file exists only on Linux
+    except OSError:  # /proc exists only on Linux
         return
     _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory)
 
@@ -227,7 +227,10 @@ def _install_filter() -> bool:
 
 
 def _filter_program(machine: str) -> list[bytes]:
-    """Return the filter instructions (classic BPF); each block returns an error or falls through."""
+    """Return the instructions of the seccomp filter (classic BPF) for a machine architecture.
+
+    Each block of instructions returns an error for a system call, or continues with the next block.
+    """
     number, argument = 0, 16  # offsets in struct seccomp_data; the architecture is at offset 4
     eperm, enosys = _ERROR | errno.EPERM, _ERROR | errno.ENOSYS
     writing_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

@@ -58,7 +58,7 @@ class FieldType:
         """Return the value for one text, with indices that count from 0 and token positions instead of words.
 
         Raises:
-            SelectionError: the text or its model does not have this layer, head, token or word.
+            SelectionError: the text or its model does not have the layer, head, token or word.
         """
         return value
 
@@ -381,7 +381,7 @@ class Optional(FieldType):
 
 
 MAX_ITEMS = 1000
-"""Maximum number of entries in a list. It bounds the cost of an analysis."""
+"""Maximum number of entries in a list, which bounds the cost of an analysis."""
 
 
 def check_item_count(name: str, value: Sequence[Any]) -> None:

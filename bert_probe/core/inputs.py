@@ -110,7 +110,7 @@ class Inputs:
         has_sentences: whether the question reads many sentences or documents.
         list_name: name of the sentences or documents in Python and in an HTTP request.
         list_file: name of the file of sentences or documents in code snippets.
-        list_option: command-line option for this file; "" for a positional argument.
+        list_option: command-line option for the file of sentences or documents; "" for a positional argument.
         has_list: whether a request may contain the sentences or documents as a list instead of a file.
         can_truncate: whether the inputs include texts that can be truncated.
         can_skip: whether invalid rows of the file of documents can be skipped.
@@ -164,10 +164,10 @@ class Inputs:
         raise NotImplementedError
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the command-line arguments that follow the options.
+        """Return the command-line arguments that follow the options of the question.
 
         Args:
-            leading: positional arguments of the question itself, which precede the inputs.
+            leading: values of the question's positional fields, which are part of the returned arguments.
             record: the inputs of a result.
         """
         raise NotImplementedError
@@ -200,7 +200,7 @@ class OneTrace(Inputs):
         return [f"checkpoint = {load_expression(record.model)}", *traces], ", ".join(names)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the texts as command-line arguments; `--pair` precedes the second text of a pair."""
+        """Return `--pair` and the second text of a pair, the question's own arguments, and the text."""
         options: list[str] = []
         words = list(leading)
         for number, text in enumerate(record.texts):
@@ -304,7 +304,7 @@ class OneCheckpoint(Inputs):
         return [f"checkpoint = {load_expression(record.model)}"], "checkpoint"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return only the command-line arguments of the question itself, because options name the model."""
+        """Return only the question's own arguments (`leading`), because an option names the model."""
         return end_of_options(leading)
 
 
@@ -346,7 +346,7 @@ class SentenceList(Inputs):
         return [f"checkpoint = {load_expression(record.model)}", *lines], ", ".join(arguments)
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the name of the sentence file, or the option and the file of the labeled texts."""
+        """Return the question's arguments and the sentence file, or the option and file of labeled texts."""
         files = record.sentences.get("files", {})
         if files:
             return [self.labeled_option, files["rows"]["file"]]
@@ -393,7 +393,7 @@ class Documents(SentenceList):
         return lines, ", ".join(["checkpoint", self.variable, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the option and the file of the documents, followed by the question's own arguments."""
+        """Return the option and the file of the documents, and the question's own arguments (`leading`)."""
         return [self.list_option, self.file(record), *end_of_options(leading)]
 
     def file(self, record: InputRecord) -> str:  # noqa: ARG002
@@ -413,7 +413,7 @@ class DocumentFile(Documents):
         return [*values.checkpoints, values.sentences]
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return the question's own arguments, followed by the file of the documents."""
+        """Return the question's own arguments (`leading`), and the file of the documents."""
         return end_of_options([*leading, DOCUMENTS_FILE])
 
 
@@ -439,7 +439,7 @@ class Files(Inputs):
         return hash(tuple(self.files_by_name.items()))
 
     def arguments(self, values: InputValues) -> list[Any]:
-        """Return the checkpoint, the rows of each file (None if missing), and whether to truncate them."""
+        """Return the checkpoints, the rows of each file (None if missing), and whether to truncate texts."""
         return [
             *values.checkpoints,
             *(values.files.get(name) for name in self.files_by_name),
@@ -456,7 +456,7 @@ class Files(Inputs):
         return lines, ", ".join(["checkpoint", *arguments, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the file names, each preceded by its option if it has one."""
+        """Return the question's own arguments (`leading`), and the file names, each after its option."""
         words: list[str] = []
         for name, file in record.sentences["files"].items():
             option = self.files_by_name[name].option
@@ -481,7 +481,7 @@ class TwoCheckpoints(Inputs):
         return load_two(record), "checkpoint, other"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the names of both models as command-line arguments."""
+        """Return the names of both models, and the question's own arguments (`leading`)."""
         return end_of_options([*_names_of_two(record), *leading])
 
 
@@ -504,7 +504,7 @@ class TwoModelTraces(TwoCheckpoints):
         return [*load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the names of both models and the text as command-line arguments."""
+        """Return `--pair` with its text, the names of both models, the question's arguments, and the text."""
         (text,) = record.texts
         options = [] if text["pair"] is None else ["--pair", text["pair"]]
         return [*options, *end_of_options([*_names_of_two(record), *leading, text["text"]])]
@@ -527,7 +527,7 @@ class TwoModelSentences(TwoCheckpoints):
         return lines, ", ".join(["checkpoint", "other", "sentences", *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the names of both models and of the sentence file as command-line arguments."""
+        """Return the names of both models, the question's own arguments, and the sentence file."""
         return end_of_options([*_names_of_two(record), *leading, SENTENCES_FILE])
 
 
@@ -563,7 +563,7 @@ class OneStore(Inputs):
         return [f"store = bert_probe.open_corpus({record.store['store']!r})"], "store"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the folder of the store, followed by the question's own command-line arguments."""
+        """Return the folder of the store, and the question's own arguments (`leading`)."""
         return end_of_options([record.store["store"], *leading])
 
 
@@ -582,7 +582,7 @@ class StoreAndTrace(OneStore):
         return lines, f"{store}, trace"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return options for the text and its model, the store's folder, and the question's arguments."""
+        """Return options for the text and its model, the store's folder, and the question's own arguments."""
         (text,) = record.texts
         truncate = ["--truncate"] if text["tokens_dropped"] else []
         return ["--text", text["text"], *truncate, *model_options(record), *super().words(leading, record)]

@@ -34,7 +34,7 @@ class InputRecord:
         texts: one entry per trace: text, pair, number of tokens and number of truncated tokens.
         sentences: for many sentences, their number, their digest and the number of truncated tokens. For
             files, the digest is replaced by a record of each file, keyed by argument name.
-        other: the second model, if two are compared.
+        other: the second model of a comparison, in the same form as ``model``; otherwise empty.
         configs: the models of a question about model sizes, which may have only a config.
         store: folder name, number of rows and digest of a corpus store.
     """
@@ -179,7 +179,7 @@ def _describe_tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str
 def _model_identity(trace: Trace) -> tuple[object, ...]:
     """Return the values that must be equal for two traces to be comparable.
 
-    They do not include the model's name, because a folder can be opened under several names.
+    The model's name is not one of the values, because a folder can be opened under several names.
     """
     names = {"model", "origin", "revision", *TEXT_KEYS}
     settings = {name: value for name, value in trace.provenance.items() if name not in names}

@@ -110,7 +110,7 @@ def question(
         analysis: name of the analysis in provenance, JSON and cache keys.
         command: name of the command that runs the analysis, by default `analysis`.
         is_analysis: whether to add the class to `QUESTIONS`, which contains only questions that return a
-            table of numbers.
+            table.
     """
 
     def decorate(cls: type[Q]) -> type[Q]:
@@ -162,7 +162,7 @@ class Question:
         """Return the question with 0-based indices for one text in place of negative indices and words.
 
         Raises:
-            SelectionError: the text or its model does not have this layer, head, token or word.
+            SelectionError: the text or its model does not have a selected layer, head, token or word.
         """
         values = {
             field.name: field_type(field).resolve(field.name, getattr(self, field.name), trace)

@@ -39,7 +39,7 @@ class Result(ABC):
 
     @abstractmethod
     def frame(self) -> pd.DataFrame:
-        """Return the table without provenance. Subclasses implement this; callers use `table`."""
+        """Return the table without provenance. Subclasses implement this method; callers use `table`."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ class Result(ABC):
     def showing(self, **values: Any) -> Self:
         """Return this result with new values for display-only fields of the question.
 
-        These fields change only the table.
+        Display-only fields change the table, but not the computation.
 
         Raises:
             SelectionError: a field is not display-only, so a new value would need a new computation.
@@ -86,7 +86,7 @@ class Result(ABC):
         return replace(self, question=self.resolve(replace(self.question, **values)))
 
     def resolve(self, question: Any) -> Any:
-        """Resolve the display-only fields of a question. Overridden if these fields select tokens."""
+        """Resolve the display-only fields of a question; overridden if these fields select tokens."""
         return question
 
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
@@ -119,21 +119,21 @@ class Result(ABC):
 
     @property
     def python(self) -> str:
-        """A Python script whose last line computes this table."""
+        """A Python script whose last line computes the table of this result."""
         return self.snippets()[0]
 
     @property
     def shell(self) -> str:
-        """The command that prints this table."""
+        """The shell command that prints the table of this result."""
         return self.snippets()[1]
 
     @property
     def http(self) -> str:
-        """The curl command that requests this table."""
+        """The curl command that requests the table of this result from the HTTP API."""
         return snippets.http(self.question, self.inputs)
 
     def snippets(self, csv_safe: bool = False) -> tuple[str, str]:
-        """Return the code that computes this table: a Python script and a shell command.
+        """Return a Python script and a shell command that compute the table of this result.
 
         Args:
             csv_safe: whether the code writes CSV with escaped formulas.

@@ -137,7 +137,7 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -> str:
-    """Return the shell command for a question about configs. The last config may belong to an open model."""
+    """Return the shell command for a question about configs. The last config may be that of an open model."""
     *configs, last = record.configs
     configs, opened = (configs, last) if "weights_sha256" in last else ([*configs, last], None)
     if any("weights_sha256" in config for config in configs):

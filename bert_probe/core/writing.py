@@ -20,7 +20,7 @@ from bert_probe.errors import ExportError
 
 _LOCK_PREFIX, _LOCK_SUFFIX = ".bert-probe-", ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Error numbers that indicate a file system without locks. Concurrent writers are not detected there."""
+"""Error numbers of file systems without locks, on which concurrent writers are not detected."""
 _WAIT = 5.0
 """Seconds that `write` waits for another writer. Writers normally hold their lock for milliseconds."""
 
@@ -188,7 +188,7 @@ def _lock(path: Path, wait: float) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        # filelock also waits if the lock file cannot be created. Creating it raises an OSError in this case.
+        # filelock also times out if the lock file cannot be created. Create it here to raise the OSError.
         with suppress(FileExistsError):
             os.close(os.open(lock.lock_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
             os.unlink(lock.lock_file)  # noqa: PTH108 - a str
@@ -224,7 +224,7 @@ def _target(file: Path) -> Path:
     """
     path = Path(os.path.realpath(file))
     with suppress(FileNotFoundError):
-        os.lstat(path)  # raises an error if the name is too long or a parent is a file
+        os.lstat(path)  # raises an OSError if the name is too long or a parent is a file
     if path.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not path.parent.is_dir():  # raise an error here, because filelock would create the folder

@@ -71,8 +71,8 @@ class AttentionSearch(Question):
             progress: called with the number of seconds that the query has been running.
 
         Raises:
-            SelectionError: the model does not have this head; no word in the store has this tag or relation;
-                or neither a tag nor a relation is given.
+            SelectionError: the model does not have the head, no word in the store has the tag or relation, or
+                the question has neither a tag nor a relation.
             UnavailableError: the store has no neighbors, or its words have no tags or relations.
         """
         if self.query_pos is None and self.key_pos is None and self.relation is None:
@@ -144,7 +144,7 @@ class AttentionSearch(Question):
             )
 
     def _sql(self, layer: int, head: int) -> str:
-        """Return the SQL query that selects the pairs; `layer` and `head` count from 0."""
+        """Return the SQL query that selects the word pairs; `layer` and `head` count from 0."""
         conditions = [f"n.layer = {layer + 1} AND n.head = {head + 1} AND n.weight >= {self.min_weight!r}"]
         for side, tag in (("q", self.query_pos), ("k", self.key_pos)):
             conditions.append(f"{side}.tag IS NOT NULL" if tag is None else f"{side}.tag = {literal(tag)}")

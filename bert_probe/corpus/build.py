@@ -142,9 +142,13 @@ def build_corpus(
 
 @contextmanager
 def _watch_preparation(watch: StageProgress, label: str, unit: str, progress: Progress) -> Iterator[Progress]:
-    """Show a progress bar for a phase before the records are read, such as hashing the input files.
+    """Show a progress bar for a phase before the records are read, and yield its progress callback.
 
-    ``progress`` is called with (0, 0), so that the callback can cancel the phase.
+    Args:
+        watch: opens the progress bar.
+        label: name of the phase, such as hashing the input files.
+        unit: unit of the progress bar.
+        progress: called with (0, 0) at each step, so that an exception in it can cancel the phase.
     """
     with watch(label, unit) as bar:
         yield _both(bar, lambda done, total: progress(0, 0))  # noqa: ARG005 - not numbers of records
@@ -173,7 +177,7 @@ class _ShardProgress:
         return sum(list(self._done_by_shard.values()))  # copy the list, because other threads add shards
 
     def of(self, number: int) -> Progress:
-        """Return a progress callback for one shard."""
+        """Return the progress callback for the shard with this number."""
 
         def progress(done: int, _: int) -> None:
             if self._is_cancelled:
@@ -275,7 +279,7 @@ def reserved_store(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _lock(folder: Path, reserve: bool) -> Iterator[None]:
-    """Lock the folder of a store, and create it if needed. At the end, remove it if it is new and empty."""
+    """Lock the folder of a store, and create it if needed. A new folder that stays empty is removed again."""
     with ExitStack() as stack:
         try:
             path = Path(os.path.realpath(folder))
@@ -354,8 +358,8 @@ class Verification:
 def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progress) -> Verification:
     """Compare every byte of a store's tables with the recorded digests.
 
-    This detects accidental damage but not manipulation, because someone who changes a table can also change
-    its digest. A vector index that differs can be deleted; it is rebuilt when it is needed.
+    The comparison detects accidental damage but not manipulation, because someone who changes a table can
+    also change its digest. A vector index that differs can be deleted; it is rebuilt when it is needed.
 
     Args:
         folder: the folder of the store.

@@ -190,7 +190,8 @@ class NearestContextsResult(Result):
     Attributes:
         contexts: the contexts, nearest first. There are fewer than requested if the store has no more.
         unit: the query word.
-        searched: the search method, the number of vectors, and what they represent.
+        searched: the search method, the number of vectors in the layer, and whether they represent tokens or
+            words.
     """
 
     question: NearestContexts
@@ -247,7 +248,7 @@ class WordLookup:
     """Looks up the words of a store by row and position. The most recently used shards are cached."""
 
     def __init__(self, store: Store) -> None:
-        self._shard_of = store.shard_of  # this function does not refer to the store, see `SearchCache`
+        self._shard_of = store.shard_of  # a function that does not refer to the store; see `SearchCache`
         self._name = store.folder.name
         self._files = [*zip(store.files(ROWS), store.files(TOKENS), strict=True)]
         self._shards: OrderedDict[int, _ShardWords] = OrderedDict()
@@ -496,7 +497,7 @@ def _cluster(units: Array) -> tuple[Array, float]:
     """
     if len(np.unique(units, axis=0)) < MIN_CONTEXTS:
         return read_only(np.zeros(len(units), np.int64)), float("nan")
-    from sklearn.cluster import KMeans  # imported here because it takes a second
+    from sklearn.cluster import KMeans  # imported here because the import takes a second
     from sklearn.metrics import silhouette_score
 
     best_labels, best_silhouette = np.zeros(len(units), np.int64), -1.0

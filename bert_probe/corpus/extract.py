@@ -178,7 +178,7 @@ class _Buffers:
                 self.vectors[layer, self.ends[index] : self.ends[index + 1]] = vectors
 
     def tables(self, schemas: Mapping[str, TableSchema]) -> Tables:
-        """Return the optional tables that the store contains, and statistics if it contains profiles."""
+        """Return the tables in `schemas` that are computed from the model's outputs, by name."""
         max_tokens = self._checkpoint.description.max_tokens
         sentences = self.sentences
         columns: dict[str, Callable[[], Mapping[str, Any]]] = {
@@ -285,7 +285,11 @@ class _SentenceVectors:
             self._vectors[indices] = pool_inputs(self._checkpoint, inputs, self._recipe, no_progress)
 
     def columns(self, rows: Array) -> dict[str, Any]:
-        """Return the columns of the table; `rows` contains the record number of each sentence."""
+        """Return the columns of the table of sentence vectors.
+
+        Args:
+            rows: record number of each sentence.
+        """
         components = pa.array(self._vectors.ravel())
         vectors = pa.FixedSizeListArray.from_arrays(components, self._vectors.shape[1])
         return {"row": rows, "tokens_dropped": self._dropped, "vector": vectors}
@@ -335,7 +339,7 @@ class _Predictions:
             self._logits[index] = logits.copy()  # copy, because a view would keep the whole batch in memory
 
     def columns(self, sentences: Sequence[ReadRecord]) -> dict[str, list[Any]]:
-        """Return the columns of the table that contains the predictions."""
+        """Return the columns of the table of predictions for the sentences of the shard."""
         make_rows = self._token_rows if self._labels_tokens else self._text_rows
         rows = [
             row
@@ -351,7 +355,7 @@ class _Predictions:
         row = sentence.record.row
         probabilities = PROBABILITIES[problem_type(self._output)](logits)
         classes = zip(self._output.labels, logits.tolist(), probabilities.tolist(), strict=True)
-        return [  # a regression has no probabilities, so this column is null
+        return [  # a regression has no probabilities, so the last column is null
             (row, None, label, logit, None if np.isnan(probability) else probability)
             for label, logit, probability in classes
         ]
@@ -554,4 +558,4 @@ def _tags(sentence: ReadRecord, word: int | None) -> tuple[object, ...]:
         return None, None, None
     if not tagged.heads:
         return tagged.tags[word], None, None
-    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # the head of a root is -1
+    return tagged.tags[word], tagged.heads[word] + 1, tagged.relations[word]  # `heads` has -1 for a root

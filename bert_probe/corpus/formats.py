@@ -283,7 +283,7 @@ class _RowSplitter:
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
         self._lines = lines
         self._separator = separator
-        # Lines to read again after an error. Each is one row, except that the last may begin a longer row.
+        # Lines after an unclosed quotation mark, to be read again. Only the last can begin a multi-line row.
         self._pushed_back: deque[InputLine] = deque()
 
     def rows(self) -> Iterator[_RawRow]:
@@ -327,7 +327,7 @@ def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Ite
     """Return the rows of a JSON lines file.
 
     Raises:
-        SelectionError: the first lines do not have the key, or `column` is None and they have several keys.
+        SelectionError: the first lines lack the key `column`, or `column` is None and there are several keys.
     """
     first_lines = list(islice(lines, HEADER_LINES))
     keys: dict[str, None] = {}  # this dict is used as an ordered set
@@ -375,7 +375,7 @@ def _parse_json(text: str) -> tuple[object, str]:
 
 def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """Yield the sequences of a FASTA file. A record with an invalid line is rejected as a whole."""
-    unreadable: list[tuple[int, str]] = []  # first line of an unreadable record, if any
+    unreadable: list[tuple[int, str]] = []  # (line, problem) of the first unreadable line of a record, if any
 
     def numbered_lines() -> Iterator[tuple[int, str]]:
         for line in lines:
@@ -399,7 +399,7 @@ def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
 
 
 def _fasta_row(line: int, problems: list[tuple[int, str]]) -> FileRow:
-    """Return a rejected row that reports its first problem."""
+    """Return a rejected row for the FASTA record that begins at `line`, with the first of its problems."""
     number, problem = problems[0]
     return refused_row(line, f"Line {number:,}: {problem.rstrip('.')}.")
 

@@ -30,7 +30,7 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document, DocumentList, as_documents
 
 RESAMPLES = 1000
-"""Number of bootstrap resamples of the documents, for the interval of a mean."""
+"""Number of bootstrap resamples of the documents, for the confidence interval of a mean change."""
 MAX_CHARACTERS = 1_000_000_000
 """Maximum number of characters of all changed documents, which are in memory at once."""
 _SEED = 0
@@ -158,7 +158,12 @@ class PositionEffect(PromptedSearch):
         return tuple(variants)
 
     def _changes(self, index: int, text: str) -> Iterator[Variant]:
-        """Yield the changed texts of a document, in the order of their positions."""
+        """Yield each variant of a document, in the order of the positions.
+
+        Args:
+            index: index of the document, from 0.
+            text: the text of the document.
+        """
         spans = sentence_spans(text)
         count = len(spans)
         if count < 2:
@@ -253,10 +258,11 @@ class PositionEffectResult(Result):
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """The mean change of the score in bins of positions.
+        """Mean change of the score from the original to the changed document, in bins of the position.
 
-        Columns: position_from, position_to (0 to 1), texts and documents (numbers), change (mean), low and
-        high (95% percentile bootstrap over documents); NaN in an empty bin.
+        Columns: position_from and position_to (the bounds of the bin, 0 to 1), texts (number of changed
+        documents), documents (number of original documents), change (the mean), low and high (its 95%
+        interval, from a percentile bootstrap over documents); change, low and high are NaN in an empty bin.
         """
         count = self.question.positions
         bins = np.minimum((np.array([v.position for v in self.variants]) * count).astype(int), count - 1)
@@ -305,7 +311,7 @@ class PositionEffectResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, the numbers of documents, and the bootstrap of the intervals."""
+        """The pooling, the numbers of documents used and left out, and the number of bootstrap resamples."""
         return {
             "recipe": self.recipe.about,
             "documents_used": self.used,

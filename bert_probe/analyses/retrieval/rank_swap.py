@@ -133,7 +133,7 @@ class RankSwap(PromptedSearch):
         pair: tuple[int, int],
         truncate: bool,
     ) -> SwapScorer:
-        """Return the object that scores A and B after words were removed from A or added to the query."""
+        """Return the scorer of documents A and B (``pair``) after a change of A or of the query."""
         if self.scorer == BM25_SCORER:
             return WordScorer(texts, *pair, self.query)
         a, b = (texts[index] for index in pair)
@@ -151,7 +151,7 @@ class RankSwap(PromptedSearch):
     ) -> Array:
         """Return the scores of A and B, [2], as `Search` computes them for ``text`` as A and ``query``."""
         a, b = (texts[index] for index in pair)
-        # BM25 depends on all documents, the other scores on the two documents alone.
+        # A BM25 score depends on all documents; other scorers read only the query and the scored document.
         places, collection = (pair, texts) if self.scorer == BM25_SCORER else ((0, 1), DocumentList((a, b)))
         changed = [
             Document(text, a.id) if place == places[0] and text != a else document
@@ -170,7 +170,7 @@ class RankSwap(PromptedSearch):
         truncate: bool,
         progress: Progress,
     ) -> tuple[int, int]:
-        """Return the indices of the two documents, the one with the higher score first."""
+        """Return the indices of the two selected documents, the document with the higher score first."""
         if len(texts) < 2:
             raise SelectionError("There is only one document. Use at least two documents.")
         numbers = {document.id: index for index, document in enumerate(texts)}
@@ -228,7 +228,7 @@ class _WordSearch:
         first = self.max_words * min(MAX_CANDIDATES, removable)
         self._total, self._done = first + self.max_words * min(MAX_CANDIDATES, addable), 0
         removal = self._remove()
-        self._done = first  # Count the removals that were not tested as done.
+        self._done = first  # Report skipped removals as done, too.
         addition = self._add()
         self.progress(self._total, self._total)
         return {"remove": removal, "add": addition}
@@ -244,7 +244,7 @@ class _WordSearch:
         return _greedy(
             words,
             allowed,
-            min(self.max_words, len(words) - 1),  # at least one word must remain
+            min(self.max_words, len(words) - 1),  # A must keep at least one word.
             texts_of,
             partial(self._test, self.scorer.of_documents),
             lambda text: self.verify(text, self.query),
@@ -265,7 +265,7 @@ class _WordSearch:
         )
 
     def _test(self, score: ScoreTexts, tried: Sequence[str]) -> Array:
-        """Return the scores of the texts, and report progress."""
+        """Return the scores of A and B for each text in ``tried``, [text, 2], and report progress."""
         done = self._done
         values = score(tried, lambda number: self.progress(min(done + number, self._total), self._total))
         self._done += len(tried)
@@ -433,7 +433,7 @@ class SwapSteps:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The outcome as JSON values."""
+        """The chosen words, the last text, its scores, and whether B overtook A, as JSON values."""
         return {
             "swapped": self.is_swapped,
             "words": list(self.words),
@@ -452,7 +452,8 @@ class RankSwapResult(Result):
     Attributes:
         documents: all documents of the search.
         pair: indices of A and B, from 0.
-        changes: the steps of the changes "remove" (from A) and "add" (to the query), by name.
+        changes: under "remove", the steps of removing words from A; under "add", the steps of adding words to
+            the query.
         recipe: the pooling configuration of the query; None for scorers other than the bi-encoder.
     """
 
@@ -469,16 +470,16 @@ class RankSwapResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, the IDs of A and B, and the outcome of both changes."""
+        """The pooling, the IDs of A and B, and `SwapSteps.about` for removing and for adding words."""
         pooling = {} if self.recipe is None else {"recipe": self.recipe.about}
         names = {name: self.documents[index].id for name, index in zip("ab", self.pair, strict=True)}
         return {**pooling, **names, **{name: steps.about for name, steps in self.changes.items()}}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row for each step of both changes.
+        """Return one row for each step of removing words from A, and then of adding words to the query.
 
-        Columns: change (remove or add), step (0 before the first), word, score_a, score_b, margin (score_a −
-        score_b), text (the document A or the query after the step).
+        Columns: change (remove or add), step (0 for the original text), word, score_a, score_b, margin
+        (score_a − score_b), text (the document A or the query after the step).
         """
         tables = []
         for name, steps in self.changes.items():

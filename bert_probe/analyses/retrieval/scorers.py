@@ -33,7 +33,7 @@ from bert_probe.model.sentence_modules import MODEL_FILE, read_prompts, read_set
 from bert_probe.model.trace import Array
 
 K1, B = 1.2, 0.75
-"""BM25's saturation of the term frequency, and its normalization by the length of the document."""
+"""Parameters of BM25: k1 for term frequency saturation, and b for document length normalization."""
 _WORD = re.compile(r"\w+")
 NOT_A_SUM = (
     "A cross-encoder encodes query and document together, so its score is not a sum over their tokens. "
@@ -81,7 +81,7 @@ class PromptedSearch(Question):
 def search_pooling(
     checkpoint: Checkpoint, prompt: str | None, defaults: Iterable[str], dimensions: int | None
 ) -> PoolingConfig:
-    """Return the pooling of queries or documents: the checkpoint's own pooling, or else the mean.
+    """Return the pooling of queries or documents: the checkpoint's own, or the mean if it has none.
 
     Args:
         prompt: name of a prompt. None selects the first name in ``defaults`` that is a prompt of the

@@ -72,9 +72,9 @@ class Search(PromptedSearch):
     Attributes:
         query: the query.
         scorers: names in `SCORERS`. The first scorer ranks the documents.
-        candidates: number of documents that the cross-encoder scores: the top-ranked documents of the first
-            other scorer, or of BM25 if the cross-encoder is the only scorer. All other documents have no
-            score.
+        candidates: number of documents that the cross-encoder reranks: the top-ranked documents of the first
+            scorer that is not the cross-encoder, or of BM25 if there is no other scorer. The cross-encoder
+            does not score further documents.
         count: number of documents in the table.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
     """
@@ -151,7 +151,7 @@ class Search(PromptedSearch):
     ) -> tuple[dict[str, Array], tuple[int, ...]]:
         """Return the scores of every document, and the number of tokens truncated from each document.
 
-        The other arguments and errors are those of `of`.
+        For the other arguments and the errors, see `of`.
 
         Args:
             documents: the result of `index`.
@@ -207,7 +207,9 @@ class Search(PromptedSearch):
         values: Mapping[str, Array],
         progress: Progress,
     ) -> tuple[Array, tuple[int, ...]]:
-        """Return the score of each document (NaN if it has none), and its number of truncated tokens.
+        """Return each document's cross-encoder score, and the number of tokens truncated from each document.
+
+        The score is NaN for documents that the cross-encoder does not rerank.
 
         Args:
             values: scores of the documents by the other scorers, by name of the scorer.
@@ -228,7 +230,7 @@ class Search(PromptedSearch):
 
     @property
     def candidates_by(self) -> str:
-        """The scorer that selects the documents for the cross-encoder."""
+        """Name of the scorer whose top-ranked documents the cross-encoder reranks."""
         return next((name for name in self.scorers if name != CROSS_ENCODER), BM25_SCORER)
 
     def index(
@@ -240,7 +242,7 @@ class Search(PromptedSearch):
     ) -> IndexedDocuments:
         """Compute all data that does not depend on the query, so that further queries take milliseconds.
 
-        The arguments and errors are those of `of`.
+        For the arguments and the errors, see `of`.
         """
         checkpoint, texts = checkpoint.snapshot(), as_documents(documents)
         needs_candidates = self.scorers == (CROSS_ENCODER,) and len(texts) > self.candidates
@@ -294,7 +296,7 @@ class IndexedDocuments:
 
     @cached_property
     def pair_scores(self) -> Array | None:
-        """Sorted scores of random pairs of documents; None if there is no pair with a score."""
+        """Sorted bi-encoder scores of random pairs of documents; None if no pair has a score."""
         if self.encoded is None or self.recipe is None:
             return None
         try:
@@ -368,7 +370,7 @@ class SearchResult(Result):
 
     @cached_property
     def order(self) -> Array:
-        """Indices of the documents, from 0, sorted by their rank by the first scorer."""
+        """Indices of the documents, from 0, in the order in which the first scorer ranks them."""
         return np.argsort(self.ranks[self.question.scorers[0]])
 
     @property
@@ -389,17 +391,19 @@ class SearchResult(Result):
 
     @property
     def without_match(self) -> int:
-        """Number of documents that contain no word of the query, to which BM25 gives 0."""
+        """Number of documents that contain no word of the query, so that their BM25 score is 0."""
         return int((self.scores[BM25_SCORER] == 0).sum()) if BM25_SCORER in self.scores else 0
 
     def disagreements(self, a: str, b: str) -> Array:
-        """Return documents among the first `OVERLAP` of either scorer, the largest rank difference first.
+        """Return the documents that two scorers rank differently, the largest rank difference first.
+
+        Only documents among the first `OVERLAP` of at least one of the scorers are returned.
 
         Args:
             a, b: names of the scorers.
 
         Returns:
-            Indices of documents whose ranks differ.
+            Indices of the documents, from 0.
         """
         first, second = self.ranks[a], self.ranks[b]
         differences = np.where(np.minimum(first, second) <= OVERLAP, np.abs(first - second), 0)
@@ -408,7 +412,7 @@ class SearchResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The poolings, the settings of the scorers, and their rank agreement."""
+        """The pooling configurations, the parameters of BM25, and the rank agreement of the scorers."""
         poolings = {"recipe": self.recipe, "document_recipe": self.document_recipe}
         configs = {"query": self.token_config, "document": self.document_token_config}
         vectors = {name: config.about for name, config in configs.items() if config is not None}
@@ -442,12 +446,12 @@ class SearchResult(Result):
 
     @property
     def median(self) -> float:
-        """Median score of all documents by the bi-encoder; NaN if no score is defined."""
+        """Median bi-encoder score of the documents; NaN if no score is defined."""
         return float(np.median(self._defined)) if len(self._defined) else float("nan")
 
     @property
     def best(self) -> float:
-        """Highest score of a document by the bi-encoder; NaN if no score is defined."""
+        """Highest bi-encoder score of a document; NaN if no score is defined."""
         return float(self._defined.max()) if len(self._defined) else float("nan")
 
     @property
@@ -457,7 +461,7 @@ class SearchResult(Result):
         return defined
 
     def percentile(self, document: int) -> float:
-        """Return the percentage of random document pairs with a lower score than a document and the query.
+        """Return the percentage of random document pairs that score lower than the query and a document.
 
         Args:
             document: index of the document, from 0.
@@ -467,7 +471,7 @@ class SearchResult(Result):
         return percentile_of(float(self.scores[BI_ENCODER][document]), self.pair_scores)
 
     def frame(self) -> pd.DataFrame:
-        """Return the best documents of the first scorer.
+        """Return the top-ranked documents of the first scorer.
 
         Columns: rank, document (ID), score; for each further scorer, its score and rank with the scorer's
         name, such as bm25_score and bm25_rank; after the score of the bi-encoder, percentile: the percentage

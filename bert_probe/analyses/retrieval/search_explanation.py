@@ -182,7 +182,7 @@ class TokenContributions:
     """The contributions to a bi-encoder's score, one for each pair of tokens.
 
     Attributes:
-        query, document: the traces of the texts, with their prompts.
+        query, document: traces of the query and of the document, each with its prompt.
         values: contribution of each pair of tokens, float64 [token of the query, token of the document].
         prompt_positions: positions of the tokens of the prompt in the query and in the document.
         score: the score of the two vectors, float64.
@@ -226,7 +226,7 @@ class TokenContributions:
 
     @property
     def of_document(self) -> Array:
-        """For each document token, the sum of its contributions, of shape [document token]."""
+        """Sum of the contributions over all query tokens, of shape [document token]."""
         return read_only(self.values.sum(axis=0))
 
     @property
@@ -241,7 +241,7 @@ class TokenContributions:
         return float(self.values.sum() - self.values[np.ix_(*words)].sum())
 
     def by_query(self) -> pd.DataFrame:
-        """Return, for each query token, the sum of its contributions: columns term, contribution."""
+        """Return the sum over all document tokens for each query token: columns term, contribution."""
         names = frames.plain_strings([token.display for token in self.query.tokens])
         return pd.DataFrame({"term": names, "contribution": self.values.sum(axis=1)})
 
@@ -343,7 +343,7 @@ class SearchExplanationResult(Result):
 
     @property
     def explained(self) -> tuple[Document, ...]:
-        """The explained documents."""
+        """The documents whose scores are explained."""
         return tuple(self.documents[index] for index in self.indices)
 
     @property
@@ -413,10 +413,10 @@ class SearchExplanationResult(Result):
         """Return one row for each contribution.
 
         Columns: document (ID); for the bi-encoder query_token, query_position, token, position (from 0);
-        for late interaction the same, with word (of the token in the document) and similarity; for a
-        SparseEncoder term, query_weight, document_weight; for BM25 term, query_count and count
-        (occurrences in the query and in the document), documents (number of documents with the term), idf;
-        and contribution. The contributions of a document add up to its score.
+        for late interaction the same columns, word (the word that contains the document token) and
+        similarity; for a SparseEncoder term, query_weight, document_weight; for BM25 term, query_count and
+        count (occurrences in the query and in the document), documents (number of documents with the term),
+        idf; and contribution. The contributions of a document add up to its score.
         """
         tables = []
         for document, part in zip(self.explained, self.contributions, strict=True):

@@ -51,17 +51,28 @@ class SwapScorer(Protocol):
     dropped: int
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A."""
+        """Return the scores of A and B, [text, 2], where each text replaces A.
+
+        Args:
+            report: called with the number of texts done.
+        """
         ...
 
     def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B for each query, [query, 2]."""
+        """Return the scores of A and B for each query, [query, 2].
+
+        Args:
+            report: called with the number of queries done.
+        """
         ...
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return a function for the contribution of each word of A (side 0) or of B (side 1).
+        """Return a function that computes the contribution of a word to the score of A or B.
 
         Returns None if the score is not a sum of contributions.
+
+        Args:
+            side: 0 for the words of A, 1 for the words of B.
         """
         ...
 
@@ -87,19 +98,20 @@ class VectorScorer:
         ).vectors
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A."""
+        """Return the scores of A and B, [text, 2], where each text replaces A; see `SwapScorer`."""
         vectors = np.concatenate([self._encode(texts, self._recipe, report), self._vectors[1:]])
         values = scores(self._query_vectors, vectors, self._query_recipe.similarity)[0].astype(np.float64)
         return np.stack([values[:-1], np.full(len(texts), values[-1])], axis=1)
 
     def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B for each query, [query, 2]."""
+        """Return the scores of A and B for each query, [query, 2]; see `SwapScorer`."""
         vectors = self._encode(queries, self._query_recipe, report)
         return scores(vectors, self._vectors, self._query_recipe.similarity).astype(np.float64)
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return a function that adds up the contributions of a word's tokens, or None if the score is not a
-        sum of contributions.
+        """Return a function that adds up the contributions of the tokens of a word; see `SwapScorer`.
+
+        Returns None if the score is not a sum of contributions.
         """
         query = trace_pooled(self._checkpoint, self._query, self._query_recipe, self._truncate)
         document = trace_pooled(self._checkpoint, self._pair[side], self._recipe, self._truncate)
@@ -136,13 +148,13 @@ class MatchScorer:
         return maxsim(query, documents, self._query_config.similarity).astype(np.float64)
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A."""
+        """Return the scores of A and B, [text, 2], where each text replaces A; see `SwapScorer`."""
         values = self._score(self._query_vectors, self._encode(texts, report))
         b = self._score(self._query_vectors, self._documents)[1]
         return np.stack([values, np.full(len(texts), b)], axis=1)
 
     def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B for each query, [query, 2]."""
+        """Return the scores of A and B for each query, [query, 2]; see `SwapScorer`."""
         rows = []
         for number, query in enumerate(queries, 1):
             tokens = encode_tokens(self._checkpoint, self._query_config, query, self._truncate)
@@ -151,7 +163,7 @@ class MatchScorer:
         return np.array(rows)
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return a function that adds up the contributions of the query tokens that a word matches best."""
+        """Return a function that adds up the contributions of query tokens whose best match is in a word."""
         query = encode_tokens(self._checkpoint, self._query_config, self._query, self._truncate)
         document = encode_tokens(self._checkpoint, self._config, self._pair[side], self._truncate)
         matches = TokenMatches.of(query, document, self._query_config.similarity)
@@ -167,19 +179,19 @@ class PairScorer:
     def __init__(
         self, search: Search, checkpoint: Checkpoint, a: Document, b: Document, truncate: bool
     ) -> None:
-        del truncate  # unused, because pairs that are too long are always truncated
+        del truncate  # not needed: a cross-encoder always truncates long pairs
         self._checkpoint, self._query, self._pair = checkpoint, search.query, (a, b)
         (_, self._b), dropped = pair_scores(checkpoint, search.query, self._pair, ("A", "B"))
         self.dropped = sum(dropped)
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A."""
+        """Return the scores of A and B, [text, 2], where each text replaces A; see `SwapScorer`."""
         names = [f"Text {number:,}" for number in range(1, len(texts) + 1)]
         values, _ = pair_scores(self._checkpoint, self._query, texts, names, lambda done, _: report(done))
         return np.stack([values, np.full(len(texts), self._b)], axis=1).astype(np.float64)
 
     def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B for each query, [query, 2]."""
+        """Return the scores of A and B for each query, [query, 2]; see `SwapScorer`."""
         rows = []
         for number, query in enumerate(queries, 1):
             rows.append(pair_scores(self._checkpoint, query, self._pair, ("A", "B"))[0])
@@ -224,11 +236,11 @@ class WordScorer:
         self._query, self._pair = query, (documents[a], documents[b])
         self._a, self._b = bags[a], bags[b]
         self._others = len(bags) - 1
-        self._length = sum(bag.total() for bag in bags) - self._a.total()  # excludes document A
+        self._length = sum(bag.total() for bag in bags) - self._a.total()  # words outside of A
         self._frequencies = Counter(word for index, bag in enumerate(bags) if index != a for word in bag)
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A."""
+        """Return the scores of A and B, [text, 2], where each text replaces A; see `SwapScorer`."""
         words = words_of(self._query)
         rows = []
         for number, text in enumerate(texts, 1):
@@ -237,7 +249,7 @@ class WordScorer:
         return np.array(rows)
 
     def of_queries(self, queries: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B for each query, [query, 2]."""
+        """Return the scores of A and B for each query, [query, 2]; see `SwapScorer`."""
         rows = []
         for number, query in enumerate(queries, 1):
             rows.append(self._score(words_of(query), self._a))
@@ -245,12 +257,17 @@ class WordScorer:
         return np.array(rows)
 
     def contributions(self, side: int) -> WordContributions | None:
-        """Return a function that counts the BM25 terms of a word that the query contains."""
+        """Return a function that counts the terms that a word of the document shares with the query."""
         words, text = set(words_of(self._query)), self._pair[side]
         return lambda span: float(len(words & {*words_of(text[slice(*span)])}))
 
     def _score(self, query: Sequence[str], a: Counter[str]) -> tuple[float, float]:
-        """Return the scores of A, whose words are counted in ``a``, and of B."""
+        """Return the BM25 scores of A and B.
+
+        Args:
+            query: the words of the query.
+            a: number of occurrences of each word in A.
+        """
         count, mean_length = self._others + 1, (self._length + a.total()) / (self._others + 1)
         values = []
         for bag in (a, self._b):

@@ -102,8 +102,8 @@ class ScoreThreshold(Question):
             TextError, EmptyTextError, TooLongError: there are no pairs, a label is not a number, or a text
                 cannot be encoded; the message names its line.
             SelectionError: the labels are graded and `positive_from` is missing; see also `resolve_pooling`.
-            UnavailableError: all pairs match or none does, a score is undefined, or no threshold reaches the
-                required precision; see also `resolve_pooling`.
+            UnavailableError: all pairs match, no pair matches, a score is undefined, or no threshold reaches
+                the required precision; see also `resolve_pooling`.
         """
         labels = pair_labels(pairs)
         positive = self._positive(labels)
@@ -149,7 +149,7 @@ class ScoreThreshold(Question):
         )
 
     def _positive(self, labels: Array) -> Array:
-        """Return whether each pair matches, of shape [pair]."""
+        """Return whether each pair matches according to its label, bool of shape [pair]."""
         start = self.positive_from
         if start is None:
             if not np.isin(labels, (0, 1)).all():
@@ -201,8 +201,8 @@ class ThresholdCurve:
 
     Attributes:
         thresholds: the distinct scores, descending, of shape [threshold].
-        true_positives: number of matching pairs with at least this score, of shape [threshold].
-        predicted: number of pairs with at least this score, of shape [threshold].
+        true_positives: number of matching pairs whose score reaches the threshold, of shape [threshold].
+        predicted: number of pairs whose score reaches the threshold, of shape [threshold].
     """
 
     thresholds: Array
@@ -240,14 +240,17 @@ class ThresholdCurve:
         return float((np.diff(self.recall, prepend=0) * self.precision).sum())
 
     def measures(self, index: int) -> dict[str, float]:
-        """Return the `MEASURES` at one threshold."""
+        """Return the `MEASURES` at the threshold with this index."""
         values = (self.thresholds, self.precision, self.recall, self.f1)
         numbers = (float(array[index]) for array in values)
         return dict(zip(MEASURES, (*numbers, self.average_precision), strict=True))
 
 
 def _descending(scores: Array) -> tuple[Array, Array]:
-    """Return the indices that sort scores in descending order, and the last position of each value."""
+    """Return the indices that sort scores in descending order.
+
+    The second array is the last position of each distinct score in this order.
+    """
     order = np.argsort(-scores, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
     return order, ends
@@ -382,7 +385,7 @@ class ScoreThresholdResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The pooling, the numbers of pairs, and the number of resamples."""
+        """The pooling, the numbers of pairs and of matching pairs, and the number of resamples."""
         return {
             "recipe": self.recipe.about,
             "pairs": len(self.scores),

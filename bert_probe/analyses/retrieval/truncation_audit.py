@@ -126,7 +126,7 @@ class LostText:
 def _read(
     checkpoint: Checkpoint, recipe: PoolingConfig, document: str, limit: int
 ) -> tuple[int, LostText | None]:
-    """Return the number of tokens of a document, and the text that is not read, or None if all is read."""
+    """Return the number of tokens of a document, and the text after the limit (None for a short document)."""
     text = recipe.text(document)
     inputs = checkpoint.encoder.inputs(text, max_tokens=MAX_TOKENS, truncate=True)
     length = len(inputs) + inputs.dropped
@@ -255,7 +255,7 @@ class TruncationAuditResult(Result):
 
     @cached_property
     def limits(self) -> pd.DataFrame:
-        """Losses for several limits: that of the audit, powers of 2, and the longest document's length."""
+        """Losses for several limits: the audit's limit, powers of 2, and the longest document's length."""
         longest = int(self.lengths.max())
         powers = [2**power for power in range(longest.bit_length()) if 2**power >= _SMALLEST_LIMIT]
         limits = np.unique([self.limit, *(power for power in powers if power < longest), longest])

@@ -122,7 +122,7 @@ class Embedding(Question):
     )
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with the position of its token; by default, the first non-special token."""
+        """Return the question with its token as a position; None becomes the first non-special token."""
         if self.token is not None:
             return super().resolved(trace)
         return replace(self, token=next((token.position for token in trace.tokens if not token.special), 0))
@@ -132,8 +132,8 @@ class Embedding(Question):
 
         Raises:
             SelectionError: the text does not contain the token.
-            UnavailableError: the architecture computes its input vectors differently, or the trace has no
-                model.
+            UnavailableError: the architecture does not compute its input vectors by the steps of `Embedding`,
+                or the trace has no model.
         """
         resolved = self.resolved(trace)
         with torch.inference_mode(), trace.checkpoint.running() as model:
@@ -200,7 +200,7 @@ class EmbeddingResult(Result):
             raise ShapeError(f"All steps must have shape [token, dimension], not {shapes}.")
 
     def resolve(self, question: Embedding) -> Embedding:
-        """Return the question with the position of its token in the text."""
+        """Return the question with its token as a position in the text."""
         return question.resolved(self.trace)
 
     @property
@@ -248,7 +248,7 @@ class EmbeddingResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The token as text, and the difference from the model's output."""
+        """The selected token, and the largest difference of the last step from the model's output."""
         return {"token": str(self.trace.tokens[self.chosen]), "difference_to_model": self.difference}
 
     def frame(self) -> pd.DataFrame:
@@ -309,7 +309,7 @@ def _model_output(model: Any, module: Any, inputs: dict[str, torch.Tensor]) -> t
     if "mask" in parameters:
         arguments["mask"] = inputs["attention_mask"]
     if "token_type_ids" in parameters and "input_ids" in inputs:
-        # transformers 5.16.1 fails in Jina's module without them.
+        # Without token_type_ids, Jina's embedding module raises an error in transformers 5.16.1.
         arguments.setdefault("token_type_ids", torch.zeros_like(inputs["input_ids"]))
     output = module(**arguments)
     return output[0] if isinstance(output, tuple) else output  # type: ignore[no-any-return]
@@ -326,7 +326,7 @@ class Pooler(Question):
     inputs = OneTrace()
 
     def of(self, trace: Trace) -> PoolerResult:
-        """Compute the vectors of each step for a text; the result also has the model's own output.
+        """Compute the vectors of each step for a text, and add the model's own output for comparison.
 
         Raises:
             UnavailableError: the model has no pooler, the pooler is not a linear layer and a tanh, or the
@@ -383,7 +383,7 @@ class PoolerResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The difference from the model's output."""
+        """The largest absolute difference between the recomputed output and the model's output."""
         return {"difference_to_model": self.difference}
 
     def frame(self) -> pd.DataFrame:
@@ -403,9 +403,13 @@ def largest_difference(replay: Array, expected: Array) -> float:
 
 
 def rounding_tolerance(weight: torch.Tensor, expected: Array) -> float:
-    """Return the largest difference that rounding can explain, given the expected values and the dtype.
+    """Return the largest absolute difference from the expected values that rounding can explain.
 
     A larger difference means that the recomputed output does not reproduce the model's computation.
+
+    Args:
+        weight: a weight of the model, whose dtype determines the precision.
+        expected: output of the model.
     """
     precision = max(1e-5, 16 * torch.finfo(weight.dtype).eps)
     return precision * max(1.0, float(np.abs(expected).max()))

@@ -55,7 +55,7 @@ class PointLayout:
 def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - immediate
     """Return the first two principal components (Pearson 1901; Hotelling 1933).
 
-    The arbitrary sign of a component is set so that its largest loading is positive.
+    The arbitrary sign of a component is set so that the loading with the largest absolute value is positive.
 
     Args:
         vectors: the vectors, [vector, hidden].
@@ -88,7 +88,7 @@ def tsne(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     Raises:
         UnavailableError: there are fewer than four vectors, a vector is zero, or all have the same direction.
     """
-    from sklearn.manifold import TSNE  # imported here because it takes a second
+    from sklearn.manifold import TSNE  # imported here because the import takes a second
     from threadpoolctl import threadpool_limits
 
     rows = _directions(vectors, 4)
@@ -121,7 +121,7 @@ def umap(vectors: Array, progress: Progress = no_progress) -> PointLayout:
     """
     _directions(vectors, 3)
     extras.require("umap", "choose another map")
-    from umap import UMAP  # imported here because it takes seconds
+    from umap import UMAP  # imported here because the import takes seconds
 
     bar = _ProgressStream(progress)
     neighbors = min(NEIGHBORS, len(vectors) - 1)
@@ -148,7 +148,7 @@ def available_methods() -> tuple[str, ...]:
 
 
 class _ProgressStream:
-    """A text stream that passes the numbers in UMAP's progress bar to a progress callback."""
+    """A text stream that reads epoch counts from UMAP's progress bar and passes them to a callback."""
 
     def __init__(self, progress: Progress) -> None:
         self._report = progress
@@ -161,7 +161,7 @@ class _ProgressStream:
         try:
             self._report(int(match[1]), int(match[2]))
         except BaseException as error:
-            # An exception here would leave tqdm's lock acquired, and every later progress bar would hang.
+            # Raised here, the exception would leave tqdm's lock acquired, and later progress bars would hang.
             self.raised = error
 
     def flush(self) -> None:
@@ -180,7 +180,7 @@ def _components(vectors: Array) -> tuple[Array, Array]:
 
 
 def loading_signs(axes: Array) -> Array:
-    """Return the factor, 1 or −1, that makes the largest loading of each axis positive; 0 for a zero axis.
+    """Return the sign of the loading with the largest absolute value on each axis; 0 for a zero axis.
 
     Args:
         axes: the directions of the axes, [hidden, axis].
@@ -190,7 +190,12 @@ def loading_signs(axes: Array) -> Array:
 
 
 def _directions(vectors: Array, minimum: int) -> Array:
-    """Normalize the vectors, in float64, for methods that use only their directions."""
+    """Divide vectors by their norms, in float64, for layouts that depend only on directions.
+
+    Raises:
+        UnavailableError: there are fewer than ``minimum`` vectors, a vector is zero, or all vectors have the
+            same direction.
+    """
     _check(vectors, minimum)
     rows = unit_rows(vectors)
     if not np.isfinite(rows).all():
@@ -220,6 +225,10 @@ def _check(vectors: Array, minimum: int) -> None:
 def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
     """Cluster unit vectors, or a sample of them (see `MAX_CLUSTERED`), with HDBSCAN.
 
+    Args:
+        unit: the unit vectors, [row, hidden].
+        min_cluster: smallest number of rows in a cluster.
+
     Returns:
         The indices of the clustered rows, and the cluster of each, from 0; −1 for no cluster.
     """
@@ -238,7 +247,7 @@ def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
 
 
 def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
-    """Return the words that are typical of each cluster: they occur more often in it than in other texts.
+    """Return the words of each cluster that occur more often in its texts than in all other texts.
 
     Words are ranked by the z-score of their log-odds ratio between the cluster and all other texts, with the
     counts in all texts as the prior (Monroe, Colaresi and Quinn 2008). Words that are frequent in all texts

@@ -24,7 +24,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 
 MASK = "attention_mask"
 COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask"}
-"""Name of a model input → its column in the table."""
+"""Name of a model input → name of the column for this input in the table of inputs."""
 
 
 @question("padding effect", command="padding")
@@ -95,7 +95,8 @@ class PaddingEffectResult(Result):
         padding_token: name of the padding token.
         differences: largest absolute difference between a text's hidden states alone and in the batch,
             [text, layer + 1].
-        unmasked: the same difference with an attention mask of ones, [text, layer + 1].
+        unmasked: largest absolute difference between a text's hidden states alone and in the batch with an
+            attention mask of ones, [text, layer + 1].
         sizes: largest absolute value of a text's hidden states, [text, layer + 1].
         explained: largest relative difference between two forward passes that rounding can explain.
     """
@@ -170,7 +171,8 @@ class PaddingEffectResult(Result):
         """Return the table of inputs or of differences; texts count from 1.
 
         Columns of inputs: text, position, token, id, segment and attention_mask if the model takes them,
-        padding. Columns of differences: text, tokens, padding, layer, difference, without_mask, largest.
+        padding. Columns of differences: text, tokens, padding (number of padding tokens), layer, difference,
+        without_mask (the difference with an attention mask of ones), largest (absolute value).
         """
         return self._inputs() if self.question.show == "inputs" else self._differences()
 
@@ -217,7 +219,12 @@ def _states(
 
 
 def _largest_differences(alone: Sequence[Sequence[Array]], batched: Sequence[Sequence[Array]]) -> Array:
-    """Return the largest absolute difference for each text and layer, of shape [text, layer + 1]."""
+    """Return the largest absolute difference of the hidden states, of shape [text, layer + 1].
+
+    Args:
+        alone: hidden states of each text alone, by text and layer, [token, hidden].
+        batched: hidden states of each text in the batch, in the same form.
+    """
     return np.array(
         [
             [float(np.abs(a - b).max()) for a, b in zip(*layers, strict=True)]

@@ -164,7 +164,7 @@ def resolve_pooling(
     Raises:
         UnavailableError: the checkpoint does not support this pooling.
         CheckpointError: the checkpoint's own configuration cannot be read.
-        SelectionError: the checkpoint has no prompt with this name, or its vectors have fewer dimensions.
+        SelectionError: the checkpoint has no such prompt, or its vectors have fewer dimensions than selected.
     """
     model = checkpoint.sentence_model
     task = task_of(model, prompt) if pooling == "model" and model is not None else None
@@ -236,9 +236,14 @@ def prompt_names(checkpoint: Checkpoint) -> tuple[str, ...]:
 def offered_dimensions(
     size: int, selected: int | None = None, trained: Sequence[int] = ()
 ) -> tuple[int, ...]:
-    """Return the numbers of dimensions that can be selected.
+    """Return the numbers of dimensions that a user can select, in ascending order.
 
-    These are the powers of 2 from 8, the size of a vector, and the selected and trained numbers.
+    The result contains ``size`` and the powers of 2 from 8 to ``size``.
+
+    Args:
+        size: number of dimensions of the untruncated vector.
+        selected: number of dimensions that is already selected, which is added to the result.
+        trained: numbers of dimensions for which the model was trained, which are added to the result.
     """
     powers = {2**power for power in range(3, size.bit_length()) if 2**power < size}
     return tuple(sorted(powers | {size, selected or size, *trained}))
@@ -334,7 +339,7 @@ def sentence_model(checkpoint: Checkpoint) -> SentenceModel:
 
 
 def _prompt_length(checkpoint: Checkpoint, prompt: str, config: PoolingConfig) -> int:
-    """Return the number of tokens of a prompt, which are left out of the pooling.
+    """Return the number of prompt tokens at the start of a text, which are left out of the pooling.
 
     As in sentence-transformers, the prompt is encoded alone, and a special token at its end is not counted.
     """

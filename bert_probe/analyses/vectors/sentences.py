@@ -52,7 +52,7 @@ BATCH_TOKENS = 1024
 POOLING = Choice(POOLINGS)
 POOLED = "Pooling of token vectors; model is the pooling with which the checkpoint was trained."
 _ID_DTYPE = np.dtype(">u4")
-"""Big-endian, so that the bytes of token IDs sort in the same order as the IDs."""
+"""Data type of the token IDs in sort keys: big-endian, so that bytes sort in the same order as IDs."""
 _PROGRESS_CHARACTERS = 100_000
 """Number of characters between two reports of progress while texts are tokenized."""
 ORDERED = "Order of the rows: the input order, or by similarity (hierarchical clustering)."
@@ -219,7 +219,7 @@ class PairwiseScores:
         return tuple(int(leaf) for leaf in leaves_list(tree))
 
     def nearest(self, count: int = 50) -> tuple[SentencePair, ...]:
-        """Return the most similar pairs by descending score; pairs with equal scores keep their order.
+        """Return the most similar pairs by descending score; tied pairs are in the order of the sentences.
 
         Raises:
             SelectionError: count is below 1.
@@ -542,6 +542,7 @@ class SentenceMapResult(Result):
 
         Args:
             vectors: the sentence vectors from which this map was computed.
+            min_cluster: smallest number of sentences in a cluster.
 
         Raises:
             UnavailableError: the vector of a sentence is zero.

@@ -224,7 +224,7 @@ class SimilarityBaseline(Question):
             _distribution(row, group[0].size) if row else None
             for row, group in zip(rows, groups, strict=True)
         )
-        assert unrelated is not None  # not None, as checked above
+        assert unrelated is not None  # not None, because there are unrelated pairs
         # Take the model's state from the traces, because a model in memory may have been trained since.
         inputs = InputRecord(InputRecord.of(*traces).model)
         return SimilarityBaselineResult(self, inputs, unrelated, same_word, len(traces))
@@ -254,7 +254,7 @@ class CosineDistribution:
             )
 
     def columns(self, prefix: str = "") -> dict[str, tuple[float, ...]]:
-        """Return the mean and the percentiles as columns of a table."""
+        """Return the mean and the percentiles as table columns, whose names begin with ``prefix``."""
         *names, _ = (field.name for field in fields(self))
         *values, _ = astuple(self)
         return {f"{prefix}{name}": column for name, column in zip(names, values, strict=True)}
@@ -307,7 +307,7 @@ class SimilarityBaselineResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The number of sentences and the numbers of pairs."""
+        """The numbers of reference sentences, of pairs of unrelated tokens, and of pairs of the same word."""
         same = {} if self.same_word is None else {"same_word_pairs": self.same_word.pairs}
         return {"sentences": self.sentences, "token_pairs": self.unrelated.pairs, **same}
 
@@ -325,7 +325,10 @@ def baseline_sentences() -> tuple[str, ...]:
 
 
 def _pairs(tokens_by_sentence: list[list[Token]]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return the token indices of all unrelated pairs and of all pairs of the same word."""
+    """Return all pairs of unrelated tokens, and all pairs of the same word.
+
+    Pairs are two arrays with the indices of the first and second tokens among the tokens of all sentences.
+    """
     tokens = [token for sentence in tokens_by_sentence for token in sentence]
     ids = np.array([token.id for token in tokens])
     words = np.array([not token.split_word and token.display.isalnum() for token in tokens])

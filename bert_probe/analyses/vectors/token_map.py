@@ -221,7 +221,7 @@ class TokenMapResult(Result):
     """Tokens or words as points in a plane after every layer.
 
     Attributes:
-        texts: each text, and the second text of its sentence pair or None.
+        texts: each text with the second text of its sentence pair, which is None for a single text.
         marks: the tokens or words, in the order of the texts.
         part_names: labels of the texts or names of the segments; empty if there are neither.
         planes: points [layer + 1, mark, 2], where layer 0 is the output of the embeddings, and the explained
@@ -291,8 +291,12 @@ class TokenMapResult(Result):
 
 
 class _TextPoints(NamedTuple):
-    """The points of one text, their indices among its tokens or words, and the lens that merges tokens into
-    words (None for a map of tokens).
+    """The points of one text.
+
+    Attributes:
+        marks: the tokens or words that the map shows.
+        indices: index of each mark among all tokens or words of the text, from 0.
+        lens: merges tokens into words; None for a map of tokens.
     """
 
     marks: list[MapPoint]
@@ -362,8 +366,8 @@ def _vectors(
 def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], None] = lambda: None) -> Planes:
     """Project the vectors of all layers onto two principal components (Pearson 1901; Hotelling 1933).
 
-    Sums are in float64. The arbitrary sign of a component is set so that its largest loading is positive; a
-    component without variance is all zeros.
+    Sums are in float64. The arbitrary sign of a component is set so that the loading with the largest
+    absolute value is positive. A component without variance is all zeros.
 
     Args:
         states: vectors of each layer, [vector, hidden], all of the same shape.
@@ -424,7 +428,7 @@ def _axes(scatter: Array) -> Array:
     """Return the two directions with the largest variance, in descending order, of shape [hidden, 2]."""
     hidden = len(scatter)
     if not np.isfinite(scatter).all():
-        return np.zeros((hidden, 2))  # `planes` raises an error for NaN
+        return np.zeros((hidden, 2))  # `planes` raises an error for vectors that are not finite
     values, vectors = eigh(scatter, subset_by_index=[hidden - 2, hidden - 1])
     axes: Array = vectors[:, ::-1]
     axes = axes * loading_signs(axes)
@@ -434,7 +438,7 @@ def _axes(scatter: Array) -> Array:
 
 
 def _project(vectors: Array, mean: Array, axes: Array) -> tuple[Array, float]:
-    """Return the coordinates of centered vectors, [vector, 2], and their sum of squared distances."""
+    """Return the coordinates of vectors, [vector, 2], and the sum of their squared distances to the mean."""
     points = np.empty((len(vectors), 2))
     squares = 0.0
     for start in range(0, len(vectors), _BLOCK):

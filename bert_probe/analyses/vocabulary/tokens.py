@@ -48,7 +48,7 @@ class TokensResult(Result):
 
     @property
     def words(self) -> tuple[Word, ...]:
-        """The words of both texts in reading order, without special tokens."""
+        """The words of the text or of the sentence pair, in reading order, without special tokens."""
         return self.encoding.words
 
     @property
@@ -159,7 +159,7 @@ class SplitWord:
 
     Attributes:
         text: the word.
-        segment: 0 for the first text, 1 for the second.
+        segment: 0 for a single text or the first text of a sentence pair, 1 for the second text.
         start, end: character offsets in the text.
         pieces: tokens of the word, at least one.
     """
@@ -214,7 +214,7 @@ class FertilityResult(Result):
 
     @property
     def pieces(self) -> int:
-        """Total number of tokens in words, which excludes special tokens."""
+        """Total number of tokens of all words, without special tokens."""
         return sum(len(word.pieces) for word in self.words)
 
     @property
@@ -271,7 +271,7 @@ class FertilityResult(Result):
 
 
 def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
-    """Return the words of both texts, leaving out words that have no token.
+    """Return the words of a text or of a sentence pair, without words that have no token.
 
     A token belongs to the word in which it begins. A token that is only a space belongs to the next word.
     """
@@ -333,7 +333,7 @@ class FertilityChangeResult(Result):
 
     @property
     def by_pieces(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
-        """The `words`, sorted by the larger of their two token counts, highest first."""
+        """The `words`, sorted by the larger of the two models' token counts, highest first."""
         return tuple(sorted(self.words, key=lambda pair: -max(len(word.pieces) for word in pair)))
 
     @property

@@ -123,7 +123,7 @@ class VocabularyResult(Result):
         """Ids of the tokens that match the search.
 
         Raises:
-            SelectionError: the regular expression takes too long, or no token is in the script.
+            SelectionError: the regular expression takes too long, or no token is in the selected script.
         """
         kind, script = self.question.kind, self.question.script
         scripts = self.scripts
@@ -150,7 +150,7 @@ class VocabularyResult(Result):
 
     @property
     def share(self) -> float:
-        """Share of the tokens that match the search, 0 to 1."""
+        """Number of tokens that match the search, divided by the number of all tokens."""
         return len(self.found) / len(self.pieces)
 
     def counts(self, categories: Sequence[str]) -> dict[str, int]:
@@ -180,7 +180,7 @@ class VocabularyResult(Result):
         )
 
     def listed(self, ids: Sequence[int]) -> pd.DataFrame:
-        """Return one row per token with one of the given ids; see `frame`."""
+        """Return one row for each token with one of these ids, with the columns of `frame`."""
         pieces = self.pieces
         return pd.DataFrame(
             {
@@ -246,7 +246,7 @@ def input_embeddings(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
 
 
 def row_norms(table: torch.Tensor) -> Array:
-    """Return the Euclidean norm of each row, float64 of shape [row]."""
+    """Return the Euclidean norm of each row of a matrix, float64 of shape [row]."""
     rows = max(1, _BLOCK // table.shape[1])
     blocks = [torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(table, rows)]
     return read_only(torch.cat(blocks).cpu().numpy())
@@ -258,9 +258,15 @@ def select_rows(table: torch.Tensor, ids: Array) -> Array:
 
 
 def nearest_rows(table: torch.Tensor, norms: Array, token: int, count: int) -> tuple[Array, Array]:
-    """Return the ids and cosines of the other rows most similar to a token's row, by descending cosine.
+    """Return the ids and cosines of the rows most similar to the row of a token, by descending cosine.
 
     A matrix product selects candidates; their cosines are then recomputed in float64.
+
+    Args:
+        table: the input embeddings, [token, dimension].
+        norms: norm of each row.
+        token: id of the token, whose own row is not returned.
+        count: maximum number of returned rows.
     """
     row = table[token]
     if table.dtype in (torch.float32, torch.float64):
@@ -472,7 +478,10 @@ class NeighborsResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per neighbor: rank, id, token, text, kind, cosine, unrelated_below, norm."""
+        """Return one row per neighbor: rank, id, token, text, kind, cosine, unrelated_below, norm.
+
+        unrelated_below is the share of random pairs with a lower cosine.
+        """
         ids = self.ids.tolist()
         return pd.DataFrame(
             {

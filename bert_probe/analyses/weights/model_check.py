@@ -70,7 +70,7 @@ class ModelCheck:
         return all(row.works == "yes" for row in self.capabilities if row.name in _STAGES)
 
     def table(self) -> pd.DataFrame:
-        """Return the columns capability, works (yes, no or unknown) and reason."""
+        """Return a table with the columns capability, works (yes, no or unknown) and reason."""
         rows = [(row.name, row.works, row.reason) for row in self.capabilities]
         return pd.DataFrame(rows, columns=["capability", "works", "reason"], dtype="str")
 
@@ -84,7 +84,7 @@ def check(
     dtype: str = "auto",
     progress: Progress | None = None,
 ) -> ModelCheck:
-    """Return the features that a checkpoint supports, and why it does not support the others.
+    """Return whether a checkpoint supports each feature, and the reason if it does not.
 
     The config is read first. If it describes a supported model, the checkpoint is opened as by `load`.
 

@@ -161,7 +161,7 @@ class Parameters(Question):
             return ParametersResult(self, InputRecord.of_model(checkpoint), list_parameters(model))
 
     def options(self) -> list[str]:
-        """Return the command-line options that select these columns; [] for the main columns."""
+        """Return the command-line options for the value of ``columns``; [] for "main"."""
         return ["--all-columns"] if self.columns == "all" else []
 
 

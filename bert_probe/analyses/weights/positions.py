@@ -166,7 +166,7 @@ class PositionsResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The difference from sinusoids, and the number of directions that explain 90% of the variance."""
+        """The largest difference from sinusoids, and how many components explain 90% of the variance."""
         if self.learned is None:
             return {}
         learned, fixed = (count_directions(shares) for shares in self.spectra)
@@ -237,10 +237,11 @@ class PositionsResult(Result):
 
 
 def spectrum(vectors: Array) -> Array:
-    """Return the share of the variance over positions in each principal direction, in descending order.
+    """Return the share of the variance that each principal component of a table explains, descending.
 
-    The shares are σ² ÷ Σ σ², where σ are the singular values of the table after subtracting its mean row.
-    The result is float64 of shape [min(position, dimension)], and all zeros if all rows are equal.
+    The shares are σ² ÷ Σ σ², where σ are the singular values of the table, [position, dimension], after
+    subtracting its mean row. The result is float64 of shape [min(position, dimension)], and all zeros if all
+    rows are equal.
     """
     table = torch.from_numpy(vectors.astype(np.float64))
     squares = torch.linalg.svdvals(table - table.mean(dim=0)).numpy() ** 2
@@ -250,7 +251,12 @@ def spectrum(vectors: Array) -> Array:
 
 
 def count_directions(shares: Array, share: float = 0.9) -> int:
-    """Return how many principal directions, largest first, explain at least a share of the variance."""
+    """Return how many of the first principal components explain at least a share of the variance.
+
+    Args:
+        shares: share of the variance that each component explains, in descending order.
+        share: the share to explain, 0 to 1.
+    """
     return int(np.searchsorted(np.cumsum(shares), share * (1 - 1e-12)) + 1)
 
 
@@ -376,7 +382,7 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
             continue
         frequencies = buffer.detach().double().cpu().numpy().ravel()
         if any(np.array_equal(rotary.frequencies, frequencies) for rotary in result):
-            continue  # skip equal buffers, which several layers may have
+            continue  # Several layers may have equal buffers. Keep only one of them.
         kind = match["kind"] if match["kind"] in layer_types else None
         own = [layer for layer in layers if kind is None or layer_types[layer] == kind]
         name = "rotary" if kind is None else kind.replace("_", " ")
@@ -407,7 +413,8 @@ def relative_table(model: Any, max_positions: int) -> RelativeTable | None:
     if not hasattr(encoder, "rel_embeddings") or not hasattr(encoder, "get_rel_pos"):
         return None
     vectors = as_array(encoder.get_rel_embedding().detach())
-    offsets = encoder.get_rel_pos(torch.zeros(1, max_positions, 1))[0].cpu().numpy()  # query − key distances
+    # position of the query − position of the key
+    offsets = encoder.get_rel_pos(torch.zeros(1, max_positions, 1))[0].cpu().numpy()
     rows = np.clip(offsets + len(vectors) // 2, 0, len(vectors) - 1)
     members: dict[int, list[int]] = {}
     for distance in range(1 - max_positions, max_positions):
