@@ -34,11 +34,13 @@ _WATCH = """
   const act = () => { window.acted = performance.now(); window.seen = 0; ran = false; };
   document.addEventListener('keydown', act, true);
   document.addEventListener('click', act, true);
-  new MutationObserver(() => {
+  new MutationObserver((records) => {
+    // A fast script changes the state to running and back before this function is called.
+    if (records.some((record) => record.oldValue !== 'notRunning')) ran = true;
     const state = app.dataset.testScriptState;
     if (state !== 'notRunning') ran = true;
     else if (ran && !window.seen) window.seen = performance.now();
-  }).observe(app, {attributes: true, attributeFilter: ['data-test-script-state']});
+  }).observe(app, {attributeFilter: ['data-test-script-state'], attributeOldValue: true});
 }
 """
 # Playwright's wait_for_function needs eval, which the page's Content-Security-Policy forbids.

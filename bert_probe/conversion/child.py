@@ -240,7 +240,8 @@ def _load(source: _PickleFile) -> Any:
         with memory_errors(f"{source.name} needs more memory than is allowed for its size."):
             if isinstance(error, RuntimeError):
                 raise_if_out_of_memory(error)
-        detail = text.rpartition("WeightsUnpickler error:")[2] or type(error).__name__
+        detail = text.rpartition("WeightsUnpickler error:")[2].partition("Check the documentation")[0]
+        detail = detail or type(error).__name__
         raise source.error(f"is broken or does not contain weights ({_reason(detail)})") from None
 
 

@@ -422,14 +422,16 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
     """Check that the training data have different labels, which include all labels of the held-out data.
 
     Raises:
-        TextError: all labels or numbers are equal, a number is too large, or a held-out label does not occur
-            in the training data.
+        TextError: all labels or numbers are equal, no text has a label, a number is too large, or a held-out
+            label does not occur in the training data.
     """
     if data.kind == CLASSES and len(data.labels) < 2:
         raise TextError(
             f"All {len(data.rows):,} texts have the label {data.labels[0]}. Use data with at least two "
             "labels."
         )
+    if data.kind != NUMBER and not data.labels:
+        raise TextError("No text has a label. Write at least one label in the column with the labels.")
     for rows in (data, held_out):
         if rows is not None and rows.kind == NUMBER:
             _check_numbers(rows)

@@ -359,6 +359,7 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
     assert "2 errors: line 2: The text is empty" in refused(
         TextError, rows(("", "x"), ("\x01", "y"), ("a", "y"), ("b", "y"))
     )
+    assert "No text has a label" in refused(TextError, rows(("a", ()), ("b", ()), kind="several"))
     assert "labels that do not occur in the training data: z" in refused(TextError, good, rows(("a", "z")))
     assert "zero or more labels per text, but the training texts have one class per text" in refused(
         TextError, good, rows(("a", ("x",)), kind="several")
