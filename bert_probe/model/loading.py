@@ -360,9 +360,11 @@ def _network(
         }
         notes = _check_report(model, network, report)
         network.eval().requires_grad_(False)
+        is_causal = any(getattr(module, "is_causal", False) for module in network.modules())
         for settings in configs_of(network.modules()):
-            if any(getattr(module, "is_causal", False) for module in network.modules()):
-                # Disable the key-value cache of decoders, which would store copies of keys and values.
+            # Disable the key-value cache of decoders, including those with bidirectional attention. It would
+            # store copies of keys and values, and append to them if a recorded layer runs again.
+            if is_causal or getattr(settings, "use_bidirectional_attention", False):
                 settings.use_cache = False
         is_eager = implementation == "eager"
         with running_errors(source.name, network):

@@ -21,7 +21,8 @@ from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
 from tests.helpers.exactness import EXACT, assert_exact, assert_repeatable
-from tests.helpers.families import FAMILIES, representative
+from tests.helpers.families import FAMILIES, REPRESENTATIVE
+from tests.helpers.gate import prove_unless
 
 A = "The lawyer read it because she was late."
 B = "The farmer read it because he was late."
@@ -90,7 +91,7 @@ def test_patching_equals_raw_model_with_hooks(double_minilm: Checkpoint) -> None
     assert abs(tokens.recovered[0, 2]) > 0.1, "some effect must be recovered"
 
 
-@pytest.mark.parametrize("name", representative(SHOWN))
+@pytest.mark.parametrize("name", prove_unless({*REPRESENTATIVE, "embeddinggemma"}, SHOWN))
 def test_patching_everything_restores_a_in_every_family(
     name: str, family_folder: Callable[[str], Path]
 ) -> None:
