@@ -76,7 +76,7 @@ def render() -> None:
         },
     )
     blocks.caveat(
-        "The memory is that of the weights only; inference needs more, and training needs several times "
+        "The memory is stated for the weights only; inference needs more, and training needs several times "
         f"as much. Sources of the configs: {_sources(result)}."
     )
 
