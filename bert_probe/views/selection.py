@@ -87,7 +87,9 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.layer < 1:
-            raise SelectionError(f"There is no layer {self.layer}: layer must be at least 1.")
+            raise SelectionError(
+                f"There is no layer {self.layer}: layers are counted from 1, so layer must be at least 1."
+            )
         if self.series != "mean" and (not self.series or min(self.series) < 0):
             raise SelectionError(
                 f"series must be 'mean' or head indices, which count from 0, not {self.series!r}."
