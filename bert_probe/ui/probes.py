@@ -108,7 +108,7 @@ def _relations_result(
         export(result, "relations", more, data={"chosen": data, "reported": held_out})
     cell = heatmap(relations_heatmap(result, direction), key="relations_heads")
     if cell is None:
-        blocks.caveat("Pin a cell to see the head on a sentence of the file.")
+        blocks.caveat("Pin a cell to see the attention of its head on a sentence of the file.")
     else:
         layer, head = divmod(cell.column, result.accuracies.shape[-1])
         accuracy = result.accuracies[cell.row, direction, layer, head]
@@ -131,7 +131,7 @@ def _relations_result(
     frame = result.table()
     blocks.table(
         frame,
-        "Best head, its accuracy, and the best fixed offset for each relation",
+        "For each relation: the best head, the accuracy of this head, and the best fixed offset",
         max_height=480,
         column_config={
             "accuracy": st.column_config.NumberColumn(format="%.4f"),

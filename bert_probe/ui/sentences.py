@@ -462,7 +462,9 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
         "sentences with the same nearest neighbor",
     )
     trained = ", ".join(f"{size:,}" for size in curve.trained)
-    source = f"This model lists {trained} dimensions in its config.json. " if trained else ""
+    source = (
+        f"The config.json of this model lists these numbers of dimensions: {trained}. " if trained else ""
+    )
     blocks.caveat(
         f"{source}A correlation of 1 means that the scores of all pairs have the same order, and a share "
         "of 1 means that every sentence has the same nearest neighbor as with full vectors. The curve "

@@ -56,7 +56,7 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     except (SafetensorError, KeyError, RecursionError) as error:
         raise ValueError(f"The payload is invalid: {error}.") from None
     if not isinstance(described, dict):
-        raise ValueError("The payload is invalid: the description is not an object.")
+        raise ValueError("The payload is invalid: the description is not a JSON object.")
     # Accept only the canonical encoding, so that the browser and Python read the same content.
     if header.keys() != {*arrays, DESCRIPTION} or encoded.rstrip(b" ") != _to_json(described):
         raise ValueError("The payload is invalid: the description is not in canonical form.")
