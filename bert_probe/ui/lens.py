@@ -314,7 +314,7 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
             if texts:
                 _train(checkpoint, texts, truncate)
         except ProbeError as error:
-            blocks.error_box(error, "Empty lines are skipped. Your input is not lost.")
+            blocks.error_box(error, "Empty lines are skipped. The lines that you entered are kept.")
     return newest_lens(checkpoint)
 
 

@@ -103,8 +103,8 @@ def ask(
         if about:
             st.caption(about)
         st.caption(
-            "A folder is read from this machine. Any other name is looked up on the Hugging Face Hub, "
-            "and the model is downloaded. No model has been opened yet."
+            "If a name is a folder on this machine, the model is read from this folder. Otherwise, the "
+            "model is downloaded from the Hugging Face Hub. No model has been opened yet."
         )
         with st.container(horizontal=True):
             st.button("Open", type="primary", on_click=on_click, key=f"{key}_agree")
@@ -140,8 +140,8 @@ def offer_conversion(
     with st.container(border=True, key=f"{key}_convert"):
         st.subheader("Convert the weights", anchor=False)
         st.caption(
-            "A separate process without network access reads only the numbers of the file, and saves "
-            "the numbers as safetensors in a new folder. The original file is not changed. A file that "
+            "A separate process without network access reads only the weights in the file, and saves "
+            "the weights as safetensors in a new folder. The original file is not changed. A file that "
             "tries to run code is rejected."
         )
         if error.converted_revision is not None:
@@ -231,6 +231,6 @@ def draw_fields(model: str, revision: str, dtype: str) -> None:
         dtypes,
         dtypes.index(dtype),
         key="draft_dtype",
-        help="Weights in bfloat16 or float16 need half the memory of float32, but numbers have fewer "
-        "significant digits. A model is opened only if enough memory is available.",
+        help="Weights in bfloat16 or float16 need half the memory of float32, but have fewer significant "
+        "digits. A model is opened only if enough memory is available.",
     )

@@ -67,7 +67,7 @@ def _draw(traced: TracedRequest) -> None:
     above = st.container()
     with st.container(key="findings", gap="small"):
         if not result.findings:
-            st.info("No unusual observations were found in this text. Write one or two sentences.")
+            st.info("No unusual observations were found in this text. Try another one or two sentences.")
         for number, finding in enumerate(result.findings):
             _card(finding, number)
     if is_measured:

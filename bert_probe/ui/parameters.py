@@ -140,7 +140,7 @@ def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:
         return None
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         labels = {task: TASK_LABELS[task] for task in TASKS}
-        task = state.segmented_control("head_for", "Head", labels, TASKS[0], "The task to train.")
+        task = state.segmented_control("head_for", "Head", labels, TASKS[0], "The task of the trained head.")
         label_count = 2
         if task != FILL_MASK:
             with st.container(width=150):
@@ -286,7 +286,8 @@ def changed_treemap(change: ParameterChangeResult, dark: bool) -> Any:
         model_areas,
         dark,
         customdata=[
-            "not in both models" if np.isnan(value) else f"changed by {value:.3%}" for value in changes
+            "not present in both models" if np.isnan(value) else f"changed by {value:.3%}"
+            for value in changes
         ],
         hovertemplate="%{label}<br>%{value:,} parameters<br>%{customdata}<extra></extra>",
         marker={"colors": [_TRANSPARENT, *colours[1:]], "line": {"width": 1, "color": background}},

@@ -38,15 +38,16 @@ _LABELS = {
 }
 _CAVEATS = {
     kinds.COSINES: "The cosine of two sinusoids depends on their distance only, so it is constant along each "
-    "diagonal. For learned embeddings, it need not be constant. Embeddings of positions that few "
-    "training texts reached may still be near their random initialization.",
+    "diagonal. For learned embeddings, the cosine can vary along a diagonal. Embeddings of positions that "
+    "few training texts reached may still be near their random initialization.",
     kinds.DISTANCE: "Each value is the mean over all pairs of positions at that distance. For rotary models, "
-    "it is the cosine of a vector with itself rotated by that many positions, assuming that all pairs of "
-    "dimensions have the same norm; in a text, the cosine depends on the queries and keys.",
-    kinds.SPECTRUM: "The curves show cumulative shares of the squared singular values of the centered "
-    "table. Few directions mean that positions lie on a curve with few degrees of freedom. A "
-    "sinusoid with a wavelength much longer than the table hardly varies within the table and "
-    "contributes little.",
+    "the value is the cosine between a vector and the same vector after a rotation by that distance, "
+    "assuming that all pairs of dimensions have the same norm; in a text, the cosine depends on the queries "
+    "and keys.",
+    kinds.SPECTRUM: "The explained variance of a principal component is its share of the sum of the squared "
+    "singular values of the centered table. If a few components explain most of the variance, the "
+    "embeddings lie close to a subspace with few dimensions. A sinusoid with a wavelength much longer than "
+    "the table hardly varies within the table and contributes little.",
     kinds.TABLE: "Each heatmap has one row per position and one column per dimension, and its own color "
     "range. The order of learned dimensions has no meaning. Sinusoids are sorted from short "
     "wavelengths on the left to long ones on the right.",
@@ -58,7 +59,7 @@ _CAVEATS = {
     "and does not depend on the words.",
     kinds.RELATIVE: "The heatmap has one row per distance, or per bucket of large distances; a minus "
     "sign means that the key is before the query. The contribution of a distance to a score also "
-    "depends on the words, so there is no bias by distance alone.",
+    "depends on the words, so it cannot be shown as a bias that depends on the distance only.",
 }
 _COLOURS = (ACCENT, SECOND, GRAY)
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -96,7 +97,7 @@ def _draw(result: PositionsResult) -> None:
         st.markdown(_spectrum_summary(result))
         figure, alt = (
             spectrum_curves(result),
-            ("Cumulative share of the variance by number of principal directions"),
+            "Cumulative explained variance by number of principal components",
         )
     elif view == kinds.FREQUENCIES:
         figure = wavelength_curves(result.rotary, result.positions)
@@ -190,9 +191,9 @@ def spectrum_curves(result: PositionsResult) -> Any:
             name: (np.arange(1, len(shares) + 1), np.cumsum(shares))
             for name, shares in (("learned", learned), ("sinusoids", sinusoids))
         },
-        {"title": "number of principal directions", "type": "log"},
-        {"title": "cumulative share of the variance", "range": [0, 1.02], "tickformat": ".0%"},
-        "%{x} directions: %{y:.1%}",
+        {"title": "number of principal components", "type": "log"},
+        {"title": "cumulative explained variance", "range": [0, 1.02], "tickformat": ".0%"},
+        "%{x} components: %{y:.1%}",
     )
 
 
@@ -203,7 +204,7 @@ def wavelength_curves(rotary: tuple[Rotary, ...], max_positions: int) -> Any:
         {kind.name: (np.arange(len(kind.wavelengths)), kind.wavelengths) for kind in rotary},
         {"title": "pair of dimensions", "rangemode": "tozero", "dtick": max(1, pairs // 12)},
         {"title": "wavelength in positions", "type": "log", "exponentformat": "power", "dtick": 1},
-        "pair %{x}: full rotation in %{y:,.1f} positions",
+        "pair %{x}: one full rotation every %{y:,.1f} positions",
         mode="lines+markers",
     )
     figure.add_scatter(
@@ -230,7 +231,7 @@ def bias_curves(bias: DistanceBias) -> Any:
             hovertemplate=f"distance %{{x}}: %{{y:.4f}}<extra>head {head + 1}</extra>",
         )
     return _set_layout(
-        figure, {"title": "key position − query position"}, {"title": "added to the score"}, height=420
+        figure, {"title": "key position − query position"}, {"title": "bias, added to the score"}, height=420
     )
 
 

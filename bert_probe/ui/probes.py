@@ -63,7 +63,7 @@ def render() -> None:
             draw = {"layers": render_layers, "structural_probe": render_trees, "relations": _relations}[part]
             draw(files, checkpoint, request.truncate)
     except ProbeError as error:
-        blocks.error_box(error, "Fix the file, and upload the file again. The other file is kept.")
+        blocks.error_box(error, "Fix the file, and upload the file again. Your other uploaded file is kept.")
 
 
 def _relations(files: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
@@ -108,7 +108,7 @@ def _relations_result(
         export(result, "relations", more, data={"chosen": data, "reported": held_out})
     cell = heatmap(relations_heatmap(result, direction), key="relations_heads")
     if cell is None:
-        blocks.caveat("Pin a cell to see the head on a sentence of the file.")
+        blocks.caveat("Pin a cell to see the attention of its head on a sentence of the file.")
     else:
         layer, head = divmod(cell.column, result.accuracies.shape[-1])
         accuracy = result.accuracies[cell.row, direction, layer, head]
@@ -131,7 +131,7 @@ def _relations_result(
     frame = result.table()
     blocks.table(
         frame,
-        "Best head, its accuracy, and the best fixed offset for each relation",
+        "For each relation: the best head, the accuracy of this head, and the best fixed offset",
         max_height=480,
         column_config={
             "accuracy": st.column_config.NumberColumn(format="%.4f"),
@@ -277,8 +277,8 @@ def _result(result: ProbeResult, files: ProbeFiles) -> None:
 def _caveat(result: ProbeResult) -> str:
     controls = (
         "The baseline is the most frequent label. In the control task, each text has a random label "
-        "(Hewitt and Liang 2019), which cannot be predicted for held-out texts. Selectivity is therefore "
-        "the accuracy above chance. "
+        "(Hewitt and Liang 2019), which cannot be predicted for held-out texts. Selectivity, the accuracy "
+        "minus the accuracy of the control task, is therefore the accuracy above chance. "
         if result.of_sentences
         else "The baseline is the most frequent tag of each word form. In the control task, each word "
         "form has a random tag (Hewitt and Liang 2019); selectivity is the accuracy minus the "

@@ -71,9 +71,9 @@ _SCORERS = {
     BM25_SCORER: "BM25",
 }
 _SCORER_HELP = {
-    BI_ENCODER: "similarity of the vectors of query and document",
-    LATE_INTERACTION: "how well each query token is matched by a document token (MaxSim)",
-    CROSS_ENCODER: "score of query and document encoded together, for the top documents of another scorer",
+    BI_ENCODER: "similarity of the query vector and the document vector",
+    LATE_INTERACTION: "sum over query tokens of the maximum similarity to a document token (MaxSim)",
+    CROSS_ENCODER: "reads query and document together, and reranks the top documents of another scorer",
     BM25_SCORER: "shared words, weighted by inverse document frequency; no model is needed",
 }
 _COUNTS = {"10": "10", "25": "25", "100": "100"}
@@ -336,7 +336,7 @@ def _agreement(result: SearchResult) -> None:
         table = _rank_differences(result, pair.a, pair.b, 10)
         if len(table):
             with st.expander("Documents with the largest rank differences"):
-                blocks.table(table, "Documents with the largest difference of ranks", max_height=300)
+                blocks.table(table, "Documents with the largest rank differences", max_height=300)
 
 
 def _explanation(
@@ -381,7 +381,8 @@ def _explanation(
         export(
             explanation,
             "search-explanation",
-            caption=f"The contributions to the score. {DOCUMENTS_FILE} is in the Export menu of the ranking.",
+            caption="The contributions to the score. The Export menu of the ranking has the file "
+            f"{DOCUMENTS_FILE}, which the code reads.",
             label="Export the explanation",
         )
     if len(selected) > 1:

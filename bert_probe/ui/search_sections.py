@@ -99,7 +99,7 @@ def _choose_target(question: ScoreThreshold, pairs: LabeledTexts) -> ScoreThresh
         labels = _grades(pairs)
         if labels is not None:
             value = st.number_input(
-                "Lowest label of a match",
+                "Minimum label of a match",
                 float(labels.min()),
                 float(labels.max()),
                 float(np.median(labels)),
@@ -206,8 +206,9 @@ def show_swap(checkpoint: Checkpoint, index: IndexedDocuments, question: RankSwa
     for name, steps in result.changes.items():
         _show_steps(name, steps, a, b, result.question.max_words)
     blocks.caveat(
-        "Each step selects the word that lowers the score margin most. If a single word is enough, the "
-        "search finds this word. A set of several words is not always the smallest set."
+        "Each step selects the word that lowers the margin between the scores of the two documents most. If "
+        "a single word is enough, the search finds this word. A set of several words is not always the "
+        "smallest set."
     )
 
 
@@ -306,23 +307,24 @@ def _lengths(question: TruncationAudit, checkpoint: Checkpoint, documents: tuple
     if result.truncated:
         blocks.table(
             result.showing(show="lost").frame().drop(columns="characters_read"),
-            "Truncated documents, with the text that is lost",
+            "Truncated documents, with the text that is not read",
             max_height=300,
             column_config={"lost": st.column_config.TextColumn("text that is not read", width="large")},
         )
         with st.container(horizontal=True):
             lost, limits = (result.showing(show=show) for show in ("lost", "limits"))
             export(lost, "text-not-read", label="Export the text that is not read")
-            export(limits, "losses-by-limit", label="Export the losses by limit")
-        with st.expander("Losses with other limits"):
+            export(limits, "losses-by-limit", label="Export the truncation by limit")
+        with st.expander("Truncation at other limits"):
             percent = st.column_config.NumberColumn(format="%.1f%%")
             blocks.table(
                 result.limits,
-                "Truncated documents and lost tokens by limit",
+                "Truncated documents and truncated tokens by limit",
                 column_config={"percent_of_documents": percent, "percent_of_tokens": percent},
             )
             blocks.caveat(
-                "A larger limit needs a model that was trained with this limit. Chunks avoid the limit."
+                "To read longer documents, use a model that was trained with a larger token limit, or rank "
+                "the documents by chunks."
             )
 
 
@@ -394,7 +396,7 @@ def _chunks(search: Search, checkpoint: Checkpoint, documents: tuple[Document, .
         )
     blocks.caveat(
         " ".join(f"{name}: {METHODS[name][0].lower()}{METHODS[name][1:]}" for name in names)
-        + " A document with many chunks is more likely to have a high best score."
+        + " A document with many chunks is more likely to have a chunk with a high score."
     )
 
 
@@ -412,8 +414,8 @@ def _positions(search: Search, checkpoint: Checkpoint, documents: tuple[Document
         "Compare with",
         {"query": "Query", "document": "Whole document"},
         "query",
-        "Sentences are removed from a document. Its vector is then compared with the query, or with the "
-        "vector of the complete document.",
+        "Sentences are removed from a document. The vector of the shortened document is then compared with "
+        "the vector of the query, or with the vector of the complete document.",
     )
     question = PositionEffect(
         search.query if compared == "query" else None,
@@ -442,9 +444,9 @@ def _positions(search: Search, checkpoint: Checkpoint, documents: tuple[Document
     )
     left_out = result.metadata["documents_left_out"]
     blocks.caveat(
-        f"Points are means over documents, and bars are 95% bootstrap intervals. {left_out:,} documents "
-        "are excluded, because they have only one sentence or exceed the maximum length of the model. "
-        "Sentences at the start often state the topic, so a larger change does not prove that the model "
+        "Points are means over documents, and bars are 95% bootstrap intervals. Documents that have only one "
+        f"sentence or exceed the maximum length of the model are excluded: {left_out:,} in total. Sentences "
+        "at the start often state the topic, so a larger change does not prove that the model "
         "favors the start."
     )
 
@@ -498,9 +500,9 @@ def show_ranking(
         part = None if explanation is None else explanation.contributions[0]
         if explanation is not None and isinstance(part, TokenContributions):
             blocks.caveat(
-                f"The vector of the text is computed with this model; its {part.score_name} is "
-                f"{part.score:.4f}. The contributions below sum to this score, not to the score of the "
-                "stored vector."
+                "For this explanation, the text is encoded with the model of the app, which gives a "
+                f"{part.score_name} of {part.score:.4f}. The contributions below sum to this score, not to "
+                "the score of the stored vector."
             )
             show_tokens(part, "vector_contributions", explanation.largest)
         show_links(search.query, document)

@@ -168,9 +168,9 @@ def _fine_tune_example(a: Checkpoint) -> None:
         "Fine-tune a copy of A",
         partial(_fine_tune, a),
         "steps",
-        f"This trains the last layers and a new classification head on {len(everyday_topics().rows):,} "
-        "sample sentences about six topics, included in the package. Training takes seconds for the "
-        "built-in model and minutes for a large model. Model A is not changed.",
+        f"The last layers and a new classification head are trained on {len(everyday_topics().rows):,} "
+        "sample sentences about six topics, which are included in the package. Training takes seconds for "
+        "the built-in model and minutes for a large model. Model A is not changed.",
         activity="Fine-tuning the copy",
     )
     if training is None:

@@ -104,8 +104,8 @@ def max_bytes() -> int:
 
 def upload_note() -> str:
     """Return help text: the size limit of an uploaded file, and where the file is stored."""
-    place = "of the server until you close the page" if permissions.current().is_public else "on this machine"
-    return f"at most {max_bytes() / 1e6:.0f} MB. The file stays in memory {place}."
+    place = "on the server until you close the page" if permissions.current().is_public else "on this machine"
+    return f"at most {max_bytes() / 1e6:.0f} MB. The file is kept in memory {place}."
 
 
 def upload_file(
@@ -321,7 +321,7 @@ class Example:
 
 EXAMPLES = (
     Example(
-        "Pronoun: what was full, what was empty?",
+        "Pronoun resolution: full or empty",
         "I poured water from the bottle into the cup until it was full.",
         "I poured water from the bottle into the cup until it was empty.",
     ),
@@ -405,9 +405,7 @@ def choose_query() -> str:
     if key not in st.session_state:
         is_missing = bool(url_texts.missing(key))
         st.session_state[key] = "" if is_missing else url_texts.recall(key) or QUERY
-    query: str = st.text_input(
-        "Query", key=key, placeholder="What do you search for?", persist_state="session"
-    )
+    query: str = st.text_input("Query", key=key, placeholder="Type or paste a query", persist_state="session")
     if query:
         url_texts.remember(key, None if query == QUERY else query)
     else:

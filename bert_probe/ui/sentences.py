@@ -65,8 +65,8 @@ _UMAP_NOTE = (
     "its code."
 )
 _CAVEATS = {
-    "pca": "The axes are the two directions with the largest variance. Points that are far apart have "
-    "different vectors; points that are close may still differ in a direction that is not shown.",
+    "pca": "The axes are the first two principal components. Points that are far apart have different "
+    "vectors; points that are close may still differ in a dimension that is not shown.",
     "tsne": "t-SNE preserves neighborhoods (van der Maaten and Hinton 2008). Distances between groups, their "
     "sizes and the axes have no meaning. The map is computed from normalized vectors with a fixed seed.",
     "umap": "UMAP preserves neighborhoods (McInnes, Healy and Melville 2018). Distances between groups, "
@@ -210,7 +210,7 @@ def show_calibration(checkpoint: Checkpoint, scores: calibrations.ScoreResult, s
     blocks.caveat(
         "The reference sentences are about six everyday topics. Other texts have different percentiles: "
         "for example, long documents on one subject are more similar to one another. For your own "
-        "documents, see the page Search or the command bert-probe calibrate."
+        "documents, see the Search page or the command bert-probe calibrate."
     )
 
 
@@ -358,7 +358,7 @@ def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, 
         st.markdown(describe_calibration(calibration.about()))
     blocks.table(
         table,
-        f"Pairs of sentences by {pairs.recipe.score_name}, largest first",
+        f"Pairs of sentences by {pairs.recipe.score_name}, highest first",
         max_height=640,
         column_config={
             pairs.recipe.similarity: st.column_config.NumberColumn(
@@ -458,16 +458,19 @@ def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool)
     st.markdown(curve.finding)
     blocks.chart(
         dimension_curve(curve),
-        "Correlation of the scores, and share of equal nearest neighbors, by number of dimensions",
+        "Agreement with the full vectors, by number of dimensions: correlation of the scores, and share of "
+        "sentences with the same nearest neighbor",
     )
     trained = ", ".join(f"{size:,}" for size in curve.trained)
-    source = f"This model lists {trained} dimensions in its config.json. " if trained else ""
+    source = (
+        f"The config.json of this model lists these numbers of dimensions: {trained}. " if trained else ""
+    )
     blocks.caveat(
         f"{source}A correlation of 1 means that the scores of all pairs have the same order, and a share "
-        "of 1 means that every sentence keeps its nearest neighbor. The curve compares truncated "
-        "vectors with full vectors, not with human judgments, and applies only to these sentences. For "
-        "judged data, see the page Evaluate. Models that were not trained for truncation (Matryoshka, "
-        "Kusupati et al. 2022) typically lose more accuracy."
+        "of 1 means that every sentence has the same nearest neighbor as with full vectors. The curve "
+        "compares truncated vectors with full vectors, not with human judgments, and applies only to these "
+        "sentences. For data with human judgments, see the Evaluate page. Models that were not trained for "
+        "truncation (Matryoshka, Kusupati et al. 2022) typically lose more accuracy."
     )
     blocks.table(
         curve.frame(),

@@ -78,7 +78,7 @@ def _sentence_score(checkpoint: Checkpoint, a: Trace, b: Trace) -> None:
     st.metric(result.recipe.score_title, f"{score:.4f}")
     st.caption(
         f"Sentence vectors: {state.escape(str(result.recipe), 400)}. For other types of pooling, see the "
-        "page Sentences."
+        "Sentences page."
     )
     show_calibration(checkpoint, result, score)
 
@@ -121,7 +121,7 @@ def _baseline(result: SimilarityResult, baseline: SimilarityBaselineResult, cell
         pair = figures.PairCurve(name, result.curve(cell.row, cell.column))
     blocks.chart(
         figures.layer_curves(baseline, layer, pair),
-        "Cosine of unrelated tokens by layer: mean and the middle 90 percent",
+        "Cosine of unrelated tokens by layer: mean, and range of the middle 90%",
     )
     blocks.caveat(
         f"The baseline was measured on {unrelated.pairs:,} pairs of different tokens from "

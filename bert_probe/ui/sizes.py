@@ -51,8 +51,8 @@ def render() -> None:
     blocks.caveat(
         "The counts include the encoder and its pooler, but no task head; tied weights are counted "
         "once. Each layer consists of attention (queries, keys and values), attention output and "
-        "feed-forward, with biases and norms. The number of parameters does not show how good a model "
-        "is."
+        "feed-forward, with biases and layer normalization. The number of parameters does not show how "
+        "good a model is."
     )
     st.header("Side by side", anchor=False)
     counts = {name: st.column_config.NumberColumn(format="localized") for name in result.frame().columns}
@@ -76,7 +76,7 @@ def render() -> None:
         },
     )
     blocks.caveat(
-        "The memory is that of the weights only; inference needs more, and training needs several times "
+        "The memory is stated for the weights only; inference needs more, and training needs several times "
         f"as much. Sources of the configs: {_sources(result)}."
     )
 

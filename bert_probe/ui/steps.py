@@ -101,7 +101,7 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
         ],
         "Head dimension",
         str(len(steps.q)),
-        "numbers in each vector",
+        "elements of each vector",
     ):
         heatmap(heatmaps["qk"], key="steps-qk")
     with _step(

@@ -107,7 +107,7 @@ def render_outcome(outcome: TrainingOutcome) -> None:
             training,
             "training",
             _data_files(outcome),
-            "Loss and held-out measure at each evaluated step.",
+            "Loss and held-out metric at each evaluated step.",
             label="Export training history",
         )
         if evaluation is not None:
@@ -146,7 +146,7 @@ def render_outcome(outcome: TrainingOutcome) -> None:
     with st.expander("Training curve"):
         blocks.chart(
             training_curve(training.history, training.measure, training.history[-1].step, training.best),
-            "Loss and held-out measure by step",
+            "Loss and held-out metric by step",
             key="course of the outcome",
         )
 
@@ -283,8 +283,8 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
         )
         blocks.caveat(
             "Precision: share of the predictions of a class that are correct. Recall: share of the "
-            "examples of a class that are predicted correctly. F1: their harmonic mean. Count (support): "
-            "number of examples of the class."
+            "examples of a class that are predicted correctly. F1: harmonic mean of precision and "
+            "recall. Count (support): number of examples of the class."
         )
     if evaluation.kind == MULTI_LABEL:
         return

@@ -307,9 +307,9 @@ _DESCRIPTIONS = {
 _HEADS = {SENTENCE: "Sentence vector", CLS: "Transformers head"}
 _HEAD_HELP = (
     "Sentence vector: a linear head on the sentence vector of the checkpoint. This head is usually more "
-    "accurate, and needs no epochs. Transformers head: the classification head of the model class, "
-    "whose saved model can be loaded with transformers alone. For most models, the input of this head "
-    "is the vector of [CLS]."
+    "accurate, and needs no epochs. Transformers head: the classification head of the model class. A model "
+    "that is saved with this head can be loaded with transformers alone. For most models, the input of this "
+    "head is the vector of [CLS]."
 )
 _LOSS_HELP = " ".join(f"{name}: {text}" for name, text in LOSSES.items() if name != LOSS_DEFAULT)
 _MAX_EPOCHS = 1_000

@@ -183,7 +183,7 @@ def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
     if run.history:
         blocks.chart(
             training_curve(run.history, run.plan.material.lesson.measure, run.plan.pace.steps),
-            "Loss and held-out measure by step",
+            "Loss and held-out metric by step",
             key=f"course {len(run.history)}",
         )
     else:
@@ -205,7 +205,7 @@ def _status(run: TrainingRun, job: Job[TrainingOutcome], done: int, total: int) 
 def training_curve(
     history: Sequence[EvaluationPoint], measure: str, steps: int, best: EvaluationPoint | None = None
 ) -> Any:
-    """Return a figure of the loss and the held-out measure by training step, on two y axes.
+    """Return a figure of the loss and the held-out metric by training step, on two y axes.
 
     Args:
         steps: total number of training steps, the end of the x axis.

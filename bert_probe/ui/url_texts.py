@@ -78,7 +78,7 @@ def check(*keys: str) -> None:
 
 _MISSING: Final = (
     "The text of this URL is no longer stored, because the app was restarted or newer texts replaced it. "
-    "Paste the text again, or open its view file."
+    "Paste the text again, or open a view file that contains the text."
 )
 
 

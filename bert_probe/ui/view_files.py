@@ -207,7 +207,7 @@ def _take_from_url() -> None:
     if text is not None:
         _set_pending(text.encode(), "The view file")
     elif missing:
-        st.session_state[_ERROR] = "The view of this URL is no longer stored. Open its file again."
+        st.session_state[_ERROR] = "The view of this URL is no longer stored. Open the view file again."
 
 
 def _models_to_confirm(view: ViewFile) -> set[model_choice.Model]:

@@ -40,8 +40,8 @@ _BINS = 60
 _MATCHES = dict(zip(MATCHES, ("Contains", "Starts with", "Equals", "Regular expression"), strict=True))
 _MARKERS = {
     "##": "A token that continues a word starts with \\#\\#.",
-    "Ġ": "Ġ is the space before a word; a token without it continues a word, or starts a text.",
-    "▁": "▁ is the space before a word; a token without it continues a word. Text without spaces, such "
+    "Ġ": "Ġ is the space before a word; a token without Ġ continues a word, or starts a text.",
+    "▁": "▁ is the space before a word; a token without ▁ continues a word. Text without spaces, such "
     "as Chinese text, consists only of tokens without ▁.",
 }
 """Word boundary marker of a tokenizer → its explanation in Markdown."""
@@ -141,10 +141,10 @@ def _table(result: VocabularyResult) -> None:
         column_config={
             "id": st.column_config.NumberColumn("id", format="%d", help="Row of the word embedding matrix."),
             "token": st.column_config.TextColumn("token", help="Entry of the vocabulary."),
-            "text": st.column_config.TextColumn("text", help="Readable form of the token."),
+            "text": st.column_config.TextColumn("text", help="Decoded token."),
             "kind": st.column_config.TextColumn("type"),
             "length": st.column_config.NumberColumn(
-                "length", help="Number of characters in the readable form."
+                "length", help="Number of characters of the decoded token."
             ),
             "norm": st.column_config.NumberColumn(
                 "norm", format="%.4f", help="Norm of the token's input embedding."
@@ -192,7 +192,7 @@ def _neighbors(checkpoint: Checkpoint, vocabulary: VocabularyResult) -> None:
     st.header(state.escape(result.name), anchor=False)
     st.markdown(
         f"id {id_:,} · {tokens.kinds[id_]} · {_script(tokens.scripts[id_])}  \n"
-        f"Its input embedding has a norm of **{result.norm:.4f}**, larger than that of "
+        f"The input embedding of this token has a norm of **{result.norm:.4f}**, larger than the norms of "
         f"{result.norm_rank:.0%} of all tokens."
     )
     key = f"neighbors_table {id_}"

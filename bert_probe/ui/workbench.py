@@ -58,7 +58,7 @@ _OWN_INPUTS = {
     "context": OwnInput("sentences that you add on the page"),
     "sentences": OwnInput("sentences that you type on the page"),
     "search": OwnInput("a query and documents that you enter on the page"),
-    "evaluate": OwnInput("judged data, which you choose on the page"),
+    "evaluate": OwnInput("data with human judgments, which you choose on the page"),
     "map": OwnInput("a file, which you choose on the page", "map_from", ("file",)),
     "train": OwnInput("a dataset, which you choose on the page"),
     "parameters": OwnInput("the parameters of the model"),

@@ -124,10 +124,12 @@ def contacts_title(result: ContactsResult) -> str:
         return "Predicted contacts"
     layer, head = result.question.layer, result.question.head
     if layer is None:
-        place = "mean of all heads"
+        place = "mean over all heads"
     else:
-        place = f"layer {layer + 1}, " + ("mean of its heads" if head == "mean" else f"head {int(head) + 1}")
-    return f"APC-corrected attention, which is not a contact prediction, {place}"
+        place = f"layer {layer + 1}, " + (
+            "mean over the heads" if head == "mean" else f"head {int(head) + 1}"
+        )
+    return f"APC-corrected attention ({place}), which is not a contact prediction"
 
 
 def contacts_heatmap(result: ContactsResult) -> Heatmap:

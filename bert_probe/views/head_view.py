@@ -461,7 +461,7 @@ def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
     """
     if isinstance(heads, str):
         if heads != "mean":
-            raise SelectionError(f"heads must be indices from 0, or 'mean', not {heads!r}.")
+            raise SelectionError(f"heads must be 'mean' or head indices, which count from 0, not {heads!r}.")
         return "mean"
     indices = [heads] if isinstance(heads, int | np.integer) else heads
     return tuple(dict.fromkeys(resolve_index(head, count, "head") for head in indices)) or "mean"

@@ -351,7 +351,7 @@ def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
     """
     if result.question.show == BY_COSINE:
         return [
-            _cosines(result.cosines, "Cosine of each pair of learned positions", "positions-learned"),
+            _cosines(result.cosines, "Cosine of each pair of learned embeddings", "positions-learned"),
             _cosines(result.sinusoid_cosines, "Cosine of each pair of sinusoids", "positions-sinusoids"),
         ]
     if result.question.show == TABLE:

@@ -133,7 +133,7 @@ def _checked(values: ArrayLike, rows: int, columns: int, decimals: int) -> Matri
     if array.ndim != 2 or array.shape != (rows, columns):
         raise ValueError(
             f"The values have shape {list(array.shape)}, but there are {rows} row labels and {columns} "
-            "column labels."
+            "column labels. Give one label for each row and each column."
         )
     if not rows or not columns:
         raise ValueError("A matrix needs at least one row and one column.")

@@ -46,7 +46,7 @@ MEASURES = {
     ),
     "punctuation": HeadMeasure("Words", "punctuation", "Share of attention on punctuation marks."),
     "other_segment": HeadMeasure(
-        "Words", "other segment", "Share of attention on the other sentence of a pair; 0 without a pair."
+        "Words", "other segment", "Share of attention on the other sentence of a pair; 0 for a single text."
     ),
     "entropy_bits": HeadMeasure(
         "Spread",
@@ -55,7 +55,7 @@ MEASURES = {
     ),
     "relative_entropy": HeadMeasure(
         "Spread",
-        "relative entropy",
+        "normalized entropy",
         "Entropy divided by the entropy of a uniform row: 0 for a single key, 1 for equal weights.",
     ),
     "difference_from_mean": HeadMeasure(
@@ -66,14 +66,14 @@ MEASURES = {
 }
 LABELLING = (
     "A head is labeled with its largest share if that share is at least one half. Otherwise it is labeled "
-    "“broad” if its relative entropy is at least 0.85."
+    "“broad” if its normalized entropy is at least 0.85."
 )
 
 CHANGES = {
     "total_variation": HeadMeasure(
         "Change",
         "Total variation",
-        "The share of its attention that an aligned token moves to other keys, "
+        "The share of an aligned token's attention that moves to other keys, "
         "averaged over the aligned tokens: 0 for equal rows, 1 for disjoint rows.",
     ),
     "jensen_shannon": HeadMeasure(

@@ -56,7 +56,7 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     except (SafetensorError, KeyError, RecursionError) as error:
         raise ValueError(f"The payload is invalid: {error}.") from None
     if not isinstance(described, dict):
-        raise ValueError("The payload is invalid: the description is not an object.")
+        raise ValueError("The payload is invalid: the description is not a JSON object.")
     # Accept only the canonical encoding, so that the browser and Python read the same content.
     if header.keys() != {*arrays, DESCRIPTION} or encoded.rstrip(b" ") != _to_json(described):
         raise ValueError("The payload is invalid: the description is not in canonical form.")
@@ -115,7 +115,7 @@ def decode_text(embedded: EmbeddedPayload, max_bytes: int = MAX_BYTES) -> bytes:
     planes, length, letters = embedded
     blocks, remainder = divmod(len(letters), 5)
     if planes not in (1, PLANES) or remainder or not 4 * blocks - 4 < length <= 4 * blocks:
-        raise ValueError("The payload is invalid.")
+        raise ValueError("The payload is invalid: its format or length does not match the encoding.")
     if any(letter in letters for letter in "&<>"):
         raise ValueError("The payload is invalid: it contains characters that the encoding does not use.")
     compressed = base64.b85decode(letters.translate(_BACK))
@@ -125,9 +125,9 @@ def decode_text(embedded: EmbeddedPayload, max_bytes: int = MAX_BYTES) -> bytes:
     except zlib.error as error:
         raise ValueError(f"The payload is invalid: {error}.") from None
     if len(content) > max_bytes:
-        raise ValueError(f"This payload is larger than {max_bytes:,} bytes.")
+        raise ValueError(f"The payload is larger than the maximum of {max_bytes:,} bytes.")
     if not inflate.eof or inflate.unused_data or any(compressed[length:]) or len(content) % planes:
-        raise ValueError("The payload is invalid.")
+        raise ValueError("The payload is invalid: the compressed data is incomplete or has additional bytes.")
     return np.frombuffer(content, np.uint8).reshape(planes, -1).T.tobytes()
 
 

@@ -87,9 +87,13 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.layer < 1:
-            raise SelectionError(f"There is no layer {self.layer}; layers are counted from 1.")
+            raise SelectionError(
+                f"There is no layer {self.layer}: layers are counted from 1, so layer must be at least 1."
+            )
         if self.series != "mean" and (not self.series or min(self.series) < 0):
-            raise SelectionError(f"series must be indices of heads from 0, or 'mean', not {self.series!r}.")
+            raise SelectionError(
+                f"series must be 'mean' or head indices, which count from 0, not {self.series!r}."
+            )
         if self.options.step not in (None, *STEPS):
             raise SelectionError(f"The threshold must be one of {STEPS}, or None, not {self.options.step}.")
         if self.measure not in measures():

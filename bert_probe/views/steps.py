@@ -82,7 +82,7 @@ def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     limit = {}
     if steps.softcap is not None:
         rows = {"scaled": steps.scaled, "limited": steps.limited}
-        limit["limited"] = keys(rows, scores, "limited", "The scaled products, before and after the limit")
+        limit["limited"] = keys(rows, scores, "limited", "The scaled products, before and after the softcap")
     return {
         **limit,
         "qk": vectors([steps.q, steps.keys[key]], ["q, the query", "k, the key"], qk, "qk", query_and_key),

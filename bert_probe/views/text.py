@@ -170,7 +170,7 @@ def selected_position(
     """
     positions = [piece.position for piece in pieces]
     if len(set(positions)) != len(positions):
-        raise ValueError("Two tokens have the same position.")
+        raise ValueError("Two tokens have the same position, but each token must have its own position.")
     if selected is not None and selected not in positions:
         raise ValueError(f"selected must be the position of one of the {len(pieces)} tokens, not {selected}.")
     position = None if report is None else report.get("position")

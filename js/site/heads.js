@@ -4,7 +4,7 @@
 
 /** Minimum share of attention on a target for a head to have the target's label. */
 const LABEL_SHARE = 0.5;
-/** Minimum relative entropy of a head labeled "broad". */
+/** Minimum normalized entropy of a head labeled "broad". */
 const BROAD_ENTROPY = 0.85;
 /** Number of queries, from the beginning of the text, on which the selection of the initial head is based. */
 const MAX_QUERIES = 64;
@@ -43,7 +43,7 @@ export const MEASURE_NAMES = {
   punctuation: "punctuation",
   other_segment: "other segment",
   entropy_bits: "entropy",
-  relative_entropy: "relative entropy",
+  relative_entropy: "normalized entropy",
   difference_from_mean: "difference from layer mean",
 };
 

@@ -59,7 +59,7 @@ def test_state_that_is_set_is_displayed(view: HeadView) -> None:
         ("layer", 6, "no layer 6"),
         ("layer", "2", "must be a whole number"),
         ("heads", [12], "no head 12"),
-        ("heads", "all", "or 'mean', not 'all'"),
+        ("heads", "all", "which count from 0, not 'all'"),
         ("pins", [7], "no pin 7"),
     ],
 )

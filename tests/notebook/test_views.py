@@ -169,7 +169,7 @@ def test_user_text_is_escaped_and_the_frame_is_sandboxed(view: Any) -> None:
     [
         ({"layer": 6}, SelectionError, "no layer 6"),
         ({"heads": 12}, SelectionError, "no head 12"),
-        ({"heads": "all"}, SelectionError, "or 'mean', not 'all'"),
+        ({"heads": "all"}, SelectionError, "which count from 0, not 'all'"),
         ({"pins": [99]}, SelectionError, "no pin 99"),
         ({"layout": "rows"}, SelectionError, "layout must be columns or reading, not 'rows'"),
         ({"side": "value"}, SelectionError, "side must be query or key"),

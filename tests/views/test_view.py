@@ -197,8 +197,8 @@ def test_invalid_fields_of_a_report_become_defaults(trace: Trace) -> None:
     ("wrong", "sentence"),
     [
         ({"layer": 0}, "counted from 1"),
-        ({"series": ()}, "series must be indices of heads"),
-        ({"series": (-1,)}, "series must be indices of heads"),
+        ({"series": ()}, "series must be .mean. or head indices"),
+        ({"series": (-1,)}, "series must be .mean. or head indices"),
         ({"options": Options(step=0.3)}, "threshold must be one of .* not 0.3"),
         ({"measure": "nope"}, "no measure nope"),
     ],
