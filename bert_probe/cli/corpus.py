@@ -284,7 +284,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--log",
     type=OutputPath(),
     metavar="FILE",
-    help="Log file; a line of JSON is appended to the file for each shard.",
+    help="Log file, to which each shard appends a line of JSON.",
 )
 @as_named_option
 @_checkpoint_options

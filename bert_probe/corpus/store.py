@@ -524,7 +524,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
     )
     for values in table.to_pylist():
         if None in values.values():
-            raise ValueError("a row has no text, no file or no line")
+            raise ValueError("a row has no text, file or line number")
         yield SentenceRow(*values.values())
 
 

@@ -312,7 +312,7 @@ def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
         numbers, dropped, done = np.empty(count, np.int64), np.empty(count, np.int64), 0
         for batch in store.table(SENTENCE_VECTORS).to_batches():
             if any(column.null_count for column in (*batch.columns, batch["vector"].flatten())):
-                raise ValueError("a sentence without a vector")
+                raise ValueError("a sentence has no vector")
             block = slice(done, done + len(batch))
             vectors[block] = batch["vector"].flatten().to_numpy().reshape(len(batch), -1)
             numbers[block], dropped[block] = batch["row"].to_numpy(), batch["tokens_dropped"].to_numpy()
