@@ -149,10 +149,10 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--task",
     type=click.Choice(TASKS),
-    help="Task to train.  [default: depends on the extension and columns of DATA]",
+    help="Task to train.  [default: inferred from the file extension and columns of DATA]",
 )
 @click.option(
-    "--labels", "kind", type=click.Choice(KINDS), help="Type of the labels in a table.  [default: detected]"
+    "--labels", "kind", type=click.Choice(KINDS), help="Type of the labels in a table.  [default: inferred]"
 )
 @click.option(
     "--held-out",
@@ -163,7 +163,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--log",
     type=OutputPath(),
     metavar="FILE",
-    help="Log file; a line of JSON is written for each evaluation.",
+    help="Log file, to which each evaluation writes a line of JSON.",
 )
 @_checkpoint_options
 @question_options(Train)
@@ -221,9 +221,9 @@ def _log_files(log: Path | None, out: Path) -> list[Path]:
         return []
     folder, file = Path(os.path.realpath(out)), Path(os.path.realpath(log))
     if folder in (file, *file.parents):
-        relation = "is" if file == folder else "is in"
+        relation = "is the" if file == folder else "is in the output"
         raise SelectionError(
-            f"The log {log} {relation} the folder of the model, {out}. Choose another path for the log."
+            f"The log {log} {relation} folder of the model, {out}. Choose another path for the log."
         )
     return [log]
 

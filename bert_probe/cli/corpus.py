@@ -91,8 +91,8 @@ def find(store: Store, arguments: dict[str, Any]) -> Result:
 @click.option(
     "--which",
     type=click.Choice(RANKINGS),
-    help="Print the rows in which one measure of one head is nearest to its median, farthest from its "
-    "median, lowest or highest.",
+    help="Print the rows in which a measure of a head is nearest to the median, farthest from the median, "
+    "lowest or highest.",
 )
 @question_options(HeadExamples, "head", "measure", "which")
 def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
@@ -121,8 +121,8 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
 @click.option(
     "--model",
     metavar="ID_OR_FOLDER",
-    help="Model that computed the vectors and calibrates the duplicate threshold.  [default: none; for a "
-    "store built with the built-in model, that model]",
+    help="Model that computed the vectors, used to calibrate the duplicate threshold.  [default: the "
+    "built-in model for a store built with it, otherwise none]",
 )
 @click.option("--revision", metavar="REV", help=REVISION_HELP)
 @output_options
@@ -284,7 +284,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--log",
     type=OutputPath(),
     metavar="FILE",
-    help="Log file; a line of JSON is appended to the file for each shard.",
+    help="Log file, to which each shard appends a line of JSON.",
 )
 @as_named_option
 @_checkpoint_options

@@ -234,7 +234,10 @@ def _list_parameters(inputs: Inputs, name: str) -> list[Callable[[Command], Comm
 
     path = click.Path(path_type=Path)
     if inputs.list_option:
-        help_line = f"The {inputs.list_name}: one per line, a table, FASTA, a folder, or a corpus store."
+        help_line = (
+            f"The {inputs.list_name}: a text file with one per line, a table, FASTA, a folder, or a corpus "
+            "store."
+        )
         if name == "search":
             help_line = f"{help_line[:-1].replace(' or a', ' a')}, or vectors (.parquet, .jsonl, .npz, .npy)."
         return [
@@ -405,7 +408,7 @@ def _folder_files(inputs: Inputs, folder: Path | None, paths: Mapping[str, Path]
         return {**find_retrieval_files(folder, paths), **paths}
     missing = [file.option for name, file in inputs.files.items() if name not in paths]
     if missing:
-        raise SelectionError(f"Pass a FOLDER, or {', '.join(missing)}.")
+        raise SelectionError(f"Evaluation data is missing. Pass a FOLDER, or add {', '.join(missing)}.")
     return dict(paths)
 
 

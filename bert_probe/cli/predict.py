@@ -126,7 +126,7 @@ def traces_for(
         truncate = truncate or (task == QUESTION_ANSWERING and pair is not None)
         return (checkpoint.trace(text, pair, truncate),)
     if pair is None:
-        raise TextError("Sentence similarity requires two texts. Pass the second with --pair.")
+        raise TextError("Sentence similarity requires two texts. Pass the second text with --pair.")
     return tuple(checkpoint.trace(sentence, truncate=truncate) for sentence in (text, pair))
 
 

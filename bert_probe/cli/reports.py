@@ -55,8 +55,8 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     for reference, checkpoint in zip(view_file.models, checkpoints, strict=True):
         if not reference.fits(checkpoint):
             print_message(
-                f"The view was created with different weights of {reference.shown}: "
-                f"{reference.weights_sha256[:12]}…."
+                f"The weights of {reference.shown} differ from those with which the view was created "
+                f"(SHA-256 {reference.weights_sha256[:12]}…)."
             )
     with terminal_bar("Computing", "steps") as progress:
         return view_file.answer(*checkpoints, progress=progress).result

@@ -168,7 +168,9 @@ def _pickle_in_zip(source: _PickleFile, stream: BinaryIO) -> IO[bytes]:
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, struct.error) as error:
         raise source.error(f"is broken or truncated ({_reason(error)})") from None
     if is_script:
-        raise source.error("is a TorchScript program, not weights", "Use the model's own weights.")
+        raise source.error(
+            "is a TorchScript program, not weights", "Use a file that contains the model's state dict."
+        )
     if len(pickles) != 1:
         raise source.error(f"contains {len(pickles)} files named data.pkl instead of one")
     if is_packed:
@@ -275,12 +277,12 @@ def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
             raise source.error(
                 f"contains {_printable(name)} ({tensor.dtype}, {tensor.layout}, {tensor.device}), which "
                 "is not a dense tensor of a supported type",
-                "Use the model before quantization.",
+                "Use the weights before quantization.",
             )
         storage = tensor.untyped_storage()
         size = tensor.numel() * tensor.element_size()
         if size and (size > storage.nbytes() or _last_byte(tensor) > storage.nbytes()):
-            raise source.error(f"contains {_printable(name)}, which is larger than its storage")
+            raise source.error(f"contains the tensor {_printable(name)}, which is larger than its storage")
         storages[storage.data_ptr()] = storage.nbytes()
         tensors[name] = tensor.resolve_neg()
         written += size
@@ -420,7 +422,12 @@ def main() -> NoReturn:
     except (WeightsError, OutOfMemoryError) as error:
         send({"error": str(error), "is_memory": isinstance(error, OutOfMemoryError)})
     except MemoryError:
-        send({"error": "The weights need more memory than is allowed for their size.", "is_memory": True})
+        send(
+            {
+                "error": "Reading the weights needs more memory than is allowed for files of their size.",
+                "is_memory": True,
+            }
+        )
     except OSError as error:  # For example, the disk may be full.
         send({"error": f"The weights cannot be converted: {_reason(error)}.", "is_memory": False})
     os._exit(0)  # skip destructors, because deeply nested objects could overflow the stack

@@ -147,14 +147,20 @@ def _folders(folder: Path) -> Iterator[Path]:
     except (TypeError, KeyError):
         is_valid = False
     if not is_valid or any(name == ".." for name in names):
-        raise CheckpointError("modules.json is broken, or refers to other folders. Download the model again.")
+        raise CheckpointError(
+            "modules.json is broken, or refers to a folder that is not directly in the model's folder. "
+            "Download the model again."
+        )
     count = 0
     for name in dict.fromkeys(filter(None, names)):
         for path, below, _ in os.walk(folder / name):
             below.sort()
             count += 1
             if count > _MAX_FOLDERS:
-                raise CheckpointError(f"The modules have more than {_MAX_FOLDERS} folders. Check the model.")
+                raise CheckpointError(
+                    f"The modules of the model have more than {_MAX_FOLDERS} folders, the maximum that is "
+                    "supported. Remove folders that do not belong to the model."
+                )
             yield Path(path)
 
 
@@ -177,7 +183,9 @@ def _listed(index: Path, suffix: str) -> list[str]:
     except (KeyError, AttributeError, TypeError):
         is_valid = False
     if not is_valid:
-        raise WeightsError(f"{index.name} is broken, or refers to other folders. Download the model again.")
+        raise WeightsError(
+            f"{index.name} is broken, or refers to files in other folders. Download the model again."
+        )
     for name in names:
         if not is_file(index.parent / name):
             raise WeightsError(f"{name} is missing, but {index.name} lists it. Download the model again.")

@@ -120,7 +120,7 @@ class Indices(FieldType):
         if isinstance(value, str | int) or not isinstance(value, Sequence | range):
             raise SelectionError(f"{name} must be a list of numbers, not {value!r}.")
         if not len(value):
-            raise SelectionError(f"No {self.index.axis} is selected. Select at least one.")
+            raise SelectionError(f"No {self.index.axis} is selected. Select at least one {self.index.axis}.")
         return tuple(dict.fromkeys(self.index.check(name, item) for item in value))
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:

@@ -61,7 +61,7 @@ class InputRecord:
                     "Trace both texts with one checkpoint."
                 )
             raise SelectionError(
-                "The texts were not read by the same model. Trace all texts with one checkpoint."
+                "The texts were not traced with the same model. Trace all texts with one checkpoint."
             )
         texts = [{name: trace.provenance.get(name) for name in TEXT_KEYS} for trace in traces]
         return cls(model, tuple(texts))

@@ -118,7 +118,7 @@ def question(
         question_class.analysis, question_class.command = analysis, command or analysis
         question_class.has_progress = "progress" in signature(question_class.of).parameters
         question_class.of = _with_type_checks(question_class.of, question_class.inputs.types)
-        assert analysis not in QUESTIONS, f"two questions have the name {analysis}"
+        assert analysis not in QUESTIONS, f"two question classes have the name {analysis}"
         if is_analysis:
             QUESTIONS[analysis] = question_class
         return question_class  # type: ignore[no-any-return]

@@ -76,7 +76,11 @@ def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str
     sentences = content.get(question.inputs.list_name)
     files = [*content.get("files", {}).values(), *filter(None, [sentences])]
     names = ", ".join(dict.fromkeys(file["file"] for file in files))
-    note = [f'# Add the content of {names} next to its name, as "content".'] if names else []
+    note = (
+        [f'# Add a "content" field with the text of the file next to each "file" field: {names}.']
+        if names
+        else []
+    )
     return "\n".join(
         [*note, shlex.join(["curl", f"{url}/api/v1/{url_name(question.analysis)}", "--json", text])]
     )

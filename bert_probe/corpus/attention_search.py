@@ -123,7 +123,7 @@ class AttentionSearch(Question):
         )
         if not tags:
             raise UnavailableError(
-                f"The words of {name} have no tags. Run the corpus on CoNLL-U files, with the table "
+                f"The words of {name} have no tags. Build a store of CoNLL-U files, with the table "
                 f"{NEIGHBORS}."
             )
         for tag in (self.query_pos, self.key_pos):
@@ -134,7 +134,10 @@ class AttentionSearch(Question):
         if self.relation is None:
             return
         if not relations:
-            raise UnavailableError(f"The words of {name} have no relations. Run the corpus on CoNLL-U files.")
+            raise UnavailableError(
+                f"The words of {name} have no relations. Build a store of CoNLL-U files, in which the words "
+                "have relations."
+            )
         if not any(
             relation == self.relation or relation.startswith(f"{self.relation}:") for relation in relations
         ):

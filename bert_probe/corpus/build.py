@@ -253,7 +253,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
 
 
 _DIFFERENCES = {
-    "model": "a different model, or different versions of its libraries",
+    "model": "a different model, or different versions of the libraries",
     "question": "different layers or tables",
     "sentence_vectors": "a different pooling of the sentence vectors",
     "inputs": "different inputs, or inputs that have changed since",

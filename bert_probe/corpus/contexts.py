@@ -124,7 +124,7 @@ class NearestContexts(Question):
             layers = ", ".join(map(str, store.layers))
             raise SelectionError(
                 f"{store.folder.name} has no vectors of layer {layer}, only of {layers}. Choose one of "
-                "these layers, or run the corpus with --layers."
+                "these layers, or build a store with more --layers."
             )
         return layer
 
@@ -354,8 +354,8 @@ class LayerSearch:
         if index is not None:
             built = index.metadata
             self.metadata = {
-                "search": f"index with {built.probes} of {built.lists} lists searched, reranked by exact "
-                "cosines",
+                "search": f"IVF index with {built.probes} of {built.lists} lists probed, reranked by exact "
+                "cosine similarity",
                 "vectors": len(vectors),
                 f"recall_at_{RECALL_COUNT}": built.recall,
                 "recall_measured_of": built.recall_of,

@@ -141,7 +141,7 @@ def _decode(number: int, content: bytes | None) -> InputLine:
         text = content.decode()
     except UnicodeDecodeError:
         return InputLine(number, content.decode(errors="surrogateescape"), "The line is not UTF-8.")
-    return InputLine(number, text, "The line contains a NUL." if "\0" in text else "")
+    return InputLine(number, text, "The line contains a NUL character." if "\0" in text else "")
 
 
 def _split_lines(stream: BinaryIO) -> Iterator[bytes | None]:
@@ -201,7 +201,7 @@ def _row_of_value(line: int, value: object) -> FileRow:
     """Return a row with the text of a cell, stripped and with spaces in place of line breaks."""
     if not isinstance(value, str):
         if value is None:
-            return refused_row(line, "There is no text.")
+            return refused_row(line, "The row has no text.")
         types = {dict: "an object", list: "a list", bool: "true or false"}
         return refused_row(line, f"The text must be a string, not {types.get(type(value), 'a number')}.")
     if len(value) > MAX_LINE:
@@ -210,7 +210,7 @@ def _row_of_value(line: int, value: object) -> FileRow:
     if not text:
         return refused_row(line, "The text is empty.")
     if "\0" in text:
-        return refused_row(line, "The text contains a NUL.")
+        return refused_row(line, "The text contains a NUL character.")
     try:
         text.encode()
     except UnicodeEncodeError:

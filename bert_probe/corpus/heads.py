@@ -320,7 +320,7 @@ class HeadStatisticsResult(Result):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Confidence level of the intervals, and the method that computes them."""
-        return {"confidence": CONFIDENCE, "interval": "Student's t, as if rows were independent"}
+        return {"confidence": CONFIDENCE, "interval": "Student's t interval, assuming independent rows"}
 
     def frame(self) -> pd.DataFrame:
         """Return the statistics as a table with one row per measure and head.
@@ -358,7 +358,9 @@ class HeadHistograms(Question):
 
     inputs = OneStore()
 
-    measure: str = param(Choice(MEASURES), default="entropy_bits", about="Measure of each head.")
+    measure: str = param(
+        Choice(MEASURES), default="entropy_bits", about="Measure whose histogram is computed for each head."
+    )
 
     def of(self, store: Store) -> HeadHistogramsResult:
         """Return the histograms from the stored statistics, without reading any rows.
@@ -446,7 +448,7 @@ class HeadExamples(Question):
     bin: int | None = param(
         Optional(Number(1, BINS)),
         default=None,
-        about="Print only rows in this bin of the head's histogram, counted from 1.",
+        about="Print only rows in this bin of the head's histogram; bins are counted from 1.",
     )
 
     def of(self, store: Store, progress: Progress = no_progress) -> HeadExamplesResult:
@@ -513,7 +515,8 @@ class HeadExamplesResult(Result):
         read_only(self.values)
         if not len(self.sentences) == len(self.values) == len(self.links):
             raise ShapeError(
-                f"values must have {len(self.sentences)} entries, one per row, not {len(self.values)}."
+                f"values and links must have {len(self.sentences)} entries, one per row, not "
+                f"{len(self.values)} and {len(self.links)}."
             )
 
     @property

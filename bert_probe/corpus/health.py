@@ -219,7 +219,7 @@ class CorpusHealth(Question):
                 worst = int(np.argmin(cosines))
                 raise SelectionError(
                     f"The vectors of {vectors.name} are not those of {name}: for the text of row "
-                    f"{checked[worst] + 1:,}, the cosine of both vectors is {cosines[worst]:.3f}. {remedy}"
+                    f"{checked[worst] + 1:,}, the cosine similarity is {cosines[worst]:.3f}. {remedy}"
                 )
         return random_pair_scores(reference, "cosine")
 

@@ -127,7 +127,7 @@ def find_inputs(
             _check_format(file, column)
     if column is not None and all(ending_of(file.path) in ("", *WITHOUT_COLUMNS) for file in files):
         raise SelectionError(
-            f"None of the files has columns, so there is no column {column}. Omit the option column."
+            f"None of the files has columns, so there is no column {column}. Omit the column option."
         )
     return files
 
@@ -276,8 +276,8 @@ def check_unchanged(files: Sequence[InputFile]) -> None:
         if not is_unchanged:
             raise TextError(
                 f"{file.name} changed during the run, so the store would mix two versions of the file. "
-                "The shards written so far contain the first version. Run the corpus again, into "
-                "another folder, when the inputs no longer change."
+                "The shards written so far contain the first version. Build the store again, in another "
+                "folder, when the inputs no longer change."
             )
 
 

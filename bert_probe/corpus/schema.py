@@ -304,7 +304,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise StoreError(
             f"{folder} has store version {str(manifest.get('version'))[:20]}, but this version of BERT "
             f"Probe reads store version {VERSION}. Use the version of BERT Probe that wrote the store, "
-            "or run the corpus again into a new folder."
+            "or build the store again in a new folder."
         )
     manifest.setdefault("sentence_vectors", None)  # stores of earlier versions lack this entry
     _check(file, manifest, _MANIFEST)
@@ -337,7 +337,7 @@ def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
     return shard
 
 
-_REMEDY: Final = "Copy the store again from its original location, or run the corpus again."
+_REMEDY: Final = "Copy the store again from its original location, or build it again."
 
 
 def read_bytes(file: Path) -> bytes:
@@ -475,7 +475,7 @@ def _difference(actual: pa.Schema, expected: pa.Schema) -> str:
     """Describe the first difference between the columns of a file and the expected columns."""
     for field in expected:
         if field.name not in actual.names:
-            return f"there is no {field.name}"
+            return f"the column {field.name} is missing"
         types = [column.type for column in actual if column.name == field.name]
         if types != [field.type]:
             return f"{field.name} is {str(types[0])[:60]} instead of {field.type}"
@@ -499,5 +499,5 @@ def store_errors(name: str) -> Iterator[None]:
         raise StoreError(
             f"The tables of {name} contradict each other, or have a null where a value is needed "
             f"({type(error).__name__}: {str(error)[:100]}). Run bert-probe corpus verify, then copy the "
-            "store again from its original location, or run the corpus again."
+            "store again from its original location, or build it again."
         ) from None

@@ -268,8 +268,8 @@ def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
         raise SelectionError(out_of_memory(setup)) from None
     except duckdb.PermissionException:
         raise SelectionError(
-            "A query can read only the tables of its store, not other files or URLs. Read those with "
-            "DuckDB itself (docs/store.md)."
+            "A query can read only the tables of its store, not other files or URLs. Read other files "
+            "with DuckDB itself (docs/store.md)."
         ) from None
     except duckdb.BinderException as error:
         columns = (f"{name} ({', '.join(_columns(table))})" for name, table in setup["tables"].items())

@@ -176,7 +176,7 @@ class Store:
         if not self.has(table):
             raise UnavailableError(
                 f"{self.folder.name} has no table {table}. Its tables are {', '.join(self.layouts)}. "
-                f"Run the corpus with --keep {','.join([*self.question.keep, table])}."
+                f"Build the store again with --keep {','.join([*self.question.keep, table])}."
             )
         return [table_path(self.folder, table, self.layouts[table], shard.name) for shard in self.shards]
 
@@ -265,7 +265,7 @@ class Store:
             raise CheckpointError(
                 f"{self.folder.name} was built with {self.manifest['model']['model']} (weights digest "
                 f"{expected[:12]}…), but {checkpoint.description.name} has the digest {actual[:12]}…. Open "
-                "the model with the digest of the store, or run the corpus again."
+                "the model with the digest of the store, or build the store again."
             )
 
     @property
@@ -295,7 +295,7 @@ def open_corpus(folder: str | os.PathLike[str]) -> Store:
         if problem := file.problem():
             raise StoreError(
                 f"{file.path} {problem}. Copy the file again from the original store, or delete "
-                f"{store.folder / SHARDS / file.path.stem}.json and run the corpus again to rebuild this "
+                f"{store.folder / SHARDS / file.path.stem}.json and start the run again to rebuild this "
                 "shard."
             )
     return store
@@ -329,8 +329,8 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
     for previous, following in pairwise(store.shards):
         if following.first < previous.first + previous.records:
             raise StoreError(
-                f"Shards {previous.name} and {following.name} of {path} contain the same rows. Run the "
-                "corpus again."
+                f"Shards {previous.name} and {following.name} of {path} contain the same rows. Build "
+                "the store again."
             )
     return store
 
@@ -524,7 +524,7 @@ def _read_sentences(file: str, rows: set[int]) -> Iterator[SentenceRow]:
     )
     for values in table.to_pylist():
         if None in values.values():
-            raise ValueError("a row has no text, no file or no line")
+            raise ValueError("a row has no text, file or line number")
         yield SentenceRow(*values.values())
 
 

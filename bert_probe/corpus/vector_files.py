@@ -88,10 +88,10 @@ class VectorOrigin:
             difference = (
                 f"{names[0]} is {actual[names[0]]!r} instead of {self.recipe.get(names[0])!r}"
                 if names
-                else "the files of its modules differ"
+                else "the files of the model's modules differ"
             )
             raise SelectionError(
-                f"The sentence vectors of {store} have another pooling than the documents of this search: "
+                f"The sentence vectors of {store} were pooled differently from the documents of this search: "
                 f"{difference}. Use the model's default prompt for documents and all dimensions."
             )
 
@@ -312,7 +312,7 @@ def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
         numbers, dropped, done = np.empty(count, np.int64), np.empty(count, np.int64), 0
         for batch in store.table(SENTENCE_VECTORS).to_batches():
             if any(column.null_count for column in (*batch.columns, batch["vector"].flatten())):
-                raise ValueError("a sentence without a vector")
+                raise ValueError("a sentence has no vector")
             block = slice(done, done + len(batch))
             vectors[block] = batch["vector"].flatten().to_numpy().reshape(len(batch), -1)
             numbers[block], dropped[block] = batch["row"].to_numpy(), batch["tokens_dropped"].to_numpy()
@@ -462,7 +462,8 @@ def _digest(name: str, matrix: Array | ArrayFile, columns: tuple[Any, ...], prog
                 content = str(value).encode()
             except UnicodeEncodeError:
                 raise TextError(
-                    f"Row {row + 1:,} of {name} has a lone surrogate, which is not valid Unicode. Remove it."
+                    f"Row {row + 1:,} of {name} has a lone surrogate, which is not valid Unicode. Remove "
+                    "this character."
                 ) from None
             digest.update(b"%d:%b" % (len(content), content))
     return digest.hexdigest()

@@ -82,7 +82,9 @@ class ArrayFile:
         with open(self._descriptor, "rb", closefd=False) as stream:
             version = np.lib.format.read_magic(stream)
             if version not in ((1, 0), (2, 0)):  # only structured arrays need version 3
-                raise ValueError(f"its format has the version {version[0]}.{version[1]}")
+                raise ValueError(
+                    f"its format version is {version[0]}.{version[1]}, but only 1.0 and 2.0 are supported"
+                )
             is_first = version == (1, 0)
             read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
             self.shape, is_by_column, self.stored = read(stream)
@@ -92,10 +94,10 @@ class ArrayFile:
         self._status = self._current_status()
         # NumPy accepts True as a size.
         if any(isinstance(size, bool) or size < 0 for size in self.shape):
-            raise ValueError(f"its shape is {self.shape}")
+            raise ValueError(f"its header has the invalid shape {self.shape}")
         end = self._offset + int(np.prod(self.shape, dtype=object)) * self.stored.itemsize
         if end > self._status[0]:
-            raise ValueError(f"it has {self._status[0]:,} bytes, but its header describes {end:,}")
+            raise ValueError(f"it has {self._status[0]:,} bytes, but its header requires {end:,}")
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -246,7 +248,7 @@ def _read_npy(stream: BinaryIO, name: str, _progress: Progress, _limit: int | No
         vectors = np.load(stream, allow_pickle=False)
         if not isinstance(vectors, np.ndarray):
             vectors.close()  # np.load has opened an NPZ file: release its contents
-            raise ValueError("it has several arrays")
+            raise ValueError("it contains several named arrays, like an NPZ file")
         return {"vectors": vectors}
 
 
@@ -299,7 +301,7 @@ def _row_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     columns = {key: row[name] for key, name in names_by_key.items() if name is not None}
     vector = columns.get("vectors")
     if not isinstance(vector, list) or not all(type(value) in (int, float) for value in vector):
-        raise ValueError("not a list of numbers")
+        raise ValueError("the vector is not a list of numbers")
     columns["vectors"] = np.array([float(value) for value in vector])
     is_count = type(columns.get("dropped", 0)) is int
     is_text = isinstance(columns.get("texts", ""), str) and isinstance(columns.get("ids", ""), str | int)
@@ -314,7 +316,7 @@ def _read_npz(stream: BinaryIO, name: str, _progress: Progress, _limit: int | No
     with _array_errors(name, "NPZ"):
         arrays = np.load(stream, allow_pickle=False)
         if isinstance(arrays, np.ndarray):
-            raise ValueError("it has a single array")
+            raise ValueError("it contains a single array without a name, like an NPY file")
         with arrays:
             columns = {key: _find(names, arrays.files) for key, names in _COLUMNS.items()}
             if columns["vectors"] is None:

@@ -387,7 +387,7 @@ class MappedFile:
         if status.st_ino == self.inode and status.st_size < self.size:
             raise StoreError(
                 f"{self.path} became smaller while it was open ({status.st_size:,} instead of "
-                f"{self.size:,} bytes). Restore the file, or run the corpus again, and then open the "
+                f"{self.size:,} bytes). Restore the file, or build the store again, and then open the "
                 "store again."
             )
 
@@ -579,7 +579,7 @@ def _open_batches(file: Path, layer: int) -> Iterator[VectorBatch]:
                 yield from _select_layer(mapped, reader.get_batch(number), layer)
     except (OSError, KeyError, pa.ArrowException) as error:
         raise StoreError(
-            f"{file} cannot be read as vectors: {error}. Run the corpus again; complete shards are kept."
+            f"{file} cannot be read as vectors: {error}. Start the run again; complete shards are kept."
         ) from None
 
 

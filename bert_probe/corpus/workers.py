@@ -258,7 +258,7 @@ class RayRunner:
         if checkpoint.folder is None:
             raise UnavailableError(
                 "Other processes cannot open a model that is only in memory. Save the model to a folder "
-                "and open this folder, or run the corpus with --on local."
+                "and open this folder, or use --on local."
             )
         return "cuda:0" if self._gpus_per_actor(checkpoint) else "cpu"
 
@@ -396,7 +396,7 @@ def run_actors(
         raise error.cause from None  # raise the original error instead of Ray's wrapper
     except RayError as error:
         raise UnavailableError(
-            f"Ray ended the run: {_first_line(error)}. Complete shards are kept; run the corpus again "
+            f"Ray ended the run: {_first_line(error)}. Complete shards are kept; start the run again "
             "to continue."
         ) from None
 

@@ -42,8 +42,8 @@ WITHOUT_FULL_ATTENTION = {
     "nystromformer": "Nyströmformer approximates attention with landmarks and adds a convolution of the "
     "values, so its output is not attention weights × values.",
     "recurrent_gemma": "RecurrentGemma has recurrent layers without attention.",
-    "squeezebert": "transformers returns the attention scores of SqueezeBERT before the softmax instead of "
-    "its attention weights.",
+    "squeezebert": "For SqueezeBERT, transformers returns the attention scores before the softmax instead of "
+    "the attention weights.",
     "tapas": "TAPAS reads tables, with the row, column and rank of each token, instead of plain text.",
 }
 """Model type → why its attention cannot be shown. These sentences only explain why a model failed the checks;
@@ -239,8 +239,8 @@ def unused_code_note(settings: Settings, architecture: str) -> tuple[str, ...]:
         return ()
     return (
         "config.json names model code in the repository (auto_map), which is not run. All numbers are "
-        f"computed with transformers' {architecture}. If the code differs, for example in its attention "
-        "mask, its numbers differ as well.",
+        f"computed with transformers' {architecture}. If the code in the repository uses, for example, "
+        "another attention mask, its results differ from these numbers.",
     )
 
 

@@ -389,7 +389,7 @@ def overlap_warning(earlier: Sequence[TrainingHistory], training: TrainingHistor
             split = (
                 f"a share of {previous.share:g} with seed {previous.seed}" if previous.share else "nothing"
             )
-            again = f"{previous.share:g} with seed {previous.seed} again" if previous.share else "other data"
+            again = f"{split} again" if previous.share else "other data"
             return _WARNING.format(
                 f"on this data, of which {split} was held out",
                 f"Hold out {again}, or start from a model that was not trained on this data.",

@@ -26,7 +26,9 @@ CHECK_TEXT = "Two words and a few more"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 """Data types in which attention can be computed."""
 
-NO_SCORES = "Its attention contains a step that is not part of softmax(q · k × scaling + terms) · v."
+NO_SCORES = (
+    "Its attention contains a step that is not part of softmax(q · k × scaling + mask and bias terms) · v."
+)
 
 _SAME_OUTPUT = 0.02
 """Tolerance for the difference between a model's outputs with fused and with eager attention, relative to the

@@ -124,7 +124,8 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
     check_kind(name, model_type, settings)
     if settings.get("transformers_weights"):
         raise WeightsError(
-            "config.json refers to weights with another file name. Rename the file to model.safetensors."
+            "config.json refers to weights with another file name (transformers_weights). Rename the weight "
+            "file to model.safetensors, and remove transformers_weights from config.json."
         )
     config_class = CONFIG_MAPPING[model_type]
     used_settings = select_settings(settings, config_class)

@@ -430,7 +430,7 @@ def _query_selection(
         )
     if tokenizer.padding_side != "right":
         raise UnavailableError(
-            "Queries are expanded at the beginning, because the tokenizer pads on the left. This is not "
+            "The tokenizer pads on the left, so queries would be expanded at the beginning, which is not "
             f"supported. {_REMEDY}"
         )
     target = length if expansion["strategy"] == "fixed" else own

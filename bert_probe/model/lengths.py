@@ -142,7 +142,7 @@ def too_many_tokens(tokens: int, accepted: int | None) -> TooLongError:
     if accepted is None or accepted > MAX_TOKENS:
         limit = f"at most {MAX_TOKENS:,} are supported, regardless of the model"
     else:
-        limit = f"this model accepts {accepted:,}"
+        limit = f"this model accepts at most {accepted:,}"
     return TooLongError(
         f"The text has {tokens:,} tokens, but {limit}. Shorten the text, or turn on truncation."
     )

@@ -416,7 +416,9 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
     """
     differing = describe_mismatches(report)
     if differing:
-        raise WeightsError(f"The config and the weights disagree about {list_names(differing)}. {REMEDY}")
+        raise WeightsError(
+            f"The shapes of the weights do not match the config: {list_names(differing)}. {REMEDY}"
+        )
     encoder_ids = {id(parameter) for parameter in network.parameters()}
     outside = {name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids}
     missing = sorted(set(report["missing_keys"]) - outside)

@@ -364,7 +364,7 @@ def open_heads(
         except OutOfMemoryError:
             raise
         except UnavailableError as error:
-            refused.append(f"The score is not shown. {error}")
+            refused.append(f"The score of the cross-encoder is not shown. {error}")
         except Exception as error:  # Catch all exceptions, because task heads raise many types.
             if is_configured:
                 refused.append(
@@ -414,10 +414,12 @@ def _load_head(
         raise WeightsError(f"the weights lack {list_names(sorted(report['missing_keys']))}")
     if report["mismatched_keys"]:
         raise WeightsError(
-            f"the config and the weights disagree about {list_names(describe_mismatches(report))}"
+            f"the shapes of the weights do not match the config: {list_names(describe_mismatches(report))}"
         )
     if type(model.base_model) is not type(network):
-        raise WeightsError(f"its encoder is a {type(model.base_model).__name__}")
+        raise WeightsError(
+            f"its encoder is a {type(model.base_model).__name__}, not a {type(network).__name__}"
+        )
     model.eval().requires_grad_(False)
     pooler: Any = getattr(model.base_model, "pooler", None)
     if getattr(network, "pooler", network) is None and pooler is not None:
@@ -471,8 +473,8 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             valid.append(head)
         else:
             refused.append(
-                f"The head for {head.task} depends on more than the encoder's output (its output would be "
-                f"off by {difference:.2g}), so it is not used."
+                f"The head for {head.task} depends on more than the encoder's output (logits computed from "
+                f"the output alone would be off by {difference:.2g}), so the head is not used."
             )
     return valid, refused
 

@@ -123,7 +123,7 @@ def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] 
             return make(copy.deepcopy(config))
     except _SizeLimitError as error:
         raise WeightsError(
-            f"config.json describes {error}, but the weights contain {headers.numbers:,} numbers in "
+            f"config.json describes {error}, but the weights contain {headers.numbers:,} elements in "
             f"{headers.tensors:,} tensors. {REMEDY}"
         ) from None
 
@@ -171,9 +171,9 @@ class _ModuleCounter:
             raise _SizeLimitError(f"more than {self.max_tensors:,} tensors")
         if tensor.numel() > self.max_numbers:
             sizes = "×".join(f"{size:,}" for size in tensor.shape)
-            raise _SizeLimitError(f"a tensor of {sizes} numbers")
+            raise _SizeLimitError(f"a tensor of {sizes} elements")
         if self.numbers > self.max_numbers:
-            raise _SizeLimitError(f"more than {self.max_numbers:,} numbers")
+            raise _SizeLimitError(f"more than {self.max_numbers:,} elements")
 
 
 @contextmanager

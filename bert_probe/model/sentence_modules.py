@@ -270,8 +270,8 @@ def _with_routes(read: Callable[[str | None], SentenceModel], tasks: tuple[str, 
     for task, route in routes.items():
         if isinstance(route, SentenceModel) and route.size != model.size:
             routes[task] = UnavailableError(
-                f"The vectors for the task {task} have {route.size:,} dimensions, not {model.size:,}, so "
-                "the vectors cannot be compared."
+                f"The vectors for the task {task} have {route.size:,} dimensions, but other vectors of "
+                f"the model have {model.size:,}, so they cannot be compared."
             )
     default = routes.pop(None)
     return replace(

@@ -15,7 +15,7 @@ from typing import Any
 from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.sources import Source, read_json
 
-REMEDY = "Use mean, cls, pooler or max."
+REMEDY = "Use the pooling mean, cls, pooler or max."
 AGAIN = "Download the model again."
 MODULES_FILE = "modules.json"
 ROUTERS = ("Router", "Asym")

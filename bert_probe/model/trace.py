@@ -108,7 +108,8 @@ class Trace:
         if self.weights is not None:
             if any(array.shape[1:] != (len(self.encoding),) * 2 for array in self.weights):
                 raise ShapeError(
-                    "weights must have shape [head, query, key] in each layer, with the same tokens."
+                    "weights must have shape [head, query, key] in each layer, with one query and one key "
+                    "per token."
                 )
             return
         if self.keys is None or self.values is None or self.scaling is None or self.masks is None:
@@ -346,7 +347,7 @@ class Trace:
 
     def _stack(self, arrays: tuple[Array, ...]) -> Array:
         with memory_errors(
-            f"The arrays of {len(arrays)} layers together need more memory than is available."
+            f"Together, the arrays of {len(arrays)} layers need more memory than is available."
         ):
             return read_only(np.stack(arrays))
 

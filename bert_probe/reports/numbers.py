@@ -239,7 +239,7 @@ def is_close(stated: Any, actual: Any, allowed: float) -> bool:
 DIFFERS: Final = "differs from the recomputed value"
 CHANGED: Final = "changed after the report was written"
 DISPLAY_DIFFERS: Final = "displayed value differs from the data"
-OTHER_MODEL: Final = "weights differ from those of the stated model"
+OTHER_MODEL: Final = "weights differ from those of the model named in the report"
 OTHER_VERSION: Final = "written by another version of BERT Probe, so pages and files cannot be compared"
 NOT_RENDERED: Final = "differs from BERT Probe's rendering of the data"
 
@@ -560,7 +560,10 @@ def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
     parameters = dict(view.drawn)
     kind = parameters.pop("as", "")
     if len(traces) != 1 or kind not in pictures.ATTENTION_PICTURES:
-        raise UnavailableError(f"There is no picture of the type {kind[:60]!r} for {len(traces)} texts.")
+        raise UnavailableError(
+            f"A picture of the type {kind[:60]!r} cannot be drawn for {len(traces):,} texts. Use one text, "
+            f"and one of the types {', '.join(pictures.ATTENTION_PICTURES)}."
+        )
     trace = traces[0]
     selection, unknown = from_address(parameters, trace)
     if unknown:

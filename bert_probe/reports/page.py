@@ -228,9 +228,7 @@ def _align(kind: str) -> str:
 
 def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
     """Render a view's tolerances as an HTML table with an explanation; "" if there are none."""
-    entries = [
-        (tolerance.of or "the numbers of the complete matrix", tolerance) for tolerance in tolerances.table
-    ]
+    entries = [(tolerance.of or "all numbers of the matrix", tolerance) for tolerance in tolerances.table]
     entries += [
         (f"provenance: {tolerance.of}", tolerance) for tolerance in tolerances.provenance if tolerance.largest
     ]
@@ -248,7 +246,7 @@ def _tolerances(tolerances: ViewTolerances, table: ReportTable) -> str:
         for name, tolerance in entries
     )
     kinds = {column.kind for column in table.columns}
-    exact = " Strings and integers must be equal." if kinds - {"number"} else ""
+    exact = " Strings and integers must be identical." if kinds - {"number"} else ""
     return (
         "<details><summary>Numerical precision</summary>"
         "<p>Another processor may add the same numbers in another order, so the last digits differ. The "

@@ -171,10 +171,13 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
         raise ReportError(f"{name} has invalid names or versions of libraries. Choose another file.")
     if len(title) > MAX_TITLE:
         raise ReportError(
-            f"The title of {name} has {len(title):,} characters, but at most {MAX_TITLE} are allowed."
+            f"The title of {name} has {len(title):,} characters, but at most {MAX_TITLE} are allowed. "
+            "Choose another file."
         )
     if not 1 <= len(views) <= MOST_VIEWS:
-        raise ReportError(f"{name} has {len(views)} views, but 1 to {MOST_VIEWS} are allowed.")
+        raise ReportError(
+            f"{name} has {len(views)} views, but 1 to {MOST_VIEWS} are allowed. Choose another file."
+        )
     return ReportFile(title, made_with, tuple(map(_parse_view, views)), content, files)
 
 
@@ -218,7 +221,8 @@ def _parse_view(raw: Any) -> StatedView:
         marks = {"rows": parsed.strings("rows"), "columns": parsed.strings("columns")}
     if table.cells > MAX_CELLS:
         raise ReportError(
-            f"A table in the report has {table.cells:,} cells, but at most {MAX_CELLS:,} are allowed."
+            f"A table in the report has {table.cells:,} cells, but at most {MAX_CELLS:,} are allowed. Choose "
+            "another file."
         )
     _check_texts(provenance)
     return StatedView(
@@ -296,14 +300,15 @@ def unpack(content: bytes, name: str) -> dict[str, bytes]:
 def _check_end(content: bytes) -> None:
     start = len(content) - _END.size
     if start < 0 or content[start : start + 4] != b"PK\x05\x06":
-        raise ValueError("it contains data after the end of its directory")
+        raise ValueError("it contains data after its end-of-central-directory record")
     _, _, _, _, count, size, _, _ = _END.unpack_from(content, start)
     locator = max(0, start - _ZIP64_LOCATOR_BYTES)
     if content[locator : locator + 4] == _ZIP64_LOCATOR:
         raise ValueError("it is a ZIP64 archive, which is not allowed")
     if count > MAX_ENTRIES or size > _MAX_DIRECTORY:
         raise ValueError(
-            f"it lists {count:,} files in {size:,} bytes, but at most {MAX_ENTRIES:,} files are allowed"
+            f"its central directory lists {count:,} files in {size:,} bytes, but at most {MAX_ENTRIES:,} "
+            f"files in {_MAX_DIRECTORY:,} bytes are allowed"
         )
 
 
@@ -323,7 +328,7 @@ def _unpack_all(content: bytes, entries: Sequence[zipfile.ZipInfo], directory: i
     for entry in sorted(entries, key=lambda entry: entry.header_offset):
         name = ascii(entry.orig_filename[:60])
         if entry.filename in files:
-            raise ValueError(f"it has {name} twice")
+            raise ValueError(f"it contains two files named {name}")
         mode = stat.S_IFMT(entry.external_attr >> 16)
         if entry.filename != entry.orig_filename or entry.is_dir() or mode not in (0, stat.S_IFREG):
             raise ValueError(f"{name} is not a regular file")
@@ -336,7 +341,7 @@ def _unpack_all(content: bytes, entries: Sequence[zipfile.ZipInfo], directory: i
         files[entry.filename] = _inflate(content[start:end], entry, remaining)
         remaining -= entry.file_size
     if end != directory:
-        raise ValueError("there are bytes before its directory that do not belong to a file")
+        raise ValueError("there are bytes before its central directory that do not belong to a file")
     return files
 
 
@@ -353,7 +358,9 @@ def _data_start(content: bytes, entry: zipfile.ZipInfo) -> int:
         *(entry.compress_size, entry.file_size, entry.orig_filename, 0),
     )
     if local != listed or entry.extra or entry.comment:
-        raise ValueError(f"the directory entry and the header of {entry.orig_filename[:60]!a} differ")
+        raise ValueError(
+            f"the central directory and the local file header of {entry.orig_filename[:60]!a} differ"
+        )
     return int(start + name_bytes)
 
 

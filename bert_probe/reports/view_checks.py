@@ -150,7 +150,12 @@ class ViewCheck:
         # only the column checksums differ, a checksum itself was changed.
         elif bool(changed_rows) != bool(changed_columns):
             yield self.difference(
-                "table", "", "marks", "a checksum does not match its cells", "", finding=CHANGED
+                "table",
+                "",
+                "marks",
+                "the checksum of a row or column does not match its values",
+                "",
+                finding=CHANGED,
             )
 
     def _order(

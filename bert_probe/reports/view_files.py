@@ -164,8 +164,8 @@ class ViewFile:
             )
         if "vectors_sha256" in inputs.sentences:
             raise UnavailableError(
-                "Results from stored vectors cannot be saved in a view file, because it would need the "
-                "vectors. Save the table or the command."
+                "Results from stored vectors cannot be saved in a view file, because the file would "
+                "have to contain the vectors. Save the table or the command."
             )
         for model in inputs.models:
             if model.get("origin") in ("given", "in memory"):
@@ -241,9 +241,7 @@ class ViewFile:
                 raise ReportError(f"This view has a field {key[:60]!r} that its question does not have.")
         for key in view.drawn:
             if key != "as" and key not in PARAMETERS:
-                raise ReportError(
-                    f"This view has the picture option {key[:60]!r}, which its picture does not have."
-                )
+                raise ReportError(f"This view has the picture option {key[:60]!r}, which does not exist.")
         check_size(
             sum(len(file.content.encode("utf-8", "replace")) for file in view.files.values()), ReportError
         )
@@ -254,7 +252,7 @@ class ViewFile:
                     "name must be the name of the argument, followed by the file extension."
                 )
         if len(view.models) > 2:
-            raise ReportError(f"This view has {len(view.models)} models, but at most two are allowed.")
+            raise ReportError(f"This view has {len(view.models)} models, but at most 2 are allowed.")
         return view
 
     def asked_of(self, checkpoint: Checkpoint) -> Question:

@@ -262,7 +262,7 @@ class Job(Generic[T]):
             BaseException: any exception that the work raised.
         """
         if not self._over.wait(timeout):
-            raise TimeoutError(f"Not done within {timeout} seconds.")
+            raise TimeoutError(f"The job was not done within {timeout} seconds.")
         if self.error is not None:
             raise self.error
         if self.state == "cancelled":

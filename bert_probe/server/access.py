@@ -34,7 +34,7 @@ from bert_probe.server import paths
 HOSTS_VARIABLE: Final = "BERT_PROBE_HOSTS"
 """Name of the environment variable with additional host names, separated by commas."""
 
-_REMEDY: Final = f"add it to {HOSTS_VARIABLE} or pass it as bert-probe app --allow"
+_REMEDY: Final = f"add the host name to {HOSTS_VARIABLE} or pass it with bert-probe app --allow"
 _NAME: Final = r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]"
 _HOST: Final = re.compile(rf"({_NAME})\.?(?::[0-9]{{0,5}})?", re.IGNORECASE)
 _PATTERN: Final = re.compile(rf"(?:\*\.)?(?:{_NAME})|[0-9a-f:.]+:[0-9a-f:.]*", re.IGNORECASE)
@@ -123,8 +123,8 @@ class AllowedHosts:
         if len(hosts) != 1 or not _is_among(hosts[0], self._allowed):
             problem = f"the host name {_quote(hosts[0])}" if len(hosts) == 1 else f"{len(hosts)} Host headers"
             return text_response(
-                f"BERT Probe does not accept {problem}. Open the app at localhost, or, if you own this "
-                f"name, {_REMEDY}.",
+                f"BERT Probe does not accept {problem}. Open the app at localhost, or, if you control "
+                f"this host name, {_REMEDY}.",
                 421,
             )
         if scope["type"] == "http" or not origins:
@@ -235,7 +235,7 @@ def _read_token(file: Path) -> str:
     if os.name == "posix" and mode & 0o077:
         raise AddressError(
             f"The token file {file} can be read or changed by other users of this machine (mode "
-            f"{stat.S_IMODE(mode):o}). Restrict it: chmod 600 {file}"
+            f"{stat.S_IMODE(mode):o}). Restrict its permissions: chmod 600 {file}"
         )
     return text.removesuffix("\n").removesuffix("\r")
 

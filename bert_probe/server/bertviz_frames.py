@@ -54,7 +54,7 @@ HEAD_VIEW_CAPTION: Final = (
 )
 
 MODEL_VIEW_CAPTION: Final = (
-    "BertViz model view. All heads of all layers, counted from 1; click a cell to enlarge it. A strong "
+    "BertViz model view: all heads of all layers, counted from 1. Click a cell to enlarge it. A strong "
     "weight shows where a head attends, not what caused a result."
 )
 
@@ -211,7 +211,7 @@ def _heads(trace: Trace, heads: Sequence[int] | None) -> list[int] | None:
     if heads is None:
         return None
     if not heads:
-        raise SelectionError("No head is selected. Select at least one.")
+        raise SelectionError("No head is selected. Select at least one head.")
     return sorted({resolve_index(head, trace.heads, "head") for head in heads})
 
 
@@ -220,7 +220,7 @@ def _check_length(trace: Trace, view: str, limit: int, heads: int) -> None:
     if tokens > limit:
         raise TooLongError(
             f"The text has {tokens:,} tokens, but BertViz's {view} of this model is limited to {limit}. "
-            f"It draws one line for each head, query and key, here {heads * tokens**2:,}, which would "
+            f"BertViz draws one line for each head, query and key, here {heads * tokens**2:,}, which would "
             "freeze the browser. Use the heatmap, which does not have this limit, or shorten the text."
         )
 

@@ -163,7 +163,7 @@ def test_inconsistent_inputs_raise(
     minilm: Checkpoint, family: Callable[[str], Checkpoint], baseline: SimilarityBaselineResult
 ) -> None:
     item, other = minilm.trace("a boat"), family("bert").trace("a boat")
-    with pytest.raises(SelectionError, match="not read by the same model"):
+    with pytest.raises(SelectionError, match="not traced with the same model"):
         WordInContext(["boat"]).of([item, other])
     with pytest.raises(SelectionError, match="The baseline was not computed with the model of the texts"):
         WordInContext(["boat"]).of([other, other], baseline)

@@ -200,7 +200,7 @@ def test_traces_are_released_after_profiling(minilm: Checkpoint, monkeypatch: py
         (
             ["", "we left", "word " * 600],
             TooLongError,
-            "Line 3: The text has 602 tokens, but this model accepts 512",
+            "Line 3: The text has 602 tokens, but this model accepts at most 512",
         ),
         (["we left", "\u200b"], EmptyTextError, "Line 2: "),
         (["we", "\ud800"], TextError, "Line 2: Character 0"),
@@ -243,7 +243,9 @@ def test_invalid_bootstrap_settings_raise(options: dict[str, float]) -> None:
 
 def test_invalid_sentence_of_file_is_named_by_its_line(minilm: Checkpoint) -> None:
     sentences = parse_sentences(f"we left\n\n \n{'word ' * 600}\n".encode(), "a.txt")
-    with pytest.raises(TooLongError, match="Line 4: The text has 602 tokens, but this model accepts 512"):
+    with pytest.raises(
+        TooLongError, match="Line 4: The text has 602 tokens, but this model accepts at most 512"
+    ):
         HeadMeans().of(minilm, sentences)
 
 

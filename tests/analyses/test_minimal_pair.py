@@ -306,7 +306,7 @@ def test_incomparable_texts_raise_selection_error(
     two_by_hand: tuple[Trace, Trace],
 ) -> None:
     for question in (MinimalPair(), MinimalPairRow()):
-        with pytest.raises(SelectionError, match="not read by the same model"):
+        with pytest.raises(SelectionError, match="not traced with the same model"):
             question.of(minilm.trace("it"), family("bert").trace("it"))
     for token, layer, head in ((3, 0, 0), (0, 1, 0), (0, 0, 1), ("boat", 0, 0)):
         with pytest.raises(SelectionError):

@@ -104,7 +104,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "native code": ({"model_type": "rwkv"}, "needs native code"),
     "an unknown one": ({"model_type": "nonsense"}, "is not a model type of transformers"),
     "too many layers": ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers, but at most 1,000"),
-    "too many words": ({"vocab_size": 10**12}, "a tensor of 1,000,000,000,000×32 numbers"),
+    "too many words": ({"vocab_size": 10**12}, "a tensor of 1,000,000,000,000×32 elements"),
     "more than can be counted": ({"vocab_size": 10**30}, "Check the settings in the config."),
     "a size that is a word": ({"hidden_size": "many"}, "config.json is not valid for bert"),
     "no layers": ({"num_hidden_layers": 0}, "a size is less than 1"),

@@ -87,7 +87,7 @@ def test_invalid_batches_raise(minilm: Checkpoint, family: Family) -> None:
         PaddingEffect().of([trace])
     with pytest.raises(SelectionError, match="A single text needs no padding"):
         PaddingEffect().of(trace)
-    with pytest.raises(SelectionError, match="not read by the same model"):
+    with pytest.raises(SelectionError, match="not traced with the same model"):
         PaddingEffect().of([trace, family("bert").trace("hi")])
     long = minilm.trace("word " * 510)
     with pytest.raises(

@@ -372,7 +372,7 @@ def test_long_question_or_missing_context_raises_error(trained_on: Trained) -> N
     with pytest.raises(TextError, match="Pass the question as the text, and the context as its pair"):
         FindAnswer().of(checkpoint.trace(PAIR))
     long = " ".join(SENTENCES * 5)
-    with pytest.raises(TextError, match="this model accepts 160"):
+    with pytest.raises(TextError, match="this model accepts at most 160"):
         FindAnswer().of(checkpoint.trace(long, long, truncate=True))
 
 

@@ -144,7 +144,11 @@ def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.Mon
         ("one string", TextError, "list of sentences"),
         (["fine", "  "], EmptyTextError, "Sentence 2: The text contains only spaces"),
         (["fine", "\u200b"], EmptyTextError, "Sentence 2: The text has no tokens, because"),
-        (["word " * 600], TooLongError, "Sentence 1: The text has 602 tokens, but this model accepts 512"),
+        (
+            ["word " * 600],
+            TooLongError,
+            "Sentence 1: The text has 602 tokens, but this model accepts at most 512",
+        ),
         (["fine", "\ud800"], TextError, "Sentence 2: .*surrogate"),
         (["fine", 3], TextError, "Sentence 2: A text must be a string"),
     ],

@@ -146,7 +146,7 @@ def test_two_pairs_have_no_shell_snippet(minilm: Checkpoint) -> None:
 
 
 def test_inconsistent_inputs_raise(two: tuple[Trace, Trace], family: Callable[[str], Checkpoint]) -> None:
-    with pytest.raises(SelectionError, match="not read by the same model"):
+    with pytest.raises(SelectionError, match="not traced with the same model"):
         Similarity().of(two[0], family("bert").trace(A))
     result = Similarity().of(*two)
     with pytest.raises(ShapeError, match="6 rows, 7 columns"):

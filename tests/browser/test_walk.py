@@ -189,7 +189,7 @@ def test_invalid_input_shows_message_and_is_kept(app: App, page: Page) -> None:
     visit(page, app.origin)
     page.get_by_role("textbox", name="Sentence A").fill("word " * 600)
     page.get_by_role("textbox", name="Sentence A").press("Control+Enter")
-    expect(page.get_by_text("The text has 602 tokens, but this model accepts 512.")).to_be_visible()
+    expect(page.get_by_text("The text has 602 tokens, but this model accepts at most 512.")).to_be_visible()
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("word " * 600)
 
 

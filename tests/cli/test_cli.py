@@ -229,7 +229,9 @@ def test_text_can_start_with_a_dash(table: Table) -> None:
 
 
 def test_long_text_is_truncated_only_with_the_option(run: Run, table: Table) -> None:
-    message = "The text has 602 tokens, but this model accepts 512. Shorten the text, or add --truncate."
+    message = (
+        "The text has 602 tokens, but this model accepts at most 512. Shorten the text, or add --truncate."
+    )
     assert run("tokens", "word " * 600).refusal == message
     assert run("attention", "word " * 600).refusal == message
     assert len(table("tokens", "word " * 600, "--truncate")) == 1 + 512

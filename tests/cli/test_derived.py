@@ -308,7 +308,8 @@ def test_slow_question_shows_progress(minilm: Checkpoint, monkeypatch: pytest.Mo
         (["embeddings", A, "--pair", ""], "Sentence B is empty"),
         (
             ["embeddings", "word " * 600],
-            "The text has 602 tokens, but this model accepts 512. Shorten the text, or add --truncate.",
+            "The text has 602 tokens, but this model accepts at most 512. Shorten the text, or add "
+            "--truncate.",
         ),
         (["map"], "Missing argument 'TEXT_A'"),
         (["map", A, B, "--pair", "it"], "TEXT_B and --pair cannot be combined. Omit one of the two."),

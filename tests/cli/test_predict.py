@@ -83,7 +83,7 @@ def test_long_context_is_read_in_windows(run: Run, trained_folder: Folders) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a"], "Sentence similarity requires two texts. Pass the second with --pair."),
+        (["a"], "Sentence similarity requires two texts. Pass the second text with --pair."),
         (
             ["a", "--task", "fill-mask"],
             "no trained head for fill-mask. It has a task head for sen",

@@ -82,14 +82,17 @@ def test_faithfulness_and_pruning_read_texts_and_files(
         (("head-attribution",), "Missing argument 'TEXT'"),
         (("faithfulness-summary",), "Missing argument 'FILE'"),
         (("similarity-attribution", "A small boat"), "Missing argument 'TEXT_B'"),
-        (("why", "A small boat"), "Sentence similarity requires two texts. Pass the second with --pair."),
+        (
+            ("why", "A small boat"),
+            "Sentence similarity requires two texts. Pass the second text with --pair.",
+        ),
         (
             ("faithfulness", "A small boat"),
-            "Sentence similarity requires two texts. Pass the second with --pair.",
+            "Sentence similarity requires two texts. Pass the second text with --pair.",
         ),
         (
             ("head-attribution", "A small boat"),
-            "Sentence similarity requires two texts. Pass the second with --pair.",
+            "Sentence similarity requires two texts. Pass the second text with --pair.",
         ),
         (("head-attribution", *BOATS, "--steps", "3"), "No such option '--steps'"),
         (("why", *BOATS, "--orders", "3", "--method", "attention"), "No such option '--orders'"),

@@ -283,7 +283,7 @@ def test_index_with_a_name_that_is_too_long_is_refused(folder: Path) -> None:
 def test_module_outside_folder_is_refused(folder: Path, modules: object) -> None:
     pickle_weights(folder)
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(CheckpointError, match=r"modules\.json is broken, or refers to other folders"):
+    with pytest.raises(CheckpointError, match=r"modules\.json is broken, or refers to a folder that is not"):
         find_files(source(folder))
 
 

@@ -167,12 +167,12 @@ def test_store_without_tags_or_relations_is_refused(
     family: Callable[[str], bert_probe.Checkpoint], tmp_path: Path
 ) -> None:
     for name, content, question, message in (
-        ("a.txt", "A boat.", {"key_pos": "NOUN"}, "have no tags. Run the corpus on CoNLL-U files"),
+        ("a.txt", "A boat.", {"key_pos": "NOUN"}, "have no tags. Build a store of CoNLL-U files"),
         (
             "a.conll",
             "A DET\nboat NOUN\n",
             {"relation": "det"},
-            "have no relations. Run the corpus on CoNLL-U",
+            "have no relations. Build a store of CoNLL-U",
         ),
     ):
         file = tmp_path / name

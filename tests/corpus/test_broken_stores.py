@@ -77,7 +77,7 @@ def test_manifest_that_is_not_an_object_is_refused(content: bytes, store: Path) 
 @pytest.mark.parametrize(
     ("table", "change", "problem"),
     [
-        ("rows", lambda table: table.drop_columns("text"), "there is no text"),
+        ("rows", lambda table: table.drop_columns("text"), "the column text is missing"),
         ("rows", lambda table: table.slice(1), "rows instead of"),
         ("rows", cast_column("text", pa.int64()), "text is int64 instead of string"),
         ("tokens", cast_column("word", pa.string()), "word is string instead of int32"),

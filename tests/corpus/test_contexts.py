@@ -160,7 +160,7 @@ def test_index_finds_same_contexts(corpus: Corpus, monkeypatch: pytest.MonkeyPat
     )
     assert events[-1] == (2 * corpus.store.tokens, 2 * corpus.store.tokens)
     assert result.metadata["recall_at_10"] > 0.9
-    assert "lists searched, reranked" in result.metadata["search"]
+    assert "lists probed, reranked" in result.metadata["search"]
     assert [context.row for context in result.contexts][:3] == [context.row for context in exact.contexts][:3]
     cosines = {
         (context.row, context.position): context.cosine

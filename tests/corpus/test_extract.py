@@ -108,7 +108,7 @@ def test_unreadable_records_are_refused_and_others_extracted(family: Checkpoints
     ]
     empty, long, broken = result["refusals"]["reason"]
     assert "is empty" in empty
-    assert "The text has 1,202 tokens, but this model accepts 160" in long
+    assert "The text has 1,202 tokens, but this model accepts at most 160" in long
     assert broken == "Not UTF-8."
     assert len(result["refusals"]["text"][1]) == 200
     cut = tables(checkpoint, IngestConfig(keep=("vectors",), truncate=True), arguments)

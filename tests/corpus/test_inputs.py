@@ -124,7 +124,13 @@ def test_parquet_is_read_row_group_by_row_group(tmp_path: Path, kind: pa.DataTyp
     rows = pa.table({"id": range(5), "text": pa.array(texts, kind), "sentences": texts})
     file = tmp_path / "a.parquet"
     pq.write_table(rows, file, row_group_size=2)
-    expected = [(1, "One"), (2, "There is no text."), (3, "Two two"), (4, "The text is empty."), (5, "Three")]
+    expected = [
+        (1, "One"),
+        (2, "The row has no text."),
+        (3, "Two two"),
+        (4, "The text is empty."),
+        (5, "Three"),
+    ]
     for column in (None, "text", "sentences"):
         assert texts_or_problems(list(records(find_inputs([file], column), column))) == expected
 
@@ -177,7 +183,7 @@ BAD = [
     (
         "a.txt",
         b"One\nStra\xdfe\nTwo\0\nThree\n",
-        [(1, "One"), (2, NOT_UTF_8), (3, "The line contains a NUL."), (4, "Three")],
+        [(1, "One"), (2, NOT_UTF_8), (3, "The line contains a NUL character."), (4, "Three")],
     ),
     ("a.txt", f"One\n{LONG}\n{LONG[1:]}\n\n", [(1, "One"), (2, TOO_LONG), (3, LONG[1:])]),
     ("a.txt", LONG, [(1, TOO_LONG)]),
@@ -215,7 +221,7 @@ BAD = [
         '{"text": 1}\n{"text": null}\n{"n": "x"}\n{"text": true}\n[]\n{"text": {}}\n{"text": " "}',
         [
             (1, "The text must be a string, not a number."),
-            (2, "There is no text."),
+            (2, "The row has no text."),
             (3, "The object has no key text."),
             (4, "The text must be a string, not true or false."),
             (5, "The text must be a string, not a list."),
@@ -230,7 +236,7 @@ BAD = [
             (1, "The line is not valid JSON: Expecting ',' delimiter, at character 13."),
             (2, "b"),
             (3, "The text contains a lone surrogate, which is not valid Unicode."),
-            (4, "The text contains a NUL."),
+            (4, "The text contains a NUL character."),
             (5, "The JSON on this line is nested too deeply."),
             (6, "The JSON on this line contains a number with too many digits."),
         ],

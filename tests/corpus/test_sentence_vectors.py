@@ -118,10 +118,10 @@ def test_other_model_or_pooling_is_refused(
         SelectionError, match=r"were computed with .* but .* has the digest .* Choose the mod"
     ):
         VectorSearch("a boat").of(family("bert"), vectors)
-    with pytest.raises(SelectionError, match=r"another pooling .* dimensions is 64 instead of None"):
+    with pytest.raises(SelectionError, match=r"were pooled differently .* dimensions is 64 instead of None"):
         VectorSearch("a boat", dimensions=64).of(minilm, vectors)
     origin = replace(vectors.origin, modules_sha256="0") if vectors.origin else None
-    with pytest.raises(SelectionError, match="the files of its modules differ"):
+    with pytest.raises(SelectionError, match="the files of the model's modules differ"):
         VectorSearch("a boat").of(minilm, replace(vectors, origin=origin))
     tokens = build(minilm, HELP[:3], tmp_path / "tokens", IngestConfig(keep=("vectors",)))
     note = VectorSearch("a boat").of(minilm, bert_probe.read_vectors(tokens.folder)).notes[0]

@@ -243,7 +243,7 @@ def test_search_refuses_vectors_that_shrink_while_open(tmp_path: Path) -> None:
     size = files[0].stat().st_size
     message = re.escape(
         f"{files[0]} became smaller while it was open (100 instead of {size:,} bytes). Restore the file, "
-        "or run the corpus again, and then open the store again."
+        "or build the store again, and then open the store again."
     )
     os.truncate(files[0], 100)
     with pytest.raises(StoreError, match=f"^{message}$"):

@@ -252,7 +252,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "expanded tensor": (
         lambda: zipped(state_of(tensor(4, 0, (10**6, 10**6), (0, 0))), {"0": FOUR}),
-        "contains w0, which is larger than its storage",
+        "contains the tensor w0, which is larger than its storage",
     ),
     "one storage many times": (
         lambda: zipped(state_of(*[tensor(2500, 0, (2500,), (1,))] * 200), {"0": FOUR * 625}),

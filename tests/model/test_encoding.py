@@ -217,7 +217,7 @@ def test_maximum_length_fits_and_one_more_token_does_not(minilm: Checkpoint) -> 
     assert fits.dropped == 0
     with pytest.raises(
         TooLongError,
-        match=r"^The text has 513 tokens, but this model accepts 512\. Shorten the text, or turn on",
+        match=r"^The text has 513 tokens, but this model accepts at most 512\. Shorten the text, or turn on",
     ):
         minilm.encode("the " * 511)
     assert minilm.encode("the " * 510, truncate=True).dropped == 0

@@ -58,7 +58,7 @@ def test_shard_without_an_indexed_tensor_is_refused(folder: Path) -> None:
 def test_config_with_other_width_is_refused_with_both_sizes(folder: Path) -> None:
     change_config(folder, hidden_size=40)
     assert_refused(
-        WeightsError, folder, "The config and the weights disagree", "32 in the weights, 40 in the config"
+        WeightsError, folder, "The shapes of the weights do not match", "32 in the weights, 40 in the config"
     )
 
 

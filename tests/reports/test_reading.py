@@ -34,7 +34,8 @@ def zipped(*files: tuple[str, str]) -> bytes:
         ),
         (
             zipped(("manifest.json", '{"files": {}}'), ("report.html", "a"), ("report.html", "b")),
-            "report is a ZIP file that cannot be read: it has 'report.html' twice. Choose another file.",
+            "report is a ZIP file that cannot be read: it contains two files named 'report.html'. Choose "
+            "another file.",
         ),
     ],
 )

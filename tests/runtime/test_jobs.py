@@ -35,7 +35,7 @@ def test_job_reports_progress_and_returns_its_result() -> None:
     job = Job("cause", work)
     wait_until(lambda: job.progress == (0, 3))
     assert (job.state, job.over) == ("running", False)
-    with pytest.raises(TimeoutError, match=r"Not done within 0\.01 seconds"):
+    with pytest.raises(TimeoutError, match=r"The job was not done within 0\.01 seconds"):
         job.value(0.01)
     work.step(4)
     assert job.value(20) == job.value() == "result"

@@ -212,7 +212,7 @@ def test_token_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o620])
 def test_token_file_of_other_users_is_refused(mode: int, tmp_path: Path) -> None:
-    with pytest.raises(AddressError, match=rf"\(mode {mode:o}\)\. Restrict it: chmod 600 "):
+    with pytest.raises(AddressError, match=rf"\(mode {mode:o}\)\. Restrict its permissions: chmod 600 "):
         access.token(token_file(tmp_path, TOKEN.encode(), mode))
 
 

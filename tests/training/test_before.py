@@ -29,7 +29,7 @@ A_FILE = TrainingHistory("data", "file", 0.0, 0)
         ([TrainingHistory("others", "", 0.2, 1)], A_FIFTH, ""),
         ([OTHER_SEED], A_FIFTH, "of which a share of 0.2 with seed 1 was held out"),
         ([OTHER_SEED, A_FIFTH], A_FIFTH, "of which a share of 0.2 with seed 1 was held out"),
-        ([TrainingHistory("data", "", 0.5, 0)], A_FIFTH, "Hold out 0.5 with seed 0 again"),
+        ([TrainingHistory("data", "", 0.5, 0)], A_FIFTH, "Hold out a share of 0.5 with seed 0 again"),
         ([NOTHING], A_FIFTH, "of which nothing was held out"),
         ([A_FILE], A_FIFTH, "of which nothing was held out"),
         ([A_FILE], A_FILE, ""),

@@ -114,8 +114,8 @@ REFUSED = {
     "": "The text is empty.",
     "   ": "The text contains only spaces.",
     "\u200b": "has no tokens",
-    "word "
-    * 600: "The text has 602 tokens, but this model accepts 512. Shorten the text, or turn on truncation.",
+    "word " * 600: "The text has 602 tokens, but this model accepts at most 512. Shorten the text, or turn "
+    "on truncation.",
 }
 
 

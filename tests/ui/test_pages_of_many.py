@@ -57,7 +57,7 @@ def test_sentences_are_added_and_removed_and_invalid_lines_reported() -> None:
     click(app, "Add")
     assert not app.exception
     assert app.text_area(key="context_draft").value == ""
-    assert "The text has 602 tokens, but this model accepts 512." in error_text(app)
+    assert "The text has 602 tokens, but this model accepts at most 512." in error_text(app)
     assert "has no tokens, because" in error_text(app)
     # The word "Python" is preselected in the new sentence. The hostile sentence does not contain this word.
     assert app.dataframe[0].value["b"].max() == 5
@@ -236,7 +236,7 @@ def test_long_sentence_is_truncated_only_with_model_pooling() -> None:
     app = open_page("sentences", pooling="mean")
     app.text_area(key="sentences_draft").set_value(long)
     click(app, "Compare")
-    assert "Sentence 2: The text has 602 tokens, but this model accepts 512." in error_text(app)
+    assert "Sentence 2: The text has 602 tokens, but this model accepts at most 512." in error_text(app)
 
 
 def test_hostile_sentences_are_not_rendered_as_markdown() -> None:

@@ -185,7 +185,9 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
 def _score_problem(checkpoint: Checkpoint) -> str:
     """Return why the activation function of the score is not supported; "" if it is supported."""
     notes = checkpoint.description.notes
-    return next((note for note in notes if note.startswith("The score is not shown.")), "")
+    return next(
+        (note for note in notes if note.startswith("The score of the cross-encoder is not shown.")), ""
+    )
 
 
 def pair_scores(
