@@ -199,7 +199,7 @@ def find_token(trace: Trace, name: str) -> Token:
         if len(name) > 9 or int(name) >= len(trace.tokens):
             raise SelectionError(
                 f"There is no token {name}: this text has tokens 0 to {len(trace.tokens) - 1}. "
-                f"If it is a word, write {name}:1."
+                f"To select the word “{name}”, write {name}:1."
             )
         return trace.tokens[int(name)]
     unit = find_word(trace, name)

@@ -73,7 +73,8 @@ def test_files_of_a_session_are_limited(server: FakeRuntime) -> None:
     assert server.stored_bytes == Permissions().max_session_bytes == 20 * MB
     assert server.put("one", 1) == (
         413,
-        "The files of this session would exceed 20 MB. Remove a file or reload the page.\n",
+        "With this file, the files of this session would exceed the limit of 20 MB. Remove a file or "
+        "reload the page.\n",
     )
     assert server.put("other", 5 * MB)[0] == 204, "other sessions are not affected"
     server.uploaded_file_mgr.remove_session_files("one")
@@ -201,7 +202,9 @@ def test_files_of_a_client_are_limited(slow: FakeRuntime, network: str) -> None:
         assert slow.stored_bytes == Permissions().max_client_bytes
         late = SlowUpload(slow, "5", 5 * MB, network)
         assert await late.status() == 413
-        assert late.text().startswith("The files from your IP address would exceed 100 MB.")
+        assert late.text().startswith(
+            "With this file, the files from your IP address would exceed the limit of 100 MB."
+        )
         reader = SlowUpload(slow, "reader", 5 * MB, "10.0.0.2")
         await reader.give(5 * MB, more=False)
         assert await reader.status() == 204
