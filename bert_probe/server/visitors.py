@@ -221,9 +221,9 @@ class BoundedUploads:
             return
         session, stated = match[1], Headers(scope=scope).get("content-length", "")
         if not _LENGTH.fullmatch(stated):
-            await text_response(
-                "The request needs a Content-Length header with the size of the file in bytes.", 411
-            )(scope, receive, send)
+            await text_response("Send the size of the file in the header Content-Length.", 411)(
+                scope, receive, send
+            )
             return
         self._assign(session, scope)
         size = int(stated)
@@ -305,9 +305,7 @@ class BoundedUploads:
         of_client = sum(used[name] for name in used if self._clients.get(name) == client)
         if of_client + size > limits.max_client_bytes:
             maximum = limits.max_client_bytes / 1e6
-            return (
-                f"With this file, the files from your IP address would exceed the limit of {maximum:.0f} MB."
-            )
+            return f"With this file, the files of your IP address would exceed the limit of {maximum:.0f} MB."
         return ""
 
 

@@ -315,7 +315,8 @@ class _Columns:
             keys = {key.strip().casefold() for key in row.keys} & {*ID_COLUMNS, "title", "text"}
             if new_keys := sorted(keys - self.names):
                 raise ValueError(
-                    f"the key {new_keys[0]!r} does not occur in the first lines of the file, which define the columns"
+                    f"the key {new_keys[0]!r} does not occur in the first lines of the file, "
+                    "which define the columns"
                 )
 
         def cell(index: int | None) -> str:

@@ -38,8 +38,8 @@ LOSSES = {
     "(MultipleNegativesRankingLoss, InfoNCE; van den Oord et al. 2018).",
     TRIPLET: "max(0, d(anchor, positive) − d(anchor, negative) + margin), where d is the Euclidean "
     "distance (TripletLoss; Schroff et al. 2015).",
-    COSENT: "Ranking loss that compares the order of the pairs by cosine similarity with their order by score "
-    "(CoSENTLoss).",
+    COSENT: "Ranking loss that compares the order of the pairs by cosine similarity with their order by "
+    "score (CoSENTLoss).",
     COSINE: "Squared difference between the cosine similarity and the score; scores must be between −1 and 1 "
     "(CosineSimilarityLoss).",
 }
@@ -306,8 +306,8 @@ def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
     reason = reason or ("" if checkpoint.pads else "cannot batch texts of different lengths")
     if reason:
         raise UnavailableError(
-            f"The sentence vectors of {checkpoint.description.name} cannot be trained, because the model {reason}. "
-            "Choose another model."
+            f"The sentence vectors of {checkpoint.description.name} cannot be trained, because the model "
+            f"{reason}. Choose another model."
         )
     return config
 

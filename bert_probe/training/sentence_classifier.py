@@ -59,9 +59,9 @@ _MAX_ITERATIONS = 1_000
 def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
     """Return a clause that states why a head on the sentence vector cannot be trained; "" if it can."""
     if not isinstance(data, LabeledTexts):
-        return "this head classifies texts, and cannot be trained on other data"
+        return "a sentence-vector head requires labeled texts"
     if any(row.pair is not None for row in data.rows):
-        return "this head accepts a single text, but the data are text pairs"
+        return "a sentence-vector head accepts a single text, but the data are text pairs"
     if checkpoint.sentence_model_error is not None:
         return f"the pooling cannot be read: {checkpoint.sentence_model_error}".rstrip(".")
     problem = unsupported_reason(checkpoint.sentence_model)

@@ -226,7 +226,7 @@ class Train(Question):
         """
         problem = sentence_head_problem(checkpoint, data)
         if not problem and self.update != HEAD:
-            problem = f"this head can be trained only with --update {HEAD}, not with --update {self.update}"
+            problem = f"a sentence-vector head requires --update {HEAD}, not --update {self.update}"
         if self.head == SENTENCE and problem:
             raise SelectionError(
                 f"{checkpoint.description.name} does not support a head on its sentence vector: {problem}. "
@@ -521,7 +521,7 @@ def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[st
         return []
     done = loop.history[-1].step
     reason = {
-        EARLY: f"Early stopping: no improvement in {schedule.patience} evaluations",
+        EARLY: f"Early stopping: no improvement (patience {schedule.patience})",
         STOPPED: "The training was stopped",
         DIVERGED: "The training ended because the loss was not finite; choose a lower learning rate",
     }[loop.ended]

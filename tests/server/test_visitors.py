@@ -203,7 +203,7 @@ def test_files_of_a_client_are_limited(slow: FakeRuntime, network: str) -> None:
         late = SlowUpload(slow, "5", 5 * MB, network)
         assert await late.status() == 413
         assert late.text().startswith(
-            "With this file, the files from your IP address would exceed the limit of 100 MB."
+            "With this file, the files of your IP address would exceed the limit of 100 MB."
         )
         reader = SlowUpload(slow, "reader", 5 * MB, "10.0.0.2")
         await reader.give(5 * MB, more=False)
