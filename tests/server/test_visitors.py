@@ -85,7 +85,7 @@ def test_files_of_all_sessions_are_limited(server: FakeRuntime, monkeypatch: pyt
     monkeypatch.setattr(permissions, "_current", Permissions(max_upload_bytes=25 * MB))
     assert [server.put(f"{number}", 10 * MB)[0] for number in range(3)] == [204, 204, 413]
     status, text = server.put("2", 6 * MB)
-    assert (status, "would exceed 25 MB. Try again later" in text) == (413, True)
+    assert (status, "would exceed the limit of 25 MB. Try again later" in text) == (413, True)
     assert server.put("2", 5 * MB)[0] == 204
     server.connected.remove("0")
     assert server.put("3", 10 * MB)[0] == 204, "files of a closed page are removed"

@@ -395,7 +395,7 @@ def test_a_reader_process_that_is_killed_once_is_started_again(monkeypatch: pyte
     codes = [-9, 0, -6, -6]
     monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, codes.pop(0)))
     parquet.check_readable(b"", "a.parquet")
-    with pytest.raises(TextError, match="crashes the reader process"):
+    with pytest.raises(TextError, match="crashes the process that reads it"):
         parquet.check_readable(b"", "a.parquet")
 
 
