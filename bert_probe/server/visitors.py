@@ -221,7 +221,9 @@ class BoundedUploads:
             return
         session, stated = match[1], Headers(scope=scope).get("content-length", "")
         if not _LENGTH.fullmatch(stated):
-            await text_response("The header Content-Length is required.", 411)(scope, receive, send)
+            await text_response("Send the size of the file in the header Content-Length.", 411)(
+                scope, receive, send
+            )
             return
         self._assign(session, scope)
         size = int(stated)
@@ -280,8 +282,8 @@ class BoundedUploads:
         if _stored_bytes()[session] + self._stated[session] + size <= maximum:
             return None
         return text_response(
-            f"The files of this session would exceed {maximum / 1e6:.0f} MB. Remove a file or reload the "
-            "page.",
+            f"With this file, the files of this session would exceed the limit of {maximum / 1e6:.0f} MB. "
+            "Remove a file or reload the page.",
             413,
         )
 
@@ -297,11 +299,13 @@ class BoundedUploads:
     def _excess(self, session: str, size: int) -> str:
         used, limits = _stored_bytes() + self._arrived, permissions.current()
         if used.total() + size > limits.max_upload_bytes:
-            return f"The files of all users would exceed {limits.max_upload_bytes / 1e6:.0f} MB."
+            maximum = limits.max_upload_bytes / 1e6
+            return f"With this file, the files of all users would exceed the limit of {maximum:.0f} MB."
         client = self._clients[session]
         of_client = sum(used[name] for name in used if self._clients.get(name) == client)
         if of_client + size > limits.max_client_bytes:
-            return f"The files from your IP address would exceed {limits.max_client_bytes / 1e6:.0f} MB."
+            maximum = limits.max_client_bytes / 1e6
+            return f"With this file, the files of your IP address would exceed the limit of {maximum:.0f} MB."
         return ""
 
 

@@ -63,7 +63,7 @@ class CommonSpans:
                     f"The spans must cover all tokens in order, but contain the tokens {positions}."
                 )
         if not any(span.shared for span in self.spans):
-            raise ShapeError("The two tokenizations have no common span.")
+            raise ShapeError("The two tokenizations have no common span, but at least one is required.")
 
     @cached_property
     def rows(self) -> Positions:

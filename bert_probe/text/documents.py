@@ -314,7 +314,10 @@ class _Columns:
         if isinstance(row, JsonRow):
             keys = {key.strip().casefold() for key in row.keys} & {*ID_COLUMNS, "title", "text"}
             if new_keys := sorted(keys - self.names):
-                raise ValueError(f"the key {new_keys[0]!r} does not occur in the first lines of the file")
+                raise ValueError(
+                    f"the key {new_keys[0]!r} does not occur in the first lines of the file, "
+                    "which define the columns"
+                )
 
         def cell(index: int | None) -> str:
             try:
@@ -447,7 +450,7 @@ def _add_lines(reader: _Reader, file_lines: Iterable[str], is_fasta: bool) -> No
         return
     for number, line in enumerate(file_lines, 1):
         if _NOT_UTF8.search(line):
-            reader.refuse(number, "it is not UTF-8")
+            reader.refuse(number, "the line is not UTF-8")
         elif line.strip():
             reader.add(number, Document(line.strip()))
 
@@ -469,7 +472,7 @@ def _add_rows(reader: _Reader, header: Sequence[str], rows: Iterable[tuple[int, 
             cells = "1 cell" if len(row) == 1 else f"{len(row):,} cells"
             reader.refuse(number, f"the row has {cells}, but the header has {len(header):,}")
         elif isinstance(row, list) and any(map(_NOT_UTF8.search, row)):
-            reader.refuse(number, "it is not UTF-8")
+            reader.refuse(number, "the row is not UTF-8")
         else:
             try:
                 reader.add(number, columns.document(row))

@@ -41,12 +41,12 @@ _DESCRIPTIONS = {
     _MARKUP: "HTML or XML",
 }
 _REMEDIES = {
-    LINES: "Rename the file with the extension .txt",
-    TABLE: "Rename the file with the extension .csv or .tsv",
-    JSON_LINES: "Rename the file with the extension .jsonl",
-    CONLL: "Rename the file with the extension .conll",
-    CONLLU: "Rename the file with the extension .conllu",
-    FASTA: "Rename the file with the extension .fasta",
+    LINES: "Change the file extension to .txt",
+    TABLE: "Change the file extension to .csv or .tsv",
+    JSON_LINES: "Change the file extension to .jsonl",
+    CONLL: "Change the file extension to .conll",
+    CONLLU: "Change the file extension to .conllu",
+    FASTA: "Change the file extension to .fasta",
     _JSON: "Save the data as JSON Lines, with one object per line",
     _MARKUP: "Save the content as plain text, or a table as CSV",
 }
@@ -333,7 +333,7 @@ def _object(line: str) -> dict[str, object] | BrokenRow:
     except DuplicateKeyError as error:
         return BrokenRow(str(error))
     except (ValueError, RecursionError):
-        return BrokenRow("a number with too many digits, or objects nested too deeply")
+        return BrokenRow("a number has too many digits, or objects are nested too deeply")
     if isinstance(value, str):
         return {"text": value}
     return value if isinstance(value, dict) else BrokenRow("the value is neither an object nor a string")
@@ -350,13 +350,14 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
         if key.casefold() not in LIST_COLUMNS:
             return NonTextCell("a list")
         if not all(isinstance(item, str) and "|" not in item for item in value):
-            return NonTextCell("a list with values that are not strings")
+            return NonTextCell("a list with a value that is not a string or contains |")
         value = LabelList("|".join(value))
     if not isinstance(value, str):
         return NonTextCell("an object")
     if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
         raise TextError(
-            f"{name}, line {number:,}: a text contains a NUL or an unpaired surrogate. Remove this character."
+            f"{name}, line {number:,}: a text contains a NUL character or an unpaired surrogate. Remove the "
+            "NUL character or surrogate."
         )
     return value
 
@@ -373,7 +374,7 @@ def label_error(label: str) -> str:
     """Return an error message for a label or tag that is too long; otherwise ""."""
     if len(label) <= MAX_LABEL_LENGTH:
         return ""
-    return f"a label of {len(label):,} characters; at most {MAX_LABEL_LENGTH:,} are supported"
+    return f"a label has {len(label):,} characters, but at most {MAX_LABEL_LENGTH:,} are supported"
 
 
 _CORRECT_FILE = "Correct the file, and open the file again."
@@ -421,7 +422,7 @@ class ValidationErrors:
         raise InvalidFileError(message, self.found, self.count)
 
 
-ALLOWED = "letters, ., - and *"
+ALLOWED = "letters and the characters . - *"
 """The characters allowed in a FASTA sequence, for error messages: residues or nucleotides in upper or lower
 case, stops and gaps."""
 _INVALID = re.compile(r"[^A-Za-z*.-]")

@@ -41,7 +41,7 @@ def check_readable(content: bytes, name: str) -> None:
     """
     # A process may also be killed for lack of memory, so only a file that crashes it twice is refused.
     if _crashes_reader(content, name) and _crashes_reader(content, name):
-        raise _broken(name, ValueError("it is damaged, and reading it crashes the reader process"))
+        raise _broken(name, ValueError("the file is damaged, and crashes the process that reads it"))
 
 
 def _crashes_reader(content: bytes, name: str) -> bool:
@@ -194,7 +194,7 @@ def _row(cells: Sequence[Any], index: int) -> Sequence[str]:
     except UnicodeDecodeError:
         return BrokenRow("a text is not UTF-8")
     if any(isinstance(value, str) and "\0" in value for value in values):
-        return BrokenRow("a text contains a NUL")
+        return BrokenRow("a text contains a NUL character")
     return ["" if value is None else str(value) for value in values]
 
 
@@ -227,7 +227,7 @@ def _check_pages(
             for page in pages(content, chunk):
                 remaining -= page.size
                 if page.size < 0 or not 0 <= page.values <= page_values:
-                    raise ValueError("a page has more values than are allowed in the file")
+                    raise ValueError("a page has a negative size or an invalid number of values")
                 if remaining_values is not None:
                     remaining_values -= page.values
                     if remaining_values < 0:
@@ -270,7 +270,7 @@ def pages(content: bytes, chunk: Any) -> list[PageHeader]:
         start = min(start, chunk.dictionary_page_offset)
     size = chunk.total_compressed_size
     if not 0 <= start <= start + size <= len(content):
-        raise ValueError("A column is not within the file.")
+        raise ValueError("The byte range of a column is not within the file.")
     headers = []
     for fields in _page_headers(content[start : start + size]):
         inner = fields.get(5) or fields.get(7) or fields.get(8)
@@ -330,7 +330,7 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, offset
-    raise ValueError("A number is longer than 64 bits.")
+    raise ValueError("An integer is longer than 64 bits.")
 
 
 def _zigzag(data: bytes, offset: int) -> tuple[int, int]:

@@ -155,7 +155,8 @@ def _read(stream: BinaryIO, name: str) -> Judgments:
                 errors.add(number, f"the score {cells[-1][:40]!r} is not an integer of at most {MAX_GRADE:,}")
             elif document in documents:
                 errors.add(
-                    number, f"query {query[:60]} and document {document[:60]} occur in an earlier line"
+                    number,
+                    f"an earlier line already judges query {query[:60]} and document {document[:60]}",
                 )
             else:
                 documents[document] = grade

@@ -173,7 +173,9 @@ def find_word(trace: Trace, word: str) -> Unit:
     if not matches:
         words = list(dict.fromkeys(str(unit) for unit in units if not unit.special))
         listed = ", ".join(words[:12]) + (", …" if len(words) > 12 else "")
-        raise SelectionError(f"There is no word {truncate_text(word)} in this text. Its words are: {listed}.")
+        raise SelectionError(
+            f"There is no word {truncate_text(word)} in this text. Words of the text: {listed}."
+        )
     if number is None and len(matches) > 1:
         raise SelectionError(
             f"{name} occurs {len(matches)} times. Choose one of {name}:1 to {name}:{len(matches)}."
@@ -199,7 +201,7 @@ def find_token(trace: Trace, name: str) -> Token:
         if len(name) > 9 or int(name) >= len(trace.tokens):
             raise SelectionError(
                 f"There is no token {name}: this text has tokens 0 to {len(trace.tokens) - 1}. "
-                f"If it is a word, write {name}:1."
+                f"To select the word “{name}”, write {name}:1."
             )
         return trace.tokens[int(name)]
     unit = find_word(trace, name)

@@ -34,12 +34,13 @@ AUTO, NEGATIVES, TRIPLET, COSENT, COSINE = "auto", "in-batch-negatives", "triple
 
 LOSSES = {
     AUTO: "The default is cosent for scored pairs, and in-batch-negatives for pairs and triplets.",
-    NEGATIVES: "Cross-entropy for identifying the similar text of each anchor among all texts of the batch "
+    NEGATIVES: "Cross-entropy for identifying the positive of each anchor among all texts of the batch "
     "(MultipleNegativesRankingLoss, InfoNCE; van den Oord et al. 2018).",
-    TRIPLET: "max(0, d(anchor, similar text) − d(anchor, dissimilar text) + margin), where d is the "
-    "Euclidean distance (TripletLoss; Schroff et al. 2015).",
-    COSENT: "Ranking loss that compares the order of the cosines with the order of the scores (CoSENTLoss).",
-    COSINE: "Squared difference between the cosine and the score, which must be between −1 and 1 "
+    TRIPLET: "max(0, d(anchor, positive) − d(anchor, negative) + margin), where d is the Euclidean "
+    "distance (TripletLoss; Schroff et al. 2015).",
+    COSENT: "Ranking loss that compares the order of the pairs by cosine similarity with their order by "
+    "score (CoSENTLoss).",
+    COSINE: "Squared difference between the cosine similarity and the score; scores must be between −1 and 1 "
     "(CosineSimilarityLoss).",
 }
 """Descriptions of the losses for similarity training, by name."""
@@ -305,8 +306,8 @@ def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
     reason = reason or ("" if checkpoint.pads else "cannot batch texts of different lengths")
     if reason:
         raise UnavailableError(
-            f"The sentence vectors of {checkpoint.description.name} cannot be trained, because it {reason}. "
-            "Choose another model."
+            f"The sentence vectors of {checkpoint.description.name} cannot be trained, because the model "
+            f"{reason}. Choose another model."
         )
     return config
 

@@ -482,7 +482,7 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
 
 LABEL_DESCRIPTIONS = {
     "classes": "one class per text",
-    "several": "zero or more labels per text",
+    "several": "zero or more labels per text (multi-label)",
     "number": "one number per text",
 }
 

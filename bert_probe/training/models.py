@@ -168,7 +168,7 @@ UPDATES: Mapping[str, str] = {
     HEAD: "Train only the head. The encoder is frozen, so its vectors are computed only once.",
     TOP: "Train the last K layers and the head.",
     ALL: "Train all parameters, including the embeddings.",
-    LORA: "Train the head, and low-rank updates of the matrices in all layers (Hu et al. 2022).",
+    LORA: "Train the head, and low-rank updates of the matrices in all layers (LoRA; Hu et al. 2022).",
 }
 """Descriptions of the update scopes: which parameters are trained. "top" is followed by the number of layers,
 as in "top:2"."""

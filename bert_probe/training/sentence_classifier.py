@@ -59,16 +59,16 @@ _MAX_ITERATIONS = 1_000
 def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
     """Return a clause that states why a head on the sentence vector cannot be trained; "" if it can."""
     if not isinstance(data, LabeledTexts):
-        return "it classifies texts, not words or masks"
+        return "a sentence-vector head requires labeled texts"
     if any(row.pair is not None for row in data.rows):
-        return "it accepts a single text, but the data are text pairs"
+        return "a sentence-vector head accepts a single text, but the data are text pairs"
     if checkpoint.sentence_model_error is not None:
         return f"the pooling cannot be read: {checkpoint.sentence_model_error}".rstrip(".")
     problem = unsupported_reason(checkpoint.sentence_model)
     network = type(checkpoint.model).__name__
     names = MODEL_MAPPING_NAMES.get(checkpoint.description.family, "")
     if not problem and network not in ([names] if isinstance(names, str) else names):
-        problem = f"its encoder ({network}) is part of a larger model"
+        problem = f"the encoder of the checkpoint ({network}) is part of a larger model"
     return problem
 
 

@@ -226,7 +226,7 @@ class Train(Question):
         """
         problem = sentence_head_problem(checkpoint, data)
         if not problem and self.update != HEAD:
-            problem = f"such a head can be trained only with --update {HEAD}, not with --update {self.update}"
+            problem = f"a sentence-vector head requires --update {HEAD}, not --update {self.update}"
         if self.head == SENTENCE and problem:
             raise SelectionError(
                 f"{checkpoint.description.name} does not support a head on its sentence vector: {problem}. "
@@ -507,7 +507,9 @@ def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
 def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[str]:
     """Return notes on the end of a training run, such as the reason for which it ended early."""
     if isinstance(loop, SentenceHead):
-        stopped = [f"The training was stopped after {len(loop.history)} values of C."] if loop.ended else []
+        stopped = (
+            [f"The training was stopped. Evaluated values of C: {len(loop.history)}."] if loop.ended else []
+        )
         return [*stopped, *loop.notes]
     assert loop.best is not None
     if not loop.best.step:
@@ -519,7 +521,7 @@ def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[st
         return []
     done = loop.history[-1].step
     reason = {
-        EARLY: f"Early stopping: no improvement in {schedule.patience} evaluations",
+        EARLY: f"Early stopping: no improvement (patience {schedule.patience})",
         STOPPED: "The training was stopped",
         DIVERGED: "The training ended because the loss was not finite; choose a lower learning rate",
     }[loop.ended]

@@ -180,7 +180,7 @@ class TrainingLoop:
     def _diverged(self, done: int) -> None:
         if self.best is None:
             raise UnavailableError(
-                f"The loss is not finite after {done:,} steps. Choose a lower learning rate."
+                f"The loss is not finite after step {done:,}. Choose a lower learning rate."
             )
         self.ended = DIVERGED
 
@@ -359,8 +359,8 @@ class LinearHead:
             if not _almost_equal(from_targets[0], logits[is_target]):
                 raise UnavailableError(
                     f"The head of {type(self._full_model).__name__} depends on more than each token's own "
-                    "vector, so it cannot be trained separately. Train the last layers as well, for example "
-                    "with top:1."
+                    "vector, so the head cannot be trained separately. Train the last layers as well, for "
+                    "example with top:1."
                 )
             return _read_all
         mask_of_one = torch.ones_like(mask[:, :1])

@@ -33,7 +33,7 @@ from bert_probe.views.palette import Scale
 from bert_probe.views.text import shorten
 
 MAX_BARS = 20
-_LABEL_NOTE = "The label names come from the checkpoint; its authors defined their meaning."
+_LABEL_NOTE = "The authors of the checkpoint chose the label names and defined their meaning."
 
 
 def render() -> None:
@@ -243,7 +243,8 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
             "no_answer",
             "No answer",
             False,
-            "Include the first token, which some models predict if the context does not contain the answer.",
+            "Include the first token as an answer. Some models predict the first token if the context does "
+            "not contain the answer.",
         )
     result = shared_cache.answers.of(FindAnswer(top, no_answer=no_answer).of, trace)
     spans = [
@@ -352,7 +353,8 @@ def _similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predictio
     blocks.caveat(
         f"The vector of a text is a sum of contributions of its token vectors, so the {name} is a sum over "
         "token pairs. These are last-layer vectors, each of which depends on its whole text, so a cell shows "
-        f"how much a token pair contributes to the {name}, not which word caused it."
+        f"how much a token pair contributes to the {name}, not which input word caused "
+        "the contribution."
     )
     attribution.part(traces, question.task, similarity=question)
     return result

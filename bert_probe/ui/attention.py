@@ -317,7 +317,7 @@ def _frame(frame: bertviz_frames.BertVizFrame) -> None:
 
 def _too_long(error: TooLongError) -> None:
     with st.container(border=True):
-        st.header("Too long for BertViz", anchor=False)
+        st.header("Text too long for BertViz", anchor=False)
         st.text(str(error))
 
 
@@ -530,17 +530,17 @@ def rollout(trace: Trace) -> None:
 def _rollout_note(trace: Trace, direction: str) -> str:
     if direction == "from":
         return (
-            "Each cell shows which share of a token's vector after that layer comes from the selected token. "
-            "The cells of a layer do not sum to 1."
+            "Each row is a layer. Each cell shows which share of a token's vector after this layer comes "
+            "from the selected token. The cells of a layer do not sum to 1."
         )
     if trace.caveat:
         return (
-            "Each row shows how much each token contributes to the selected token up to that layer. "
-            f"{trace.caveat}"
+            "Each row is a layer. Each cell shows how much a token contributes to the selected token up to "
+            f"this layer. {trace.caveat}"
         )
     return (
-        "Each row is a layer. It shows the share of the selected token's vector that comes from each token. "
-        "The shares sum to 1."
+        "Each row is a layer. Each cell shows which share of the selected token's vector after this layer "
+        "comes from a token. The cells of a layer sum to 1."
     )
 
 

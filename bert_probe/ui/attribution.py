@@ -232,7 +232,7 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
             "Correlation with leave-one-out": st.column_config.NumberColumn(
                 format="%.2f",
                 help="Spearman's rank correlation of the scores with the effect of removing each word alone. "
-                "Leave-one-out scores are these effects, so their correlation is 1.",
+                "The leave-one-out scores are equal to these effects, so their correlation is 1.",
             ),
         },
     )
@@ -273,7 +273,7 @@ def _details(explanation: AttributionResult) -> str:
     if "steps" in details:
         share = "" if details["gap_share"] is None else f", {details['gap_share']:.2%} of the output change"
         parts.append(
-            f"The baseline replaces every word by {details['baseline']}, which gives an output of "
+            f"The baseline replaces every word with {details['baseline']}, which gives an output of "
             f"{details['baseline_value']:.4f}. The completeness error after {details['steps']} integration "
             f"steps is {details['gap']:.1e}{share}."
         )
@@ -316,8 +316,9 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         label="Export importance",
     )
     blocks.caveat(
-        "The first heatmap shows the effect of ablating each head. The second is an estimate from one "
-        "backward pass (Michel et al. 2019). Spearman's rank correlation of the two heatmaps is "
+        "The first heatmap shows the effect of ablating each head. The second heatmap estimates "
+        "this effect from one backward pass (Michel et al. 2019). Spearman's rank correlation of the two "
+        "heatmaps is "
         f"{result.agreement:.2f}. Heads compensate for each other, so the effect of one head may become "
         "visible only when another head is also ablated."
     )
@@ -345,7 +346,7 @@ def show_input_pairs(traces: Sequence[Trace], question: SimilarityAttribution) -
     st.markdown(
         f"**Check:** the cells sum to {result.contributions.sum():.4f}. The reference texts, which consist "
         f"of {result.baseline} only, contribute {result.reference:.4f}, which is not attributed to any pair "
-        f"of words. The sum of both values differs from the {SCORES[result.similarity]} "
-        f"{result.score:.4f} by {result.off:.1e}."
+        "of words. The sum of the cells and the contribution of the reference texts differs from the "
+        f"{SCORES[result.similarity]} {result.score:.4f} by {result.off:.1e}."
     )
     export(result, "similarity-attribution", label="Export pairs")

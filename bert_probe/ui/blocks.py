@@ -100,8 +100,9 @@ def truncation_notice(trace: Trace) -> None:
     dropped = trace.encoding.dropped
     if dropped:
         st.warning(
-            f"The text was truncated by {dropped:,} tokens, because this model reads at most "
-            f"{trace.encoding.max_tokens:,} tokens. The results are for the truncated text.",
+            f"The text was truncated by {dropped:,} {'token' if dropped == 1 else 'tokens'}, because this "
+            f"model reads at most {trace.encoding.max_tokens:,} tokens. The results are for the truncated "
+            "text.",
             icon=":material/content_cut:",
         )
 

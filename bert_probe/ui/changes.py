@@ -352,7 +352,7 @@ def _answers(a: Trace, b: Checkpoint) -> None:
             f"{_head_names(a.checkpoint)}, and B has {_head_names(b)}."
         )
         return
-    corner = second_model.part_title("Do the answers differ?")
+    corner = second_model.part_title("Which predictions differ?")
     labels = {task: TASK_LABELS[task] for task in tasks}
     task = state.segmented_control(
         "task", "Task", labels, tasks[0], "Tasks for which both models have a task head."

@@ -336,17 +336,19 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
     answer = (
         f"The {state.escape(result.number)} is {result.goal:.4f} for A and {result.nothing:.4f} for B"
         if result.number
-        else f"The cosine of the two sentences is {result.nothing:.4f}"
+        else f"The cosine similarity of the two sentence vectors is {result.nothing:.4f}"
     )
     sentences = [f"{answer}.", _best_patch(result)]
     if result.question.component == "tokens":
         together = result.recovered_together
         shares = dict.fromkeys(f"{share:.0%}" for share in (together.min(), together.max()))
-        sentences.append(f"All tokens of a layer patched together recover {' to '.join(shares)}.")
         sentences.append(
-            "Every token has a counterpart, so this share must be 100%."
+            f"Patching all tokens of a layer together recovers {' to '.join(shares)} of the difference."
+        )
+        sentences.append(
+            "Every token has a counterpart in the other sentence, so this share must be 100%."
             if result.whole
-            else "Tokens without a counterpart keep B's activations."
+            else "Tokens of B without a counterpart in A keep the activations of B."
         )
     return " ".join(sentences)
 

@@ -107,7 +107,8 @@ def _describe_pair(result: ContactsResult, row: int, column: int) -> None:
     first, second = (f"{result.residues[index].display}{result.numbers[index]}" for index in (row, column))
     st.markdown(
         f"**{state.escape(first)} – {state.escape(second)}**: {result.value_name} "
-        f"{result.values[row, column]:.4f}, separation {abs(result.numbers[row] - result.numbers[column])}."
+        f"{result.values[row, column]:.4f}, sequence separation "
+        f"{abs(result.numbers[row] - result.numbers[column])}."
     )
 
 

@@ -361,7 +361,7 @@ def _pairs(corpus: Store, result: AttentionSearchResult, head: tuple[int, int]) 
         return
     frame = result.frame()[["row", "weight", "query_word", "key_word", "text"]]
     st.caption(
-        f"{len(frame):,} word pairs, sorted by weight"
+        ("1 word pair" if len(frame) == 1 else f"{len(frame):,} word pairs, sorted by weight")
         + (f"; at most {_MAX_PAIRS} are listed" if len(frame) == _MAX_PAIRS else "")
         + f". From the first word, {name} attends most to the second."
     )

@@ -52,14 +52,15 @@ _TABLES: Final = {
     "rows": "All rows",
 }
 _NONE: Final = {
-    "duplicates": "No two rows have a cosine of at least the threshold.",
+    "duplicates": "The cosine of every pair of rows is below the duplicate threshold.",
     "outliers": "No row is unusually far from its nearest neighbors.",
     "hubs": "No row is a nearest neighbor of unusually many rows.",
     "clusters": "HDBSCAN found no cluster. Choose a smaller minimum cluster size.",
 }
 _CAVEATS: Final = {
-    "duplicates": "Rows of a group are connected by pairs with at least this cosine. Texts with a high "
-    "cosine may still differ in a number or a negation, so read the texts before you delete one.",
+    "duplicates": "Rows of a group are connected by pairs whose cosine is at least the duplicate threshold. "
+    "Texts with a high cosine may still differ in a number or a negation, so read the texts before you "
+    "delete one.",
     "outliers": "The column outlier_score is the modified z-score of the mean cosine distance to the nearest "
     "neighbors. An outlier is unusual for this corpus, not wrong.",
     "hubs": "The column occurrences is the number of rows that have this row among their nearest neighbors. "
@@ -201,9 +202,9 @@ def _health(vectors: VectorSet, model: Checkpoint | None) -> None:
             "Duplicate threshold",
             _THRESHOLDS,
             _CALIBRATED,
-            "Minimum cosine of two near duplicates. With the calibrated threshold, 1 − cosine is at most "
-            "a quarter of its value for the 99.9th percentile of the cosines of random pairs. If the model "
-            "of the vectors is known, these are pairs of reference sentences; otherwise, pairs of rows.",
+            "Minimum cosine of two near duplicates. The calibrated threshold is 1 − (1 − q) / 4, where q is "
+            "the 99.9th percentile of the cosine of random pairs. The pairs are reference sentences if the "
+            "model of the vectors is known, and rows otherwise.",
         )
         size = state.segmented_control(
             "health_cluster",
@@ -282,7 +283,7 @@ def _figures(result: CorpusHealthResult) -> None:
         st.header("Hubs", anchor=False)
         blocks.chart(
             occurrence_histogram(result),
-            "Histogram of how many rows have a given row among their nearest neighbors",
+            "Histogram of the number of rows that have a given row among their nearest neighbors",
         )
     left, right = st.columns(2)
     with left:
@@ -326,7 +327,7 @@ def occurrence_histogram(result: CorpusHealthResult) -> Any:
             width=max(1.0, values.max() / 80),
             marker={"color": color, "opacity": 0.7, "line": {"width": 0}},
             name=name,
-            hovertemplate="neighbor of %{x:,} rows: %{y:,} rows<extra></extra>",
+            hovertemplate="%{y:,} rows are each among the nearest neighbors of %{x:,} rows<extra></extra>",
         )
     mark_limit(figure, result.hub_threshold, (0.5, counts.max()), f"hubs: more than {result.hub_threshold:,}")
     return apply_layout(
@@ -335,7 +336,7 @@ def occurrence_histogram(result: CorpusHealthResult) -> Any:
         legend="above",
         bargap=0,
         barmode="overlay",
-        xaxis={"title": f"rows that have the row among their {result.question.neighbors} nearest neighbors"},
+        xaxis={"title": f"occurrences among the {result.question.neighbors} nearest neighbors of other rows"},
         yaxis={"title": "rows (logarithmic)", "type": "log", "range": [-0.3, np.log10(1.3 * counts.max())]},
     )
 

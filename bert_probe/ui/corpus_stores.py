@@ -110,7 +110,10 @@ def open_store(name: str) -> Store:
 def missing_message(name: str) -> str:
     """Return an error message for a store that does not exist."""
     if name.startswith(PREFIX):
-        return "The store in this URL was built on a page that was closed, so it was deleted. Build it again."
+        return (
+            "The store in this URL was built on a page that was closed, so the store was deleted. Build the "
+            "store again."
+        )
     return (
         f"No store {name[:60]} was found. Start the app with --corpus and the folder that contains the store."
     )
@@ -321,7 +324,7 @@ def _build(
         announced.add(built)
         st.session_state[BUILT] = built
         st.rerun()
-    st.caption(f"The store for {state.escape(name)} was built. Choose the store above.")
+    st.caption(f"The store for {state.escape(name)} is ready. Select the store above.")
 
 
 def _work(

@@ -116,8 +116,8 @@ def _token_vectors(trace: Trace) -> Export:
     numbers(result.frame())
     blocks.caveat(
         "The heatmap has one row per token and one column per dimension. The color range is the same "
-        "for all layers of this text. Individual dimensions rarely have a meaning. A vertical line is a "
-        "dimension that is large for every token."
+        "for all layers of this text. Individual dimensions rarely have a meaning. A vertical line shows "
+        "a dimension whose value is large for every token."
     )
     return result, f"embeddings-layer{layer}"
 

@@ -416,7 +416,7 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         neighbors = result.showing(show="neighbors")
         event = blocks.table(
             neighbors.table().head(_ROWS),
-            "Texts by the share of nearest neighbors that both models have in common",
+            "Texts with the overlap of their nearest neighbors in both models, lowest overlap first",
             key="evaluate_neighbor_rows",
             column_config={"overlap": number},
             on_select="rerun",

@@ -156,7 +156,7 @@ def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
         export(means, "heads-many", [lines], data={"sentences": sentences})
     st.markdown(f":gray[{state.escape(description.meaning)}]")
     if means.tokens_dropped:
-        st.warning(f"Long sentences were truncated by {means.tokens_dropped:,} tokens in total.")
+        st.warning(f"Long sentences were truncated. Tokens removed in total: {means.tokens_dropped:,}.")
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:

@@ -118,7 +118,7 @@ def test_table_lists_all_pairs_at_all_layers(minilm: Checkpoint, baseline: Simil
         (
             [TEXTS[0], "snake"],
             ["python"],
-            "Text 2, “snake”: There is no word python in this text. Its words are: snake",
+            "Text 2, “snake”: There is no word python in this text. Words of the text: snake",
         ),
         (["a b a", "a"], ["a"], "Text 1, “a b a”: a occurs 2 times. Choose one of"),
         ([TEXTS[0]], ["python"], "Pass two or more"),

@@ -284,7 +284,7 @@ def test_folder_and_formats(tmp_path: Path) -> None:
         ("q1\td0\tgood\n", "the score 'good' is not an integer"),
         ("q1\td0\t0.5\n", "is not an integer"),
         ("q1\td0\tnan\n", "is not an integer"),
-        ("q1\td0\t1\nq1\td0\t2\n", "line 2: query q1 and document d0 occur in an earlier line"),
+        ("q1\td0\t1\nq1\td0\t2\n", "line 2: an earlier line already judges query q1 and document d0"),
     ],
 )
 def test_broken_judgments_are_refused(content: str, message: str) -> None:

@@ -79,7 +79,7 @@ def test_parameters_have_six_columns_or_all(minilm: Checkpoint, capsys: pytest.C
         ),
         (
             ["steps", "--query", "6", "--head", "1"],
-            "There is no token 6: this text has tokens 0 to 5. If it is a word",
+            "There is no token 6: this text has tokens 0 to 5. To select the word",
         ),
         (["steps", "--query", "9" * 5000, "--head", "1"], "this text has tokens 0 to 5."),
         (["steps", "--query", "²", "--head", "1"], "There is no word ² in this text."),

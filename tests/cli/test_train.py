@@ -250,7 +250,7 @@ def test_json_lines_are_read_as_labeled_texts() -> None:
     assert ended.text == run("train", "data.csv", *options, "--out", "same").text
     refusal = run("train", "lines.txt", *options, "--out", "lines").refusal
     assert (
-        "is read as plain text, but it looks like JSON lines. Rename the file with the extension .jsonl."
+        "is read as plain text, but it looks like JSON lines. Change the file extension to .jsonl."
     ) in refusal
     assert run("train", "lines.txt", *options, "--out", "lines", "--as-named").status == 0
 

@@ -206,7 +206,7 @@ def test_invalid_searches_raise_readable_errors(
         (
             NearestContexts("ship"),
             SelectionError,
-            "There is no word ship in this text. Its words are: Nobody",
+            "There is no word ship in this text. Words of the text: Nobody",
         ),
         (NearestContexts("the"), SelectionError, "the occurs 2 times. Choose one of the:1 to the:2"),
         (NearestContexts("the:3"), SelectionError, "there is no the:3"),

@@ -73,7 +73,8 @@ def test_files_of_a_session_are_limited(server: FakeRuntime) -> None:
     assert server.stored_bytes == Permissions().max_session_bytes == 20 * MB
     assert server.put("one", 1) == (
         413,
-        "The files of this session would exceed 20 MB. Remove a file or reload the page.\n",
+        "With this file, the files of this session would exceed the limit of 20 MB. Remove a file or "
+        "reload the page.\n",
     )
     assert server.put("other", 5 * MB)[0] == 204, "other sessions are not affected"
     server.uploaded_file_mgr.remove_session_files("one")
@@ -84,7 +85,7 @@ def test_files_of_all_sessions_are_limited(server: FakeRuntime, monkeypatch: pyt
     monkeypatch.setattr(permissions, "_current", Permissions(max_upload_bytes=25 * MB))
     assert [server.put(f"{number}", 10 * MB)[0] for number in range(3)] == [204, 204, 413]
     status, text = server.put("2", 6 * MB)
-    assert (status, "would exceed 25 MB. Try again later" in text) == (413, True)
+    assert (status, "would exceed the limit of 25 MB. Try again later" in text) == (413, True)
     assert server.put("2", 5 * MB)[0] == 204
     server.connected.remove("0")
     assert server.put("3", 10 * MB)[0] == 204, "files of a closed page are removed"
@@ -201,7 +202,9 @@ def test_files_of_a_client_are_limited(slow: FakeRuntime, network: str) -> None:
         assert slow.stored_bytes == Permissions().max_client_bytes
         late = SlowUpload(slow, "5", 5 * MB, network)
         assert await late.status() == 413
-        assert late.text().startswith("The files from your IP address would exceed 100 MB.")
+        assert late.text().startswith(
+            "With this file, the files of your IP address would exceed the limit of 100 MB."
+        )
         reader = SlowUpload(slow, "reader", 5 * MB, "10.0.0.2")
         await reader.give(5 * MB, more=False)
         assert await reader.status() == 204

@@ -58,7 +58,7 @@ def test_columns_of_a_table(tmp_path: Path, name: str, content: str) -> None:
     ("name", "content", "error", "sentence"),
     [
         ("a.txt", b"\n \n", EmptyTextError, "a.txt has no documents"),
-        ("a.txt", b"boat\n\xff\n", InvalidFileError, "line 2: it is not UTF-8"),
+        ("a.txt", b"boat\n\xff\n", InvalidFileError, "line 2: the line is not UTF-8"),
         ("a.txt", b"boat\0\n", TextError, "line 1 contains a NUL"),
         ("a.csv", b"title,body\na,b\n", SelectionError, "must be named text"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', InvalidFileError, "line 2: Expecting value"),
@@ -385,7 +385,7 @@ def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
     content[start + 20] = 0  # This byte makes the column required instead of optional.
     # Older versions of pyarrow raise an exception instead of crashing.
     reason = (
-        "Unexpected end of stream" if pa.__version__.startswith("17.") else "it is damaged, and reading it"
+        "Unexpected end of stream" if pa.__version__.startswith("17.") else "the file is damaged, and crashes"
     )
     with pytest.raises(TextError, match=rf"a\.parquet cannot be read as Parquet: {reason}"):
         parse_documents(io.BytesIO(bytes(content)), "a.parquet")
@@ -395,7 +395,7 @@ def test_a_reader_process_that_is_killed_once_is_started_again(monkeypatch: pyte
     codes = [-9, 0, -6, -6]
     monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, codes.pop(0)))
     parquet.check_readable(b"", "a.parquet")
-    with pytest.raises(TextError, match="crashes the reader process"):
+    with pytest.raises(TextError, match="crashes the process that reads it"):
         parquet.check_readable(b"", "a.parquet")
 
 

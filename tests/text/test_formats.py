@@ -130,16 +130,19 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
     ("line", "reason"),
     [
         ('{"text": {"en": "x"}, "label": "a"}', "line 2: text is an object"),
-        ('{"text": "x", "label": [1]}', "line 2: label is a list with values that are not strings"),
+        ('{"text": "x", "label": [1]}', "line 2: label is a list with a value that is not a string"),
         ('{"text": "x"}', "line 2: no label"),
         ('{"text": null, "label": "a"}', "line 2: text is empty"),
         ('{"text": "x", "label": NaN}', "line 2: the label nan is a missing"),
         ('{"text": "x", "label": "a"', "invalid in line 2: Expecting"),
         ("7", "invalid in line 2: the value is neither an object nor a string"),
         ('{"text": "\\u0000", "label": "a"}', "line 2: a text contains a NUL"),
-        ('{"text": "\\ud800", "label": "a"}', "line 2: a text contains a NUL or an unpaired surrogate"),
-        (f'{{"text": {"9" * 5000}}}', "line 2: a number with too many digits"),
-        ("[" * 100_000, "line 2: a number with too many digits"),
+        (
+            '{"text": "\\ud800", "label": "a"}',
+            "line 2: a text contains a NUL character or an unpaired surrogate",
+        ),
+        (f'{{"text": {"9" * 5000}}}', "line 2: a number has too many digits"),
+        ("[" * 100_000, "line 2: a number has too many digits"),
     ],
 )
 def test_invalid_json_line_is_reported(line: str, reason: str) -> None:
@@ -269,7 +272,7 @@ def test_all_errors_are_listed_with_their_lines() -> None:
     for part in (
         "before the first header",
         "no name",
-        "contains '1', but may contain only letters, ., - and *",
+        "contains '1', but may contain only letters and the characters . - *",
         "no sequence",
         "the name two is also in line 5",
         "'?' 'Ä'",

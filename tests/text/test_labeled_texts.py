@@ -133,10 +133,10 @@ def test_long_labels_are_refused() -> None:
     for header, label in (("label", "x" * 1_001), ("labels", "a|" + "x" * 1_001)):
         content = f"text,{header}\na,{label}\nb,c\n".encode()
         with pytest.raises(
-            TextError, match="line 2: a label of 1,001 characters; at most 1,000 are supported"
+            TextError, match="line 2: a label has 1,001 characters, but at most 1,000 are supported"
         ):
             parse_labeled_texts(content, "a.csv")
-    with pytest.raises(TextError, match="line 1: a label of 1,001 characters"):
+    with pytest.raises(TextError, match="line 1: a label has 1,001 characters"):
         parse_tagged_sentences(b"word " + b"x" * 1_001 + b"\n", "a.conll")
     assert len(parse_labeled_texts(f"text,label\na,{'x' * 1_000}\nb,c\n".encode(), "a.csv").labels) == 2
 

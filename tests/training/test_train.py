@@ -361,8 +361,9 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
     )
     assert "No text has a label" in refused(TextError, rows(("a", ()), ("b", ()), kind="several"))
     assert "labels that do not occur in the training data: z" in refused(TextError, good, rows(("a", "z")))
-    assert "zero or more labels per text, but the training texts have one class per text" in refused(
-        TextError, good, rows(("a", ("x",)), kind="several")
+    assert (
+        "zero or more labels per text (multi-label), but the training texts have one class per text"
+        in refused(TextError, good, rows(("a", ("x",)), kind="several"))
     )
     assert "not a dict. Use read_labeled_texts" in refused(SubjectError, {"a": "x"})
     assert "not a list" in refused(SubjectError, ["a", 3])

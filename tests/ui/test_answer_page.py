@@ -343,7 +343,7 @@ def test_similarity_attribution_of_built_in_model_matches_library(
     assert "**Attention as an explanation:**" in page_text(app)
     next(button for button in app.button if button.label == "Attribute to input words").click().run()
     assert not app.exception
-    assert "The sum of both values differs from the cosine" in page_text(app)
+    assert "contribution of the reference texts differs from the cosine" in page_text(app)
 
 
 def test_text_without_removable_words_is_reported(

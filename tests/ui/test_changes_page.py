@@ -160,7 +160,7 @@ def test_models_of_different_sizes_are_compared_partially(folders: tuple[str, st
     assert "no task in common: A has a task head for fill mask, and B has no trained task head." in page_text(
         app
     )
-    assert "Do the answers differ?" not in [element.value for element in app.header]
+    assert "Which predictions differ?" not in [element.value for element in app.header]
     assert "tensors have no counterpart with the same name and shape" in page_text(app)
     assert set(app.dataframe[0].value["in"]) == {"both", "only A", "only B"}
 
