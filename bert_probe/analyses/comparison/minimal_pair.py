@@ -54,7 +54,7 @@ class MinimalPair(Question):
         default="heads",
         key="compare_show",
         display_only=True,
-        about="Table: the change of each head, or of the vectors.",
+        about="Table: the change of each head, or the change of each token's vectors.",
     )
     by: str = param(
         Choice(CHANGES),
@@ -453,17 +453,23 @@ def _describe_shift(pair: MinimalPairResult, place: int) -> str:
     shift = pair.shift[:, :, place]
     amount = float(shift.max())
     if amount == 0:
-        return "no head changes its attention"
+        return f"the attention from this {_unit_type(pair)} is unchanged in all heads"
     heads = np.argwhere(shift == amount)
     if len(heads) > 1:
-        return f"its attention changes most in {len(heads)} heads, by {_format_amount(amount)}"
+        unit = _unit_type(pair)
+        return (
+            f"the attention from this {unit} changes most in {len(heads)} heads, by {_format_amount(amount)}"
+        )
     layer, head = heads[0]
     a, b = pair.strongest_a[place], pair.strongest_b[place]
     keys = int((b - a).argmin()), int((b - a).argmax())
     source, target = (f"{_key_name(pair, key)} ({a[key]:.2f} → {b[key]:.2f})" for key in keys)
     # The amount is a lower bound, because the target key may also gain attention from other keys.
     amount_text = _format_amount(amount) if amount < 0.005 else f"at least {_format_amount(amount)}"
-    return f"head {_head_name(layer, head)} shifts {amount_text} of its attention from {source} to {target}"
+    return (
+        f"head {_head_name(layer, head)} shifts {amount_text} of this {_unit_type(pair)}'s attention from "
+        f"{source} to {target}"
+    )
 
 
 def _key_name(pair: MinimalPairResult, key: int) -> str:
