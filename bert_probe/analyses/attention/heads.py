@@ -39,7 +39,7 @@ LABELS = {
 LABEL_SHARE = 0.5
 """Minimum share of a head's attention on a target, such as the previous token, to label the head with it."""
 BROAD_ENTROPY = 0.85
-"""Minimum relative entropy of the heads that are labeled "broad"."""
+"""Minimum normalized entropy of the heads that are labeled "broad"."""
 
 Labels = tuple[tuple[str, ...], ...]
 """Type of the labels of all heads, indexed by layer and head; "" for a head without a label."""
@@ -98,7 +98,7 @@ def head_labels(values: Mapping[str, Array]) -> Labels:
     """Return a label for each head, derived from its measures.
 
     A head gets the label of its largest attention share if this share is at least `LABEL_SHARE`. Otherwise,
-    the label is "broad" if the relative entropy is at least `BROAD_ENTROPY`, or "" if it is lower.
+    the label is "broad" if the normalized entropy is at least `BROAD_ENTROPY`, or "" if it is lower.
 
     Args:
         values: the measures, each of shape [layer, head].

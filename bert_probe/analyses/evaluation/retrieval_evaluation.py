@@ -472,7 +472,8 @@ class RetrievalEvaluationResult(Result):
             (data.unknown_queries, "Judged queries that are not in the file of queries (excluded)"),
             (
                 data.unknown_documents,
-                "Judgments of documents that are not in the file of documents (not retrieved)",
+                "Judgments of documents that are not in the file of documents (relevant documents "
+                "count as not retrieved)",
             ),
         )
         return tuple(f"{text}: {count:,}." for count, text in parts if count)
