@@ -155,11 +155,11 @@ class MinimalPairResult(Result):
         jensen_shannon: Jensen-Shannon distance between p and q, which is the square root of the divergence to
             base 2 (Endres and Schindelin 2003), averaged over the aligned queries; shape [layer, head],
             0 to 1.
-        moved: 1 − cosine of the vectors of each token or word in A and in B; shape [layer + 1, unit], 0 to 2.
-            Row 0 is the embeddings. The vector of a word is the mean of its tokens' vectors.
-        shift: for each query, the smaller of the largest decrease and the largest increase of a key's
-            attention, as a lower bound of the attention that moves from one key to another; shape
-            [layer, head, unit], 0 to 1.
+        moved: cosine distance between the vectors of each token or word in A and in B; shape
+            [layer + 1, unit], 0 to 2. Row 0 is the embeddings. The vector of a word is the mean of its
+            tokens' vectors.
+        shift: for each query, min(largest decrease, largest increase) of the attention to any single key, a
+            lower bound of the total variation; shape [layer, head, unit], 0 to 1.
         strongest_a, strongest_b: attention of each query in A and in B, in the head with the largest shift of
             this query (in a tie, the first head); shape [unit, unit + 1]. The last column is the sum over all
             other keys.
