@@ -210,8 +210,8 @@ def _pictures(
         return _encoder_decoder_pictures(*encoder_decoder_attention, *encoder_decoder_tokens, convert)
     if has_encoder_decoder:
         raise ShapeError(
-            "attention is for encoder-only or decoder-only models. Omit encoder_attention, "
-            "decoder_attention, cross_attention and their tokens."
+            "attention cannot be combined with the arguments of encoder-decoder models. Omit attention, or "
+            "omit encoder_attention, decoder_attention, cross_attention and their tokens."
         )
     if tokens is None:
         raise ShapeError("There are no tokens. Pass one token for each query.")

@@ -288,7 +288,7 @@ def _read_texts(
         _require(body, "text" if min_texts == 1 else "texts")
         return (_read_pair("text", {name: body[name] for name in ("text", "pair") if name in body}),)
     if "text" in body or "pair" in body:
-        raise BodyError("The body has both text and texts. Send either text or texts.")
+        raise BodyError("The body has texts together with text or pair. Send either texts or text.")
     texts = _check_list("texts", body["texts"], MAX_TEXTS if max_texts is None else max_texts)
     if len(texts) < min_texts:
         raise BodyError(f"texts has {len(texts)} entries. Send at least {min_texts}.")

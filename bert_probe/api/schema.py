@@ -105,7 +105,7 @@ def _member_schemas(registered: RegisteredQuestion) -> dict[str, Schema]:
         else "JSON lines with the keys vector, id and text.",
         can_skip=registered.inputs.can_skip,
     )
-    other = {"model": _model_schema("Folder or Hub ID."), "revision": _name_schema("Revision on the hub.")}
+    other = {"model": _model_schema("Folder or Hub ID."), "revision": _name_schema("Revision on the Hub.")}
     return {
         "question": question_schema(registered),
         "model": _model_schema("Folder or Hub ID of the model; by default the built-in model."),
@@ -253,7 +253,11 @@ PROBLEM: Final[Schema] = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {
-        "type": {"type": "string", "format": "uri-reference", "description": "Type of the problem."},
+        "type": {
+            "type": "string",
+            "format": "uri-reference",
+            "description": "URI that identifies the problem type.",
+        },
         "title": {"type": "string", "description": "Short description of the error type."},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "detail": {

@@ -150,7 +150,7 @@ def _read_checked(view: Path) -> bytes:
 @click.option(
     "--models",
     metavar="NAMES",
-    help="Open only these models, separated by commas, with the limits of a public server.",
+    help="Allow only these models, separated by commas, and apply the limits of a public server.",
 )
 def mcp(only: tuple[str, ...], models: str | None) -> None:
     """Serve all questions as tools for agents (Model Context Protocol) over standard input and output.

@@ -139,7 +139,7 @@ def _page(trace: Trace, arguments: dict[str, Any], layer: str, head: str, pictur
     "--position",
     type=click.IntRange(0),
     metavar="N",
-    help="Position in the input, from 0, of the token whose rollout is printed, instead of --token.",
+    help="Instead of --token: position in the input, from 0, of the token whose rollout is printed.",
 )
 def rollout(
     trace: Trace, arguments: dict[str, Any], token: str | None, position: int | None
@@ -168,7 +168,7 @@ def rollout(
     multiple=True,
     required=True,
     metavar="WORD",
-    help="Word that attends; can be repeated.",
+    help="Query word (the word that attends); can be repeated.",
 )
 @click.option(
     "--key",
@@ -176,7 +176,7 @@ def rollout(
     multiple=True,
     required=True,
     metavar="WORD",
-    help="Word that is attended to; can be repeated.",
+    help="Key word (the word that is attended to); can be repeated.",
 )
 def find(trace: Trace, queries: tuple[str, ...], keys: tuple[str, ...]) -> FindHeadsResult:
     """Rank the heads by their attention from one word to another, averaged over the word pairs.

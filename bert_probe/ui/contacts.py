@@ -6,6 +6,7 @@ import streamlit as st
 
 from bert_probe.analyses.attention.contacts import (
     ATTENTION,
+    NOT_A_PREDICTION,
     PREDICTION,
     TOPS,
     Contacts,
@@ -127,6 +128,6 @@ def _caveats(result: ContactsResult) -> None:
             "subtracts the attention expected from the row and column sums. The values are averaged "
             "over the heads. The values were not fitted to protein structures."
         )
-    note = result.note.removeprefix("This is not a contact prediction but APC-corrected attention.").strip()
+    note = result.note.removeprefix(NOT_A_PREDICTION).strip()
     if note:
         blocks.caveat(note)

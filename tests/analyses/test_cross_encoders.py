@@ -179,7 +179,7 @@ def test_only_the_candidates_have_a_score(
     assert calls[-1] == (3, 3)
     (note,) = result.notes
     assert note == (
-        f"The cross-encoder has scored only the top 3 documents of bm25; {len(DOCUMENTS) - 3} documents "
+        f"The cross-encoder has scored only the top 3 documents of bm25; the other {len(DOCUMENTS) - 3} "
         "have no score."
     )
     if scorers[0] == "cross-encoder":

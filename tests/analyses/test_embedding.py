@@ -152,7 +152,9 @@ def test_unsupported_architecture_raises(name: str, reason: str, tmp_path: Path)
 )
 def test_unsupported_embeddings_raise(name: str, reason: str, family: Checkpoints) -> None:
     checkpoint = family(name)
-    with pytest.raises(UnavailableError, match=rf"\(it has {reason}\), so these steps cannot be shown\.$"):
+    with pytest.raises(
+        UnavailableError, match=rf"\(it has {reason}\), so the embedding steps cannot be shown\.$"
+    ):
         Embedding().of(checkpoint.trace(TEXT))
 
 

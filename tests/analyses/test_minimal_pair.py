@@ -84,12 +84,13 @@ def test_minimal_pair_equals_hand_computation(
 def test_finding_equals_hand_computation(by_hand: MinimalPairResult) -> None:
     assert by_hand.finding() == (
         "Of all aligned tokens, the vector of “it” changed most: cosine distance 1.00 in layer 1; "
-        "head 1.1 shifts at least 0.30 of its attention from “it” (0.50 → 0.20) to the changed tokens "
-        "(0.20 → 0.60). "
+        "head 1.1 shifts at least 0.30 of this token's attention from “it” (0.50 → 0.20) to the changed "
+        "tokens (0.20 → 0.60). "
         "Head 1.1 changed most, averaged over all aligned tokens: total variation 0.20."
     )
     assert by_hand.finding(1).startswith(
-        "The vector of “was” is unchanged in all layers; no head changes its attention. "
+        "The vector of “was” is unchanged in all layers; the attention from this token is unchanged in "
+        "all heads. "
     )
 
 
@@ -101,7 +102,7 @@ def test_finding_names_all_ties() -> None:
     )
     assert MinimalPair().of(a, b).finding() == (
         "The vector of “it” (0) changed most in layers 1 and 2 (cosine distance 1.00); "
-        "its attention changes most in 2 heads, by less than 0.01. "
+        "the attention from this token changes most in 2 heads, by less than 0.01. "
         "2 heads changed most, averaged over all aligned tokens: total variation less than 0.01."
     )
 

@@ -355,8 +355,8 @@ def test_numbers_without_reference_come_last() -> None:
         (100, 4, "Higher than in all 4 reference sentences."),
         (3, 4, "Higher than in 3 of the 4 reference sentences."),
         (0, 4, "Not higher than in any of the 4 reference sentences."),
-        (100, 9, "Higher than in all 4 reference sentences for which it is defined."),
-        (3, 9, "Higher than in 3 of the 4 reference sentences for which it is defined."),
+        (100, 9, "Higher than in all 4 reference sentences for which the value is defined."),
+        (3, 9, "Higher than in 3 of the 4 reference sentences for which the value is defined."),
     ],
 )
 def test_comparison_with_reference_sentences_is_worded(value: float, sentences: int, comparison: str) -> None:

@@ -157,7 +157,7 @@ def test_rankings_are_those_of_search(minilm: Checkpoint) -> None:
             assert system.ranks[number].tolist() == [
                 ranks[row] for row, name in enumerate(DOCUMENTS) if GRADES[query].get(f"d{row}", 0) > 0
             ]
-    assert result.notes == ("1 queries have no relevant document and are excluded.",)
+    assert result.notes == ("Queries without a relevant document (excluded): 1.",)
     table = result.table()
     assert len(table) == 15
     assert table["difference"].notna().sum() == 10

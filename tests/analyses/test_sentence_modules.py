@@ -542,7 +542,7 @@ def test_sparse_vectors_equal_sparse_encoder(
         assert_exact(prompted, expected("float64", prompt_name="query"))
         single = bert_probe.load(tmp_path)
         expect_raw(expected("float32"), exact).check(Sentences("model").of(single, TEXTS).vectors)
-    with pytest.raises(SelectionError, match="dimensions of this SparseEncoder are the words"):
+    with pytest.raises(SelectionError, match="dimensions of this SparseEncoder are the tokens"):
         Sentences("model", dimensions=8).of(single, TEXTS)
     pair = SentenceSimilarity().of(*(single.trace(text) for text in (TEXTS[0], TEXTS[1])))
     assert pair.score == pytest.approx(float(exact[0] @ exact[1]), rel=1e-4)

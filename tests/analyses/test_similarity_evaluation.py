@@ -105,7 +105,9 @@ def test_groups_and_errors(minilm: Checkpoint) -> None:
     group = table[table["group"] == "news"].reset_index(drop=True)
     np.testing.assert_allclose(group[["value", "low"]], alone[["value", "low"]], atol=1e-6)
     assert table[table["group"] == "flat"]["value"].isna().all()
-    assert result.notes == ("No correlation for few, flat: fewer than 3 pairs, or equal scores.",)
+    assert result.notes == (
+        "The correlation is undefined for few, flat: fewer than 3 pairs, or equal scores.",
+    )
     worst = result.showing(show="pairs").table()
     assert (np.diff(worst["error"].abs()) <= 1e-12).all()
     # Percentiles of scores and percentiles of labels have the same mean.
@@ -128,7 +130,9 @@ def test_a_group_named_all_leaves_the_total_alone(minilm: Checkpoint) -> None:
 def test_groups_are_bounded_and_can_be_canceled(minilm: Checkpoint) -> None:
     rows = [(a, b, i % 3) for i, (a, b, _) in enumerate(ROWS * 41)]
     many = tuple(f"g{i // 3}" for i in range(len(rows)))
-    with pytest.raises(UnavailableError, match="The column group names 205 groups, but at most 200 are"):
+    with pytest.raises(
+        UnavailableError, match='The column "group" has 205 different values, but at most 200 groups'
+    ):
         SimilarityEvaluation().of(minilm, pairs(rows, many))
     calls: list[tuple[int, int]] = []
     few = tuple(f"g{i // 3}" for i in range(15))
@@ -158,8 +162,8 @@ def test_an_undefined_correlation_is_explained(minilm: Checkpoint) -> None:
     result = SimilarityEvaluation().of(minilm, data, other=minilm)
     reason = "undefined, because the model gives all pairs the same score"
     assert result.finding == (
-        f"Spearman's correlation of the cosine with the scores of 3 pairs is {reason}; the other model's is "
-        f"{reason.replace('the model', 'it')}."
+        f"Spearman's correlation of the cosine with the scores of 3 pairs is {reason}; the correlation of "
+        f"the other model is {reason.replace('the model', 'it')}."
     )
     assert result.table()["value"].isna().all()
     assert result.notes

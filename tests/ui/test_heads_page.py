@@ -184,7 +184,7 @@ def test_missing_pooler_is_reported(family_folder: Callable[[str], Path]) -> Non
 @pytest.mark.parametrize("which", ["set", "each"])
 def test_model_without_head_outputs_is_refused(family_folder: Callable[[str], Path], which: str) -> None:
     app = part("ablation", "we left", model=str(family_folder("longformer")), ablation=which)
-    assert "cannot be ablated" in error_text(app)
+    assert "heads cannot be ablated" in error_text(app)
 
 
 def test_head_sweep_is_ranked_and_cached() -> None:

@@ -29,7 +29,7 @@ _SHARES = {"L": 1, "L/2": 2, "L/5": 5, "L/10": 10}
 TOPS = (*_SHARES, ALL_PAIRS)
 """Choices for the number of pairs in the table; L is the number of residues."""
 
-NOT_A_PREDICTION = "This is not a contact prediction but APC-corrected attention."
+NOT_A_PREDICTION = "The values are APC-corrected attention, not a contact prediction."
 _UNTRAINED = "The bias of the model's contact head is exactly 0, so the head was probably never trained."
 
 
@@ -122,13 +122,17 @@ class Contacts(Question):
         """
         if trace.encoding.pair is not None:
             raise SelectionError(
-                "Contacts reads one sequence, but the input is a pair. Join the chains into one sequence."
+                "Contacts are computed for a single sequence, but the input is a pair. Join the chains into "
+                "one sequence."
             )
         resolved, note = _choose_method(self.resolved(trace), trace)
         is_prediction = resolved.method == PREDICTION
         residues = trace.tokens[1:-1] if is_prediction else _residues(trace)
         if len(residues) < 2:
-            raise EmptyTextError(f"Contacts needs at least 2 residues, but the sequence has {len(residues)}.")
+            raise EmptyTextError(
+                f"Contacts need at least 2 residues, but the sequence has {len(residues)}. Use a longer "
+                "sequence."
+            )
         values = (
             _predict(trace, progress)
             if is_prediction

@@ -41,7 +41,9 @@ class WordPairs(FieldType):
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SelectionError(f"{name} must be a list of (query, key) pairs, not {value!r}.")
         if not value:
-            raise SelectionError("There are no word pairs. Choose a query and a key.")
+            raise SelectionError(
+                "There are no word pairs. Pass at least one pair of a query word and a key word."
+            )
         check_item_count(name, value)
         for pair in value:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:

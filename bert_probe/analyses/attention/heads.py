@@ -222,12 +222,12 @@ class _Features:
     Attributes:
         length: number of tokens or words.
         is_causal: whether a query attends only to itself and the keys before it.
-        keys: mapping from each share that sums over the same keys for every query to a mask of these keys,
-            1 or 0; float64, shape [key].
-        groups: mapping from each share that sums over the other members of the query's group, such as the
-            other tokens of its word, to the group index of each token or word.
-        segments: for each run of adjacent queries in the same segment, its slice, and a mask of the keys in
-            other segments, 1 or 0; float64, shape [key].
+        keys: {share: 0/1 mask of the keys, float64, shape [key]}, for shares whose keys are the same for
+            every query.
+        groups: {share: group index of each token or word}, for shares that sum over the other members of the
+            query's group, such as the other tokens of the same word.
+        segments: list of (slice of adjacent queries in one segment, 0/1 mask of the keys in other segments,
+            float64, shape [key]).
     """
 
     length: int

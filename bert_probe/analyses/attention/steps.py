@@ -245,8 +245,8 @@ class AttentionStepsResult(Result):
         if self.relative:
             return (
                 "The model adds a bias to the attention scores: the products of q and of k with vectors "
-                "learned for the distance between the two tokens (He et al. 2021). This bias also "
-                "depends on the text."
+                "learned for the distance between the two tokens (He et al. 2021). Because q and k depend on "
+                "the text, the bias does too."
             )
         if self.by_distance:
             return (

@@ -114,7 +114,7 @@ class ActivationPatching(Question):
         Optional(WordSelector()),
         default=None,
         key="patch_at",
-        about="The word of TEXT_A whose label is predicted.",
+        about="The word of TEXT_A whose label is predicted, for token classification.",
     )
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)
     dimensions: int | None = param(
@@ -212,7 +212,8 @@ class ActivationPatching(Question):
         number = select_output(a, None, task, self.target, self.resolved(a).at)  # type: ignore[arg-type]
         if number.trace is not a:
             raise SelectionError(
-                "Activation patching cannot mask a word of only one text. Write the mask token in both texts."
+                "Activation patching needs the mask token in both texts, but the word would be masked in "
+                "only one text. Write the mask token in both texts."
             )
         return number
 
@@ -251,8 +252,8 @@ class ActivationPatchingResult(Result):
         fits = self.answers.ndim == 2 and self.together.shape == self.answers.shape[:1]
         if not fits or (self.question.component == "tokens" and self.answers.shape[1] != count):
             raise ShapeError(
-                f"The shapes of answers, {self.answers.shape}, and together, {self.together.shape}, do not "
-                f"match {count} tokens."
+                f"answers has shape {self.answers.shape} and together has shape {self.together.shape}, which "
+                f"does not fit {count} tokens."
             )
 
     @property

@@ -68,7 +68,7 @@ class TargetQuestion(SentencePairQuestion):
     at: int | str | None = param(
         Optional(WordSelector()),
         default=None,
-        about="The word to mask or whose label is explained.",
+        about="The word to mask, or the word whose label is explained.",
     )
 
     def number(self, trace: Trace, other: Trace | None) -> TargetOutput:
@@ -308,7 +308,9 @@ class SimilarityAttribution(SentencePairQuestion):
         norms = float(np.linalg.norm(paths[0].vector) * np.linalg.norm(paths[1].vector))
         norm = norms if pooling.similarity == "cosine" else 1.0
         if not norm:
-            raise UnavailableError("The sentence vector of a text is zero, so the cosine is undefined.")
+            raise UnavailableError(
+                "The sentence vector of a text is zero, so the cosine is undefined. Use another text."
+            )
         first, second = paths
         contributions = first.tokens @ second.tokens.T / norm
         return SimilarityAttributionResult(

@@ -62,7 +62,8 @@ class HeadAblation(Question):
         Choice(("set", "tokens", *SIMILARITIES)),
         default="set",
         key="ablation_table",
-        about="Table: one row for all heads, one row per token, or the cosines between tokens.",
+        about="Table: one row for all ablated heads together, one row per token, or the cosines between "
+        "tokens.",
         display_only=True,
     )
     specials: bool = param(
@@ -288,7 +289,10 @@ def model_with_heads(trace: Trace) -> Checkpoint:
     checkpoint = trace.checkpoint
     description = checkpoint.description
     if not description.shows_qkv:
-        raise UnavailableError(f"Individual heads of {description.architecture} cannot be ablated.")
+        raise UnavailableError(
+            f"{description.architecture} does not expose the output of each head, so heads cannot be "
+            "ablated. Use another model."
+        )
     return checkpoint
 
 

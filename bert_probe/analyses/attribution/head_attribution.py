@@ -180,7 +180,9 @@ class HeadPruning(Question):
     inputs = SentenceList()
 
     parts: int = param(
-        Number(1, 100), default=10, about="Number of steps from no ablated head to all heads.  [default: 10]"
+        Number(1, 100),
+        default=10,
+        about="Number of steps from no ablated head to all heads ablated.  [default: 10]",
     )
     seed: int = param(Number(0), default=0, about="Seed of the random order of the heads.  [default: 0]")
 

@@ -54,7 +54,7 @@ class MinimalPair(Question):
         default="heads",
         key="compare_show",
         display_only=True,
-        about="Table: the change of each head, or of the vectors.",
+        about="Table: the change of each head, or the change of each token's vectors.",
     )
     by: str = param(
         Choice(CHANGES),
@@ -155,11 +155,11 @@ class MinimalPairResult(Result):
         jensen_shannon: Jensen-Shannon distance between p and q, which is the square root of the divergence to
             base 2 (Endres and Schindelin 2003), averaged over the aligned queries; shape [layer, head],
             0 to 1.
-        moved: 1 − cosine of the vectors of each token or word in A and in B; shape [layer + 1, unit], 0 to 2.
-            Row 0 is the embeddings. The vector of a word is the mean of its tokens' vectors.
-        shift: for each query, the smaller of the largest decrease and the largest increase of a key's
-            attention, as a lower bound of the attention that moves from one key to another; shape
-            [layer, head, unit], 0 to 1.
+        moved: cosine distance between the vectors of each token or word in A and in B; shape
+            [layer + 1, unit], 0 to 2. Row 0 is the embeddings. The vector of a word is the mean of its
+            tokens' vectors.
+        shift: for each query, min(largest decrease, largest increase) of the attention to any single key, a
+            lower bound of the total variation; shape [layer, head, unit], 0 to 1.
         strongest_a, strongest_b: attention of each query in A and in B, in the head with the largest shift of
             this query (in a tie, the first head); shape [unit, unit + 1]. The last column is the sum over all
             other keys.
@@ -453,17 +453,23 @@ def _describe_shift(pair: MinimalPairResult, place: int) -> str:
     shift = pair.shift[:, :, place]
     amount = float(shift.max())
     if amount == 0:
-        return "no head changes its attention"
+        return f"the attention from this {_unit_type(pair)} is unchanged in all heads"
     heads = np.argwhere(shift == amount)
     if len(heads) > 1:
-        return f"its attention changes most in {len(heads)} heads, by {_format_amount(amount)}"
+        unit = _unit_type(pair)
+        return (
+            f"the attention from this {unit} changes most in {len(heads)} heads, by {_format_amount(amount)}"
+        )
     layer, head = heads[0]
     a, b = pair.strongest_a[place], pair.strongest_b[place]
     keys = int((b - a).argmin()), int((b - a).argmax())
     source, target = (f"{_key_name(pair, key)} ({a[key]:.2f} → {b[key]:.2f})" for key in keys)
     # The amount is a lower bound, because the target key may also gain attention from other keys.
     amount_text = _format_amount(amount) if amount < 0.005 else f"at least {_format_amount(amount)}"
-    return f"head {_head_name(layer, head)} shifts {amount_text} of its attention from {source} to {target}"
+    return (
+        f"head {_head_name(layer, head)} shifts {amount_text} of this {_unit_type(pair)}'s attention from "
+        f"{source} to {target}"
+    )
 
 
 def _key_name(pair: MinimalPairResult, key: int) -> str:

@@ -251,8 +251,8 @@ class VectorChangeResult(Result):
         layer_name = "in the embeddings" if layer == 0 else f"after layer {layer}"
         unit = self.units[int(index)]
         return (
-            f"The vector of “{truncate_text(unit.display)}” ({unit.position}) changed direction most, "
-            f"{layer_name}: cosine distance {peaks.max():.3g} (mean of that layer: {self.mean[layer]:.3g})."
+            f"The vector of “{truncate_text(unit.display)}” ({unit.position}) changed direction most "
+            f"{layer_name}: cosine distance {peaks.max():.3g} (mean of the layer: {self.mean[layer]:.3g})."
         )
 
     def frame(self) -> pd.DataFrame:

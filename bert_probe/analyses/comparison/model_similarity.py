@@ -56,7 +56,7 @@ class LayerSimilarity(Question):
     examples: int = param(
         Number(2, 20_000), default=2000, about="Maximum number of tokens to compare.  [default: 2000]"
     )
-    seed: int = param(Number(0), default=0, about="Seed of the sample.")
+    seed: int = param(Number(0), default=0, about="Seed of the token sample.")
 
     def of(
         self,
@@ -431,8 +431,8 @@ class HeadMatchesResult(Result):
         best = self.matrix.max(axis=1)
         return (
             f"The best match is head {self.name(row, 0)} of A and head {self.name(column, 1)} of B: "
-            f"similarity {self.matrix[row, column]:.3g}. The median over the best matches of all heads of A "
-            f"is {float(np.median(best)):.3g}; over all pairs of heads it is "
+            f"similarity {self.matrix[row, column]:.3g}. The median similarity of each head of A to its "
+            f"best match is {float(np.median(best)):.3g}; the median over all pairs of heads is "
             f"{float(np.median(self.matrix)):.3g}."
         )
 

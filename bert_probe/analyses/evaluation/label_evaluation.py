@@ -82,7 +82,7 @@ class LabelEvaluation(Question):
     regularization: float = param(
         Number(1e-6, 1e6, integer=False),
         default=1.0,
-        about="Inverse strength C of the L2 penalty of the logistic regression.",
+        about="Inverse regularization strength C of the logistic regression (L2 penalty).",
     )
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
     show: str = param(
@@ -92,7 +92,7 @@ class LabelEvaluation(Question):
         key="label_table",
         about=(
             "Table: summary, texts, texts whose prediction changed, confusion matrix, reliability, agreement "
-            "of vectors, neighbors, or curve."
+            "of the two models' vectors, changed nearest neighbors, or curve."
         ),
     )
 
@@ -486,7 +486,8 @@ class LabelEvaluationResult(Result):
             self._require_other()
             if self.comparison is None:
                 raise UnavailableError(
-                    "There are fewer than three different texts, so neighbors cannot be compared."
+                    "There are fewer than three different texts, so neighbors cannot be compared. Use "
+                    "at least three different texts."
                 )
             return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show == "reliability":

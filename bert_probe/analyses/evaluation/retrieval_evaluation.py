@@ -84,7 +84,7 @@ class RetrievalEvaluation(PromptedSearch):
     candidates: int = param(
         Number(1),
         default=100,
-        about="Number of top-ranked documents of another scorer that the cross-encoder rescores.",
+        about="Number of top-ranked documents of another scorer that the cross-encoder reranks.",
     )
     curve: bool = param(Flag(), default=False, about=CURVE_HELP)
     show: str = param(
@@ -92,7 +92,8 @@ class RetrievalEvaluation(PromptedSearch):
         default="summary",
         display_only=True,
         key="retrieval_table",
-        about="Table: summary, queries, failures, agreement of vectors, neighbors, or curve.",
+        about="Table: summary, queries, failures, agreement of the two models' vectors, changed nearest "
+        "neighbors, or curve.",
     )
 
     def of(
@@ -467,15 +468,15 @@ class RetrievalEvaluationResult(Result):
         """Sentences about queries and judgments that cannot be evaluated."""
         data = self.data
         parts = (
-            (data.unjudged, "queries have no relevant document and are excluded"),
-            (data.unknown_queries, "judged queries are not in the file of queries and are excluded"),
+            (data.unjudged, "Queries without a relevant document (excluded)"),
+            (data.unknown_queries, "Judged queries that are not in the file of queries (excluded)"),
             (
                 data.unknown_documents,
-                "judgments name documents that are not in the file of documents; relevant ones count as "
-                "not found",
+                "Judgments of documents that are not in the file of documents (relevant documents "
+                "count as not retrieved)",
             ),
         )
-        return tuple(f"{count:,} {text}." for count, text in parts if count)
+        return tuple(f"{text}: {count:,}." for count, text in parts if count)
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -38,8 +38,8 @@ MAX_GROUPS = 200
 ALL = "all"
 """Default group name of the summary rows for all pairs; see `SimilarityEvaluationResult.total_name`."""
 CURVE_HELP = (
-    "Also evaluate vectors with fewer dimensions, and int8 and binary vectors. Without judged data, use the "
-    "command dimensions."
+    "Also evaluate vectors with fewer dimensions, and int8 and binary vectors. For texts without labels, use "
+    "bert-probe dimensions."
 )
 NO_CURVE = "The curve was not computed. Evaluate with curve=True (--curve)."
 NO_OTHER = "There is no second model to compare with. Pass other (--other MODEL)."
@@ -92,8 +92,8 @@ class SimilarityEvaluation(Question):
         default="summary",
         display_only=True,
         key="sts_table",
-        about="Table: summary, pairs by error, pairs whose error changed, agreement of vectors, "
-        "neighbors, or curve.",
+        about="Table: summary, pairs by error, pairs whose error changed, agreement of the two models' "
+        "vectors, changed nearest neighbors, or curve.",
     )
 
     def of(
@@ -286,8 +286,8 @@ def _groups(pairs: LabeledTexts) -> dict[str, Array]:
     names = sorted(name for name in rows if name)
     if len(names) > MAX_GROUPS:
         raise UnavailableError(
-            f"The column group names {len(names):,} groups, but at most {MAX_GROUPS} are evaluated. Use "
-            "fewer groups, or omit the column."
+            f'The column "group" has {len(names):,} different values, but at most {MAX_GROUPS} groups are '
+            "evaluated. Use fewer groups, or omit the column."
         )
     return {name: np.array(rows[name]) for name in names}
 
@@ -421,12 +421,15 @@ class SimilarityEvaluationResult(Result):
         if not self.has_other:
             return ""
         if np.isnan(values[1]):
-            return "; the other model's is undefined, because it gives all pairs the same score"
+            return (
+                "; the correlation of the other model is undefined, because it gives all pairs the same score"
+            )
         if np.isnan(values[0]):
             low, high = self.total.intervals[1, _MAIN]
-            return f"; the other model's is {values[1]:.4f} ({low:.4f} to {high:.4f})"
+            return f"; the correlation of the other model is {values[1]:.4f} ({low:.4f} to {high:.4f})"
         low, high = self.total.change_intervals[1, _MAIN]
-        return f"; the other model's differs by {values[1] - values[0]:+.4f} ({low:+.4f} to {high:+.4f})"
+        change = values[1] - values[0]
+        return f"; the correlation of the other model differs by {change:+.4f} ({low:+.4f} to {high:+.4f})"
 
     @property
     def total_name(self) -> str:
@@ -444,8 +447,8 @@ class SimilarityEvaluationResult(Result):
         if not missing:
             return ()
         return (
-            f"No correlation for {', '.join(missing[:5])}{' and others' if len(missing) > 5 else ''}: "
-            f"fewer than {MIN_PAIRS} pairs, or equal scores.",
+            f"The correlation is undefined for {', '.join(missing[:5])}"
+            f"{' and others' if len(missing) > 5 else ''}: fewer than {MIN_PAIRS} pairs, or equal scores.",
         )
 
     @property
@@ -491,7 +494,8 @@ class SimilarityEvaluationResult(Result):
             self._require_other()
             if self.comparison is None:
                 raise UnavailableError(
-                    "The pairs have fewer than three different texts, so neighbors cannot be compared."
+                    "The pairs have fewer than three different texts, so neighbors cannot be "
+                    "compared. Use more pairs."
                 )
             return self.comparison.frame() if show == "vectors" else self.comparison.changed_neighbors()
         if show in ("pairs", "moved"):

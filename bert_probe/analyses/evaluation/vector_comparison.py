@@ -158,13 +158,13 @@ class VectorComparison:
         """
         rows = []
         for name, values in (
-            (f"overlap of nearest {self.neighbors}", self.overlap),
-            (f"overlap of mutual nearest {self.neighbors}", self.mutual_overlap),
+            (f"overlap of the {self.neighbors} nearest neighbors", self.overlap),
+            (f"overlap of mutual neighbors among the {self.neighbors} nearest", self.mutual_overlap),
         ):
             defined = values[~np.isnan(values)]
             bounds = interval(bootstrap_means(defined)) if len(defined) else (np.nan, np.nan)
             rows.append((name, defined.mean() if len(defined) else np.nan, *bounds, ""))
-        note = "CKA has no bootstrap interval, because repeated texts change it"
+        note = "CKA has no bootstrap interval, because repeated texts change CKA"
         rows.append(("CKA", self.cka, np.nan, np.nan, note))
         return pd.DataFrame(rows, columns=["measure", "value", "low", "high", "note"])
 
@@ -296,7 +296,7 @@ class DimensionCurve(Question):
         model = sentence_model(checkpoint) if is_own else None
         if model is not None and model.is_sparse:
             raise UnavailableError(
-                "The dimensions of this SparseEncoder are the words of the vocabulary, so vectors cannot be "
+                "The dimensions of this SparseEncoder are the tokens of the vocabulary, so vectors cannot be "
                 "truncated. Choose another pooling."
             )
         if len(sentences) < MIN_SENTENCES:

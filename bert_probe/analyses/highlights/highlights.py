@@ -140,7 +140,7 @@ class Highlight:
         if not self.of:
             return ""
         sentences = "pairs of reference sentences" if self.kind.texts == 2 else "reference sentences"
-        sentences += " for which it is defined" if self.of < self.among else ""
+        sentences += " for which the value is defined" if self.of < self.among else ""
         if self.below == self.of:
             return f"Higher than in all {self.of} {sentences}."
         if self.below == 0:

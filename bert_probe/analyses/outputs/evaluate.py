@@ -52,7 +52,7 @@ TABLES: Mapping[str, str] = {
     "confusion": "The confusion matrix: rows are true classes, columns are predicted classes.",
     "texts": "Each text with its true and predicted label, and the probability of the prediction.",
     "uncertain": "The rows of the table “texts”, least confident predictions first.",
-    "wrong": "Errors, most confident first; for numbers, all texts, largest error first.",
+    "wrong": "Wrong predictions, most confident first; for regression, all texts, largest error first.",
 }
 THRESHOLD = 0.5
 """The minimum probability of a predicted label in multi-label classification."""

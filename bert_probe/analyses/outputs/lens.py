@@ -96,7 +96,7 @@ class Lens(Question):
         if output.task != FILL_MASK and (self.targets or self.mask is not None or self.tuned is not None):
             raise SelectionError(
                 f"Target words, masks and tuned lenses need a {FILL_MASK} head, but this task head is for "
-                f"{output.task}."
+                f"{output.task}. Omit these options, or choose another task."
             )
         lens = None if self.tuned is None else load_lens(self.tuned, trace.checkpoint)
         resolved = self.resolved(trace)

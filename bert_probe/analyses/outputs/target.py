@@ -108,7 +108,10 @@ class TargetOutput:
             done += len(group)
             progress(done, len(variants))
         if not np.isfinite(values).all():
-            raise UnavailableError(f"The {self.name} is not finite for this text, so it cannot be explained.")
+            raise UnavailableError(
+                f"The {self.name} is not finite for this text, so it cannot be explained. Use float32, or "
+                "another text."
+            )
         return values
 
     @property
@@ -299,7 +302,7 @@ def _answer_output(
     result = FindAnswer(rank).of(trace)
     if len(result.answers) < rank:
         raise SelectionError(
-            f"There is no answer with rank {rank}, because there are only {len(result.answers)} answers. "
+            f"There is no answer with rank {rank}: the number of answers is {len(result.answers)}. "
             "Choose a smaller rank."
         )
     answer = result.answers[rank - 1]

@@ -192,8 +192,8 @@ class TuneLensResult(Result):
         fits = self.weights.shape == (layers, size, size)
         if not fits or not self.logit_lens.shape == self.tuned.shape == (layers,):
             raise ShapeError(
-                f"The shapes of weights, {self.weights.shape}, biases, {self.biases.shape}, logit_lens, "
-                f"{self.logit_lens.shape}, and tuned, {self.tuned.shape}, do not match."
+                f"weights must have shape {(layers, size, size)}, and logit_lens and tuned must have shape "
+                f"{(layers,)}, not {self.weights.shape}, {self.logit_lens.shape} and {self.tuned.shape}."
             )
 
     @property

@@ -215,7 +215,7 @@ LabeledData = Sequence[TaggedSentence] | LabeledTexts
 Files = Mapping[str, LabeledData]
 """Type of the data arguments: mapping from an argument's name, for error messages, to its data."""
 
-_LABEL_DESCRIPTIONS = {MULTI_LABEL: "any number of labels", NUMBER: "a number"}
+_LABEL_DESCRIPTIONS = {MULTI_LABEL: "zero or more labels", NUMBER: "a number"}
 
 HELD_OUT_SHARE = 0.2
 """Share of the sentences that are held out if no held-out data are given."""

@@ -237,8 +237,9 @@ def calibration_of(result: ScoreResult, checkpoint: Checkpoint) -> SimilarityCal
     calibration = replace(calibration, prompt=prompts[0], pair_prompt=prompts[1])
     if calibration.poolings(checkpoint) != (result.recipe, result.pair_recipe):
         raise UnavailableError(
-            "One of the two texts is encoded without a prompt or task that can be selected by name, so their "
-            "score is not compared with reference sentences. Choose a prompt for each text."
+            "The prompt or task of one of the two texts cannot be selected by name, so reference sentences "
+            "cannot be encoded in the same way, and the score is not compared with them. Choose a prompt for "
+            "each text."
         )
     return calibration
 

@@ -29,7 +29,7 @@ UNTRAINED = (
     "This model was not trained for late interaction. Its token vectors are the L2-normalized last "
     "hidden states, without special tokens and without the prompt."
 )
-SCORE_NAMES = {MAXSIM: "MaxSim", MEAN_MAXSIM: "MaxSim per token of the query"}
+SCORE_NAMES = {MAXSIM: "MaxSim", MEAN_MAXSIM: "mean MaxSim over the query tokens"}
 _BLOCK_NUMBERS = 4_000_000
 """Maximum number of similarities that are computed at once."""
 

@@ -58,7 +58,9 @@ class PositionEffect(PromptedSearch):
     inputs = DocumentFile()
 
     query: str | None = param(
-        Optional(Text()), default=None, about="Score with this query instead of the original document."
+        Optional(Text()),
+        default=None,
+        about="Compare documents with this query instead of the original document.",
     )
     passage: str | None = param(
         Optional(Text()), default=None, about="Insert this passage instead of removing sentences."
@@ -147,8 +149,8 @@ class PositionEffect(PromptedSearch):
             characters += sum(len(variant.text) for variant in options)
             if characters > MAX_CHARACTERS:
                 raise UnavailableError(
-                    f"The changed documents have more than {MAX_CHARACTERS:,} characters. Use fewer "
-                    "documents or a shorter passage."
+                    f"All changed documents together have more than {MAX_CHARACTERS:,} characters. Use fewer "
+                    "documents, fewer positions, or a shorter passage."
                 )
         if not variants:
             raise UnavailableError(

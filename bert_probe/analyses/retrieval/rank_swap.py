@@ -72,7 +72,9 @@ class RankSwap(PromptedSearch):
         about="ID of the other document; by default, the highest-ranked other document.",
     )
     scorer: str = param(Choice(SCORERS), default=BI_ENCODER, about="The scorer.")
-    max_words: int = param(Number(1, MAX_WORDS), default=MAX_WORDS, about="Maximum number of words.")
+    max_words: int = param(
+        Number(1, MAX_WORDS), default=MAX_WORDS, about="Maximum number of words to remove or add."
+    )
 
     def of(
         self,

@@ -48,8 +48,10 @@ BI_ENCODER, LATE_INTERACTION, CROSS_ENCODER, BM25_SCORER = (
 )
 SCORERS: Mapping[str, str] = {
     BI_ENCODER: "Similarity of the vectors of query and document.",
-    LATE_INTERACTION: "MaxSim: how well each query token is matched by a document token.",
-    CROSS_ENCODER: "Score of query and document encoded together, for the top documents of another scorer.",
+    LATE_INTERACTION: "MaxSim: the maximum similarity of each query token to a document token, summed or "
+    "averaged over the query tokens.",
+    CROSS_ENCODER: "Score of query and document encoded together; reranks the top documents of another "
+    "scorer.",
     BM25_SCORER: "Words that query and document share, weighted by inverse document frequency; no model is "
     "needed.",
 }
@@ -88,7 +90,7 @@ class Search(PromptedSearch):
     candidates: int = param(
         Number(1),
         default=100,
-        about="Number of top-ranked documents of another scorer that the cross-encoder rescores.",
+        about="Number of top-ranked documents of another scorer that the cross-encoder reranks.",
     )
     count: int = param(
         Number(1),
@@ -353,8 +355,9 @@ class SearchResult(Result):
         count = len(self.documents)
         if tuple(self.scores) != self.question.scorers or len(self.dropped) != count:
             raise ShapeError(
-                f"scores must have the scorers of the question, and dropped must have {count} entries, "
-                f"one per document, not {len(self.dropped)}."
+                f"scores must have the keys {', '.join(self.question.scorers)}, and dropped must have "
+                f"{count} entries, one per document, not {', '.join(self.scores)} and {len(self.dropped)} "
+                "entries."
             )
         for name, values in self.scores.items():
             if values.shape != (count,):
@@ -441,7 +444,7 @@ class SearchResult(Result):
             return ""
         return (
             f"The cross-encoder has scored only the top {len(self.documents) - missing:,} documents of "
-            f"{self.question.candidates_by}; {missing:,} documents have no score."
+            f"{self.question.candidates_by}; the other {missing:,} have no score."
         )
 
     @property

@@ -60,12 +60,12 @@ class ScoreThreshold(Question):
     precision: float | None = param(
         Optional(Number(0, 1, integer=False)),
         default=None,
-        about="Required precision; by default, the threshold with the highest F1 is chosen.",
+        about="Minimum precision of the threshold; by default, the threshold with the highest F1 is used.",
     )
     positive_from: float | None = param(
         Optional(Number(-1e12, integer=False)),
         default=None,
-        about="Lowest label of a pair that matches, for labels other than 0 and 1.",
+        about="Smallest label of a pair that matches; required if the labels are not 0 and 1.",
     )
     pooling: str = param(POOLING, default="mean", about=POOLED)
     prompt: str | None = param(Optional(Name()), default=None, about=PROMPT_HELP)

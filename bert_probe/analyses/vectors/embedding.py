@@ -272,7 +272,7 @@ def _unknown_part(module: Any) -> str | None:
 def _unsupported(trace: Trace, reason: str) -> UnavailableError:
     return UnavailableError(
         f"The input vectors of {trace.architecture} are not the sum of word, position and segment embeddings"
-        f"{reason}, so these steps cannot be shown."
+        f"{reason}, so the embedding steps cannot be shown."
     )
 
 

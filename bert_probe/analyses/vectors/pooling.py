@@ -37,10 +37,10 @@ _NAMES = {
     "cls": "first token",
     "max": "maximum over all tokens",
     "lasttoken": "last token",
-    "splade_max": "maximum weight of each word (SPLADE)",
-    "splade_sum": "sum of the weights of each word (SPLADE)",
-    "splade_max_log1p": "maximum weight of each word (SPLADE, two logarithms)",
-    "splade_sum_log1p": "sum of the weights of each word (SPLADE, two logarithms)",
+    "splade_max": "SPLADE max pooling (maximum of log(1 + ReLU(logit)) over the tokens)",
+    "splade_sum": "SPLADE sum pooling (sum of log(1 + ReLU(logit)) over the tokens)",
+    "splade_max_log1p": "SPLADE max pooling (maximum of log(1 + log(1 + ReLU(logit))) over the tokens)",
+    "splade_sum_log1p": "SPLADE sum pooling (sum of log(1 + log(1 + ReLU(logit))) over the tokens)",
 }
 
 NO_PROMPT = "none"
@@ -177,7 +177,7 @@ def resolve_pooling(
         is_own = pooling == "model" and model is not None
         if is_own and model is not None and model.is_sparse:
             raise SelectionError(
-                "The dimensions of this SparseEncoder are the words of the vocabulary, so vectors cannot "
+                "The dimensions of this SparseEncoder are the tokens of the vocabulary, so vectors cannot "
                 "be truncated. Omit dimensions."
             )
         size = model.size if is_own and model is not None else checkpoint.description.hidden_size

@@ -379,7 +379,8 @@ def planes(states: Sequence[Array], basis: str, check_cancelled: Callable[[], No
     """
     if len({state.shape for state in states}) != 1 or states[0].ndim != 2:
         raise UnavailableError(
-            "The hidden size of this model differs between layers, so the layers have no common plane."
+            "The hidden size of this model differs between layers, so the layers cannot be projected onto a "
+            "common plane. Use another model."
         )
     means = np.stack([state.mean(axis=0, dtype=np.float64) for state in states])
     origins = np.broadcast_to(means.mean(axis=0), means.shape) if basis == "shared" else means

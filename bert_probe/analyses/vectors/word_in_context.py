@@ -134,8 +134,8 @@ class WordInContextResult(Result):
     def __post_init__(self) -> None:
         if self.baseline.inputs.model != self.inputs.model:
             raise SelectionError(
-                "The baseline was not computed with the model of the texts. Compute a baseline with "
-                "this model."
+                "The baseline was not computed with the model of the texts. Compute the baseline "
+                "with that model."
             )
         shape = (self.baseline.layers + 1, len(self.units), len(self.units))
         if self.cosines.shape != shape:

@@ -183,8 +183,8 @@ _CHECKS: dict[str, tuple[Callable[[Checkpoint], bool], str]] = {
     ),
     "output of each head": (
         lambda checkpoint: bool(checkpoint.projections) and None not in checkpoint.projections,
-        "The model has no linear module that reads the output of the heads, so head ablation by weights "
-        "is unavailable.",
+        "The model has no linear output projection that reads the outputs of the heads, so value-weighted "
+        "attention uses only the norms of the value vectors.",
     ),
     "pooler": (
         lambda checkpoint: checkpoint.description.has_pooler,

@@ -82,8 +82,8 @@ MEASURE = AttentionMeasure(
     title="Rollout up to",
     value="attention rollout",
     total="attention",
-    meaning="How much of each input token reaches a token through the attention of all layers up to this one "
-    "(Abnar and Zuidema 2020). Rollout uses attention weights alone and does not measure influence.",
+    meaning="How much of each input token reaches a token through the attention of all layers up to this "
+    "layer (Abnar and Zuidema 2020). Rollout uses attention weights alone and does not measure influence.",
     order=3,
     of_layer=_up_to,
     rolled=True,

@@ -134,8 +134,8 @@ MEASURE = AttentionMeasure(
     value="cosine distance after zeroing",
     total="change",
     meaning="How much a token's output vector of this layer changes when the value vector of another token "
-    "is zeroed in the layer (Mohebbi et al. 2023). This covers the whole layer, but not the effect on later "
-    "layers.",
+    "is zeroed in the layer (Mohebbi et al. 2023). The change includes all parts of the layer, but not the "
+    "later layers.",
     order=4,
     of_layer=_cached_value_zeroing,
     shares=False,

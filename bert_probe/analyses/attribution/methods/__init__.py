@@ -96,7 +96,10 @@ class AttributionTarget:
             (gradient,) = torch.autograd.grad(number.sum(), last)
         norms = np.linalg.norm(as_array(gradient[0]).astype(np.float64), axis=-1)
         if not norms.sum() > 0:
-            raise UnavailableError(f"The {self.number.name} does not depend on any token's vector.")
+            raise UnavailableError(
+                f"The {self.number.name} does not depend on any token's vector, so it cannot be attributed "
+                "to tokens. Explain another output."
+            )
         weights: Array = norms / norms.sum()
         return weights
 

@@ -15,9 +15,8 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
 METHOD = AttributionMethod(
     name="attention",
     label="Attention only",
-    meaning="The last layer's attention, averaged over its heads, at the tokens from which the prediction "
-    "is computed. For comparison only: this attention ignores value vectors, earlier layers, and the "
-    "prediction.",
+    meaning="The attention of the last layer, averaged over heads, from the tokens at which the prediction "
+    "is computed. For comparison only: attention ignores value vectors, earlier layers, and the prediction.",
     order=6,
     of=_scores,
 )

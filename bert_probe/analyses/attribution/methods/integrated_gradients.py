@@ -76,7 +76,7 @@ METHOD = AttributionMethod(
     name="integrated-gradients",
     label="Integrated gradients",
     meaning="The gradient, integrated along the linear path from an uninformative baseline to this text. The "
-    "scores add up to the difference between the two outputs, up to the reported gap "
+    "scores add up to the output for the text minus the output for the baseline, up to the reported gap "
     "(Sundararajan et al. 2017).",
     order=2,
     of=_scores,

@@ -27,7 +27,7 @@ METHOD = AttributionMethod(
     name="leave-one-out",
     label="Leave one out",
     meaning="How much the explained output decreases when only this word is removed and the model runs "
-    "again: a measured effect, not an estimate. If words are redundant, each of these words may seem "
+    "again: a measured effect, not an estimate. Words that are redundant may each seem "
     "unimportant.",
     order=1,
     of=_scores,

@@ -33,8 +33,9 @@ METHOD = AttributionMethod(
     name="value-zeroing",
     label="Value zeroing",
     meaning="How much each token's output vector of a layer changes when the value vector of another token "
-    "is zeroed, as shares, propagated through all layers to the tokens from which the prediction is computed "
-    "(Mohebbi et al. 2023). These scores do not depend on the explained class or word.",
+    "is zeroed. The changes are normalized to sum to 1 per token and propagated through all layers to the "
+    "tokens from which the prediction is computed (Mohebbi et al. 2023). The scores do not depend on the "
+    "explained class or word.",
     order=5,
     of=_scores,
 )
