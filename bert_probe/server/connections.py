@@ -241,9 +241,9 @@ class SentMessages:
 
 
 def limit_references() -> None:
-    """Patch Streamlit's sessions, once per process, to send hashes only for recently used messages.
+    """Patch Streamlit's sessions, once per process, so that only recently used messages are sent as hashes.
 
-    See `RECENT`.
+    All other messages are sent completely; see `RECENT`.
     """
     if hasattr(AppSession, _ATTRIBUTE):
         return

@@ -145,7 +145,7 @@ def error_box(error: ProbeError) -> None:
         title = "These sentences cannot be read" if is_unreadable else "This result cannot be shown"
         st.header(title, anchor=False)
         st.text(str(error))
-        st.caption("Empty lines are skipped. Your input is not lost.")
+        st.caption("Empty lines are skipped. The lines that you entered are kept.")
 
 
 def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:

@@ -262,7 +262,7 @@ export function describePoint(model, { index, layer }) {
 }
 
 /**
- * Returns the context of a mark in its text.
+ * Returns the words around the token that a point of the map represents.
  *
  * @param {MapModel} model
  * @param {number} index

@@ -260,7 +260,7 @@ function paintNames(pen, { model, theme, measure, highlighted }, points, area, r
   }
 }
 
-/** The occupied intervals of each line of text. */
+/** For each line of text, the horizontal intervals that labels already occupy. */
 class OccupiedSpace {
   /** @param {number} height height of a line */
   constructor(height) {

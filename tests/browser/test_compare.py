@@ -57,7 +57,7 @@ def test_clicked_word_and_head_update_rows_and_download(
 
     page.get_by_role("radiogroup", name="Sentence A").get_by_text("it", exact=True).click()
     expect(page.get_by_text(pair.finding(11))).to_be_visible()
-    wait_until_settled(page)  # Streamlit shows the strip of the previous run until the new run ends.
+    wait_until_settled(page)  # Streamlit shows the tokens of the previous run until the new run ends.
     expect(page.get_by_label("Sentence B").locator(".partner")).to_have_text("it")
     layer, head = pair.strongest_shift(11)
     page.get_by_role("button", name=f"Show head {layer + 1}.{head + 1}").click()

@@ -359,7 +359,10 @@ def same_token(names: str, value: float, layer: int, mean: float, pairs: int) ->
 
 
 def shared_token(a: Read, b: Read) -> Reference | None:
-    """Return the reference for the shared token whose vectors are least similar; None without one."""
+    """Return the expected finding for the shared token whose two vectors are least similar.
+
+    If the texts share no token, the result is None.
+    """
     result = [
         (cosine(a.states[-1, i.position], b.states[-1, j.position]), i, j)
         for i, j in product(a.own, b.own)

@@ -69,7 +69,7 @@ POOLINGS: Mapping[str, str] = {
 
 
 def pool_sentences(texts: EncodedTexts, pooling: str) -> PooledTokens:
-    """Return the tokens to average into one vector per sentence; see `POOLINGS`."""
+    """Select the tokens that are averaged into one vector per sentence; for the poolings, see `POOLINGS`."""
     ends = [1 if pooling == "cls" else len(encoding) for encoding in texts.encodings]
     return _make_pooled(texts.encodings, [(tuple(range(end)),) for end in ends])
 
