@@ -8,7 +8,7 @@ comparisons:
 smaller than any mistake.
 - Is a float32 result as accurate as the raw model's? `expect_raw` allows a small multiple of the raw model's
 float32 error on the same text, measured against its float64 reference.
-- Is a float32 result the rounded float64 result? `assert_rounded` allows a number of rounding steps.
+- Is a float32 result the rounded float64 result? `assert_rounded` allows a given number of ulps.
 - Is a displayed number correct? `assert_printed` allows half a unit in the last decimal place. Use
 `Expected.printed` if the number was computed in another process.
 """
@@ -106,7 +106,7 @@ def assert_exact(actual: Any, expected: Any, label: str = "") -> None:
 
 
 def assert_rounded(actual: Any, expected: Any, roundings: int = 1, label: str = "") -> None:
-    """Assert that a float32 result equals ``expected`` up to a number of rounding steps.
+    """Assert that a float32 result equals ``expected`` up to a given number of ulps.
 
     Each step adds at most half an ulp of the largest value, and as much again for inputs that were already
     rounded. A sum or dot product counts as one step per term.
