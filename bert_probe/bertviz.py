@@ -47,7 +47,7 @@ def head_view(
     Args:
         attention: attention weights of an encoder or decoder, one tensor of shape [1, head, query, key] per
             layer.
-        tokens: one token per query.
+        tokens: the token at each query position.
         sentence_b_start: position of the first token of the second text; None for a single text.
         prettify_tokens: whether to remove tokenizer markers such as Ġ.
         layer: initial layer, from 0; by default the first included layer.
@@ -139,7 +139,7 @@ class _ConvertedAttention:
         weights: attention weights, one array of shape [head, query, key] per layer.
         tokens: one token per query.
         sentence_b_start: position of the first token of the second text; None for a single text.
-        caveat: text that replaces the caveat of `from_attention`; None to use that caveat.
+        caveat: note below the figure; None for the note of `from_attention`.
     """
 
     name: str

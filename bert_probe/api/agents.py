@@ -258,7 +258,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
     try:
         message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
     except DuplicateKeyError as error:
-        sentence = f"In the message {error}."
+        sentence = f"The message is invalid: {error}."
         try:
             return _error(INVALID_REQUEST, sentence, json.loads(line))
         except (ValueError, RecursionError):  # After the duplicate key, the line is not valid JSON.

@@ -55,7 +55,7 @@ class ProblemType:
     title: str
 
 
-INVALID_BODY = ProblemType("no-json", 400, "The body is not valid for this question")
+INVALID_BODY = ProblemType("no-json", 400, "The request body is not valid for this analysis")
 TOKEN_REQUIRED = ProblemType("no-token", 401, "A token is required")
 LOCAL_ONLY = ProblemType("not-from-here", 403, "Only available from the computer that runs the app")
 NOT_FOUND = ProblemType("no-such-thing", 404, "Not found")

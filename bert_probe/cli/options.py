@@ -345,7 +345,10 @@ def question_options(cls: type[Question], *excluded: str) -> Callable[[Command],
 
 
 def _dimensions(values: Mapping[str, Any]) -> Dimensions:
-    """Return the numbers of layers and heads of the command's store or model; 0 if it has neither."""
+    """Return the number of layers and the number of heads of the command's store or model.
+
+    Both numbers are 0 if the command has no store and no model.
+    """
     if "store" in values:
         return cast(Dimensions, values["store"].sizes)
     if "checkpoint" in values:

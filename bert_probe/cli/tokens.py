@@ -127,7 +127,8 @@ def _limits(config: dict[str, Any], files: list[Path]) -> tuple[int, int] | None
     ]
     if not is_consistent or not isinstance(padding, int) or padding < 0:
         return None
-    # Some families do not use the positions up to the padding index; one family never uses the first two.
+    # RoBERTa counts positions from the padding index + 1, so the rows up to the padding index are unused.
+    # Assume at least two unused rows, because some related models always skip the first two.
     return word_rows[0], position_rows[0] - 1 - max(1, padding)
 
 

@@ -452,7 +452,7 @@ def check(parsed: dict[str, Any], tables: frozenset[str], views: frozenset[str])
             name = str(node.get("table_name", ""))
             if name and name not in _SHOW_TABLES and name.strip('"').lower() not in tables:
                 raise SelectionError(
-                    "A query can show only TABLES or a table. Write SHOW TABLES or DESCRIBE rows."
+                    "SHOW supports only SHOW TABLES. To list the columns of a table, write DESCRIBE rows."
                 )
         if node.get("function_name") is not None:
             _check_name(node["function_name"], FUNCTIONS, "function")

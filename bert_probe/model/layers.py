@@ -112,7 +112,7 @@ class ForwardPass:
         return tuple(steps)
 
     def _check_end(self, call: ModuleCall, end: Any) -> None:
-        """Raise UnavailableError unless the model continues with exactly the output of a module."""
+        """Raise UnavailableError unless `end`, the input of the next module, equals the output of `call`."""
         if not (self._has_all_tokens(end) and torch.equal(call.vectors, end)):
             raise UnavailableError(
                 f"{self.trace.architecture} changes the vectors between its layers, so they cannot be run "

@@ -308,7 +308,10 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
     changes, importance = head_attribution_heatmaps(result)
     heatmap(changes, key="head_attribution_picture")
     layers = ", ".join(f"{layer + 1}: {change:+.3f}" for layer, change in enumerate(result.layers))
-    st.caption(f"Change when all heads of a layer are ablated, by layer: {layers}.")
+    st.caption(
+        f"Change of the {state.escape(result.number)} when all heads of a layer are ablated, by layer: "
+        f"{layers}."
+    )
     heatmap(importance, key="head_importance_picture")
     export(
         result.showing(show="importance"),

@@ -232,7 +232,8 @@ def trainable_treemap(trainable: TrainableParameters, dark: bool) -> Any:
     updates = [trainable.count(area.contains) for area in model_areas]
     tensors = {row.name for row in trainable.inventory.rows}
     is_full = [count == area.count for area, count in zip(model_areas, updates, strict=True)]
-    # Hatch modules only: the areas inside a layer are visible, but the tensors inside a module are not.
+    # Draw hatching only in areas of modules. The area of a layer contains the areas of its modules, which are
+    # visible, but the area of a module does not show its tensors.
     is_partial = [
         0 < count < area.count and area.part in PART_COLOURS and area.id not in tensors
         for area, count in zip(model_areas, updates, strict=True)

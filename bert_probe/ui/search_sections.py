@@ -315,7 +315,7 @@ def _lengths(question: TruncationAudit, checkpoint: Checkpoint, documents: tuple
             lost, limits = (result.showing(show=show) for show in ("lost", "limits"))
             export(lost, "text-not-read", label="Export the text that is not read")
             export(limits, "losses-by-limit", label="Export the truncation by limit")
-        with st.expander("Truncation at other limits"):
+        with st.expander("Truncation at other maximum lengths (in tokens)"):
             percent = st.column_config.NumberColumn(format="%.1f%%")
             blocks.table(
                 result.limits,

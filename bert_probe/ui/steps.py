@@ -244,7 +244,7 @@ def _exports(steps: AttentionStepsResult, key: int) -> None:
         stem,
         [
             (
-                f"Vectors of key {key}, {form.upper()}",
+                f"Query, key and product vectors for key {key}, {form.upper()}",
                 f"{stem}-key{key}.{form}",
                 partial(files.to_bytes, vectors, form),
             )

@@ -329,5 +329,5 @@ def test_unrecoverable_predictions_raise_errors(trained_on: Callable[[str, str],
         ActivationPatching(task="fill-mask").of(words.trace("The wide river"), words.trace("The wide boat"))
     assert ActivationPatching().of(words.trace("The wide river"), words.trace("The wide boat")).number == ""
     minilm = bert_probe.load()
-    with pytest.raises(SelectionError, match="Omit target and at"):
+    with pytest.raises(SelectionError, match="Omit `target` and `at`"):
         ActivationPatching(target="x").of(minilm.trace(BOATS), minilm.trace(BRIDGES))

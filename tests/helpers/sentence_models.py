@@ -149,10 +149,10 @@ def without_warnings() -> Iterator[None]:
 
 
 def save(name: str, encoder: Path, folder: Path) -> Path:
-    """Save the layout `name` into a folder.
+    """Save a sentence-transformers model with the modules of `LAYOUTS[name]` into a folder.
 
     Args:
-        encoder: folder of a tiny model of the layout's family.
+        encoder: folder of a tiny encoder of the architecture that the modules need.
     """
     layout = (LAYOUTS | WITHOUT_DEFAULT)[name]
     with without_warnings():

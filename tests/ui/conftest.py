@@ -15,7 +15,7 @@ from bert_probe.ui import jobs, workbench
 
 @pytest.fixture(scope="session", autouse=True)
 def packages_searched_once() -> Iterator[None]:
-    """Search packages for components only once, like a server; the test runner would search for each page."""
+    """Search the packages for Streamlit components once per process; AppTest would search for each page."""
     with patch.object(
         manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests)
     ):

@@ -29,7 +29,9 @@ _SHARES = {"L": 1, "L/2": 2, "L/5": 5, "L/10": 10}
 TOPS = (*_SHARES, ALL_PAIRS)
 """Choices for the number of pairs in the table; L is the number of residues."""
 
-NOT_A_PREDICTION = "The values are APC-corrected attention, not a contact prediction."
+NOT_A_PREDICTION = (
+    "The values are attention after average product correction (APC), not a contact prediction."
+)
 _UNTRAINED = "The bias of the model's contact head is exactly 0, so the head was probably never trained."
 
 

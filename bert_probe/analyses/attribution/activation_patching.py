@@ -202,7 +202,10 @@ class ActivationPatching(Question):
             raise TextError(f"{task} needs text pairs. Pass a second text for each of the two texts.")
         if task is None or task == SENTENCE_SIMILARITY:
             if self.target is not None or self.at is not None:
-                raise SelectionError("target and at do not apply to the cosine. Omit target and at.")
+                raise SelectionError(
+                    "`target` and `at` apply to predictions, but the cosine similarity is measured. Omit "
+                    "`target` and `at`."
+                )
             return None
         if self.prompt is not None or self.dimensions is not None:
             raise SelectionError(

@@ -331,7 +331,7 @@ class ChunkedSearchResult(Result):
 
     @property
     def by(self) -> str:
-        """The score by which the table is sorted: that of the question, or "chunk" if it is unavailable."""
+        """The score by which the table is sorted: `question.by`, or "chunk" if this score is unavailable."""
         return self.question.by if self.question.by in self.scores else "chunk"
 
     def chunk(self, document: int, method: str = "chunk") -> str:

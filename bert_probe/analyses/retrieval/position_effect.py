@@ -324,9 +324,9 @@ class PositionEffectResult(Result):
         }
 
     def frame(self) -> pd.DataFrame:
-        """Return `curve`, or one row per changed document: document (ID), position, score, change, part.
+        """Return `curve` if `question.show` is "curve"; otherwise one row per changed document.
 
-        `part` is the text that was removed or inserted.
+        The columns are document (ID), position, score, change, and part (the removed or inserted text).
         """
         if self.question.show == "curve":
             return self.curve

@@ -128,11 +128,11 @@ class Inventory:
         return self.subtotals(lambda row: row.group)
 
     def by_part(self) -> dict[tuple[str, str], int]:
-        """Return the number of elements in each part of each group."""
+        """Return the number of parameters (tensor elements) for each pair of group and part."""
         return self.subtotals(lambda row: (row.group, row.part))
 
     def by_kind(self) -> dict[str, int]:
-        """Return the number of elements in modules of each class."""
+        """Return the number of parameters (tensor elements) for each module class, such as Linear."""
         return self.subtotals(lambda row: row.kind)
 
     def frame(self, columns: Iterable[str] = COLUMNS["all"]) -> pd.DataFrame:
