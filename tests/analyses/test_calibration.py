@@ -181,7 +181,7 @@ def test_prompt_that_no_name_selects_is_explained(
     folder = sentence_models.save("router with the encoder", family_folder("bert"), tmp_path / "model")
     checkpoint = bert_probe.load(folder)
     result = SentenceSimilarity(pair_prompt="document").of(*map(checkpoint.trace, TEXTS[:2]))
-    with pytest.raises(UnavailableError, match=r"One of the two texts .* Choose a prompt for each text"):
+    with pytest.raises(UnavailableError, match=r"of one of the two texts .* Choose a prompt for each text"):
         calibration.calibration_of(result, checkpoint)
     assert calibration.calibrate_result(result, checkpoint) is result
     by_name = SentenceSimilarity(prompt="query", pair_prompt="document").of(*map(checkpoint.trace, TEXTS[:2]))

@@ -85,5 +85,5 @@ def test_too_few_sentences_and_sparse_vectors_raise(
         masked = str(trained_folder("bert", "fill-mask"))
         modules = [Transformer(masked, transformer_task="fill-mask"), SpladePooling()]
         SparseEncoder(modules=modules, device="cpu").save(str(tmp_path), create_model_card=False)
-    with pytest.raises(UnavailableError, match="dimensions of this SparseEncoder are the words"):
+    with pytest.raises(UnavailableError, match="dimensions of this SparseEncoder are the tokens"):
         DimensionCurve("model").of(bert_probe.load(tmp_path), ["a", "b", "c"])

@@ -187,7 +187,7 @@ def test_failures_name_what_outranks_them(
     assert failures["rank"][0] == 21
     best = Search(QUERIES["q1"]).of(minilm, documents).order[0]
     assert failures["outranked_by"][0] == documents[best].id
-    assert "1 judgments name documents that are not in the file" in result.notes[1]
+    assert "Judgments of documents that are not in the file of documents" in result.notes[1]
     # A relevant document that is not in the file counts as not retrieved.
     recall = result.table().set_index("measure")["value"]["recall@100"].iloc[0]
     assert recall == 0.5

@@ -234,7 +234,7 @@ def test_out_of_memory_in_attention_raises_error(minilm: Checkpoint, monkeypatch
     with pytest.raises(OutOfMemoryError):
         trace.scores(0)
     monkeypatch.setattr(np, "stack", fail)
-    with pytest.raises(OutOfMemoryError, match="layers together"):
+    with pytest.raises(OutOfMemoryError, match="arrays of 7 layers need more memory"):
         _ = trace.hidden_states
 
 

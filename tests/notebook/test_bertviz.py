@@ -171,7 +171,7 @@ def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
         (
             {"attention": "BERT", "tokens": BERT_TOKENS, "encoder_tokens": ["a"]},
             ShapeError,
-            "Omit encoder_attention",
+            "omit encoder_attention",
         ),
         ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "encoder_tokens is missing"),
         (

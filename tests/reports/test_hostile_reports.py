@@ -108,7 +108,7 @@ def test_payload_is_not_unpacked_beyond_what_is_expected() -> None:
     packed = encode_text(b"\0" * BOMB)
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="larger than 1,000 bytes"):
+        with pytest.raises(ValueError, match="larger than the maximum of 1,000 bytes"):
             decode_text(packed, 1_000)
         _, peak = tracemalloc.get_traced_memory()
     finally:
