@@ -157,7 +157,10 @@ REVEALING = (
 def test_query_cannot_reveal_the_process_or_exhaust_it(query: str, tables: sql.StoreTables) -> None:
     with pytest.raises(SelectionError) as caught:
         tables.select(query)
-    assert any(part in str(caught.value) for part in ("is not allowed", "can read only", "SHOW supports only SHOW TABLES"))
+    assert any(
+        part in str(caught.value)
+        for part in ("is not allowed", "can read only", "SHOW supports only SHOW TABLES")
+    )
     assert str(tables.store.folder) not in str(caught.value)
 
 
