@@ -23,6 +23,7 @@ from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array
 from bert_probe.text import strict_json
+from bert_probe.text.parquet_child import reader_limits
 from bert_probe.text.sentence_files import MAX_BYTES
 
 VECTOR_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("texts", "text")
@@ -331,7 +332,7 @@ def _read_parquet(
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(stream, **_metadata_limits(stream))
+        file = _open_parquet(stream)
         names = file.schema_arrow.names
         vector = _find(VECTOR_NAMES, names)
         if vector is None:
@@ -413,25 +414,20 @@ def _unpacked_size(stream: BinaryIO, name: str) -> int:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {FORMAT_HELP}.") from None
 
 
-def _metadata_limits(stream: BinaryIO) -> dict[str, int]:
-    """Return arguments for `pyarrow.parquet.ParquetFile` that limit the memory for the metadata of a file.
+def _open_parquet(stream: BinaryIO) -> Any:
+    """Open a Parquet file with limited memory for its metadata."""
+    import pyarrow.parquet as pq
 
-    Without limits, a footer of a few bytes that states a million columns takes a gigabyte.
-    """
     size = stream.seek(0, os.SEEK_END)
     stream.seek(0)
-    return {
-        "thrift_string_size_limit": max(size, 1),
-        "thrift_container_size_limit": min(max(size, 1), 100_000),
-    }
+    return pq.ParquetFile(stream, **reader_limits(size))
 
 
 def _parquet_size(stream: BinaryIO, name: str) -> int:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        metadata = pq.ParquetFile(stream, **_metadata_limits(stream)).metadata
+        metadata = _open_parquet(stream).metadata
         chunks = [
             metadata.row_group(group).column(column)
             for group in range(metadata.num_row_groups)
@@ -467,10 +463,9 @@ def _check_parquet(content: bytes, name: str, _max_bytes: int | None) -> None:
 def _has_column(stream: BinaryIO) -> bool:
     """Return whether a Parquet file has a column of vectors."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(stream, **_metadata_limits(stream))
+        file = _open_parquet(stream)
         return _find(VECTOR_NAMES, file.schema_arrow.names) is not None
     except (pa.ArrowException, OSError, ValueError):
         return False  # the reader of documents then reports the error

@@ -261,7 +261,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
             return None
         if content != expected:
             check_readable(content, "table.parquet")
-        options = reader_limits(content)
+        options = reader_limits(len(content))
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **options)
         if not _has_expected_size(content, file.metadata, expected_file.metadata):
             return None

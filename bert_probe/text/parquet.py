@@ -78,7 +78,7 @@ def check_upload(content: bytes, name: str, max_values: int | None = None) -> No
     import pyarrow.parquet
 
     check_readable(content, name)
-    limits = reader_limits(content)
+    limits = reader_limits(len(content))
     try:
         metadata = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits).metadata
         _check_pages(content, metadata, None, name, max_values)
@@ -112,7 +112,7 @@ def parquet_table(
     if len(content) > MAX_BYTES:
         raise TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Split the file.")
     check_readable(content, name)
-    limits = reader_limits(content)
+    limits = reader_limits(len(content))
     errors = (pyarrow.ArrowException, OSError, ValueError, IndexError, TypeError, struct.error)
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)

@@ -14,14 +14,18 @@ MAX_BYTES = 1 << 29
 """Maximum memory in bytes that the process may allocate in addition to its memory at the start."""
 
 
-def reader_limits(content: bytes) -> dict[str, int]:
+def reader_limits(size: int) -> dict[str, int]:
     """Return arguments for `pyarrow.parquet.ParquetFile` that limit the memory for a file's metadata.
 
-    A list in the metadata needs at least one byte for each element.
+    A list in the metadata needs at least one byte for each element. Without limits, a footer of a few bytes
+    that states a million columns takes a gigabyte.
+
+    Args:
+        size: size of the file in bytes.
     """
     return {
-        "thrift_string_size_limit": len(content),
-        "thrift_container_size_limit": min(len(content), 100_000),
+        "thrift_string_size_limit": max(size, 1),
+        "thrift_container_size_limit": min(max(size, 1), 100_000),
     }
 
 
@@ -30,7 +34,7 @@ def main() -> None:
     import pyarrow.parquet
 
     content = sys.stdin.buffer.read()
-    limits = reader_limits(content)
+    limits = reader_limits(len(content))
     _limit_memory()
     try:
         file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
