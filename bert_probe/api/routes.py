@@ -392,7 +392,7 @@ class BodyReader:
         Raises:
             ClientDisconnect: the client closed the connection.
         """
-        client = request.client.host if request.client else ""
+        client = permissions.client_name(request.client.host if request.client else "")
         parts: list[bytes] = []
         size = 0
         try:

@@ -299,6 +299,7 @@ def _sentence(error: Exception, setup: ConnectionSetup) -> str:
     text = str(error).replace(setup["folder"], Path(setup["folder"]).name)
     first, *lines = text.strip().split("\n")
     sentence = re.sub(r"^[\w ]+ Error: ", "", first).strip()
+    sentence = re.sub(r'Use "SET .*', "Use a simpler query.", sentence)  # settings are locked
     hint = next((line.strip() for line in lines if line.startswith("Did you mean")), "")
     sentence = sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
     return f"{sentence} {hint}".strip()

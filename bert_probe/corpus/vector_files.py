@@ -6,10 +6,10 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 import numpy as np
 
@@ -20,9 +20,12 @@ from bert_probe.corpus.vector_formats import (
     FORMAT_HELP,
     FORMATS,
     ID_NAMES,
+    MAX_EXPANSION,
+    SMALL_BYTES,
     TEXT_NAMES,
     VECTOR_NAMES,
     ArrayFile,
+    check_expansion,
     format_of,
     number_type,
     open_array,
@@ -96,6 +99,32 @@ class VectorOrigin:
             )
 
 
+class RowNumbers(Sequence[str]):
+    """The numbers of the rows from 1, as strings. They take no memory, however many rows there are.
+
+    Args:
+        count: number of rows.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._numbers = range(1, count + 1)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        """Return the number at an index, or a tuple of those in a slice."""
+        selected = self._numbers[index]
+        return str(selected) if isinstance(selected, int) else tuple(map(str, selected))
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._numbers)
+
+
 @dataclass(frozen=True, eq=False)
 class VectorSet:
     """Vectors of texts.
@@ -115,7 +144,7 @@ class VectorSet:
 
     name: str
     vectors: Array | ArrayFile
-    ids: tuple[str, ...]
+    ids: Sequence[str]
     texts: tuple[str, ...] | None
     dropped: Array | None
     digest: str
@@ -136,7 +165,7 @@ class VectorSet:
 
         size = self.vectors.shape[1]
         lists = pa.FixedSizeListArray.from_arrays(pa.array(np.asarray(self.vectors).ravel()), size)
-        columns: dict[str, Any] = {ID_NAMES[1]: list(self.ids), VECTOR_NAMES[1]: lists}
+        columns: dict[str, Any] = {ID_NAMES[1]: [*self.ids], VECTOR_NAMES[1]: lists}
         columns |= {} if self.texts is None else {TEXT_NAMES[1]: list(self.texts)}
         columns |= {} if self.dropped is None else {DROPPED: self.dropped}
         buffer = io.BytesIO()
@@ -224,7 +253,8 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
             file, otherwise bytes of the vectors.
 
     Raises:
-        TextError: the file cannot be opened, or does not have these columns or arrays.
+        TextError: the file cannot be opened, does not have these columns or arrays, or has more than
+            `SMALL_BYTES` and more than `MAX_EXPANSION` times its size after decompression.
         StoreError, UnavailableError: the store is broken or has no vectors, or the file changed while it was
             read.
         OutOfMemoryError: the vectors do not fit into memory.
@@ -242,10 +272,14 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
 
         with open_file(path) as stream:
             size = file_format.decoded_size(stream, path.name)
+            file_size = stream.seek(0, os.SEEK_END)
+            if size > SMALL_BYTES:
+                check_expansion(size, file_size, path.name)
             stream.seek(0)
             # Reserve memory for the decoded columns, and for a copy of the matrix in its final type.
             with reserved_memory(2 * size, path.name, "Use fewer vectors."):
-                columns = file_format.read(stream, path.name, progress, None)
+                max_text_bytes = max(SMALL_BYTES, MAX_EXPANSION * file_size)
+                columns = file_format.read(stream, path.name, progress, max_text_bytes)
                 return make_vector_set(path.name, **columns, progress=progress)
     except OSError as error:
         raise TextError(f"{path} cannot be opened: {error.strerror or error}. Check the path.") from None
@@ -434,8 +468,10 @@ def make_vector_set(
             raise TextError(f"{column} of {name} must have shape ({count},), not {shape}.")
         if shape != (count,):
             raise TextError(f"{name} has {count:,} vectors, but {shape[0]:,} entries in {column}.")
-    with reserved_memory(_STRING_BYTES * count, name, "Use fewer vectors."):
-        identifiers = tuple(map(str, range(1, count + 1) if ids is None else ids))
+    identifiers: Sequence[str] = RowNumbers(count)
+    with reserved_memory(_STRING_BYTES * count * (ids is not None), name, "Use fewer vectors."):
+        if ids is not None:
+            identifiers = tuple(map(str, ids))
         lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)
     counts = None if dropped is None else read_only(_token_counts(dropped, name))
     digest = digest or _digest(name, matrix, (identifiers, lines, counts), progress)

@@ -39,7 +39,9 @@ FORMAT_HELP = (
     "and optionally ids, texts and tokens_dropped; or an .npy file that contains only the vectors"
 )
 MAX_EXPANSION = 20
-"""Maximum ratio of decompressed to compressed size of an uploaded NPZ file, if no limit in bytes applies."""
+"""Maximum ratio of decoded to stored size of a file, if no limit in bytes applies."""
+SMALL_BYTES = 200_000_000
+"""Decoded size in bytes up to which local files may exceed `MAX_EXPANSION`."""
 _BLOCK_BYTES = 1 << 22
 """Maximum number of bytes that are read and converted at once; a larger row is read completely."""
 
@@ -447,10 +449,16 @@ def _check_unpacked(content: bytes, name: str, max_bytes: int | None) -> None:
             f"The arrays of {name} have {size / 1e6:,.0f} MB, but at most {max_bytes / 1e6:.0f} MB are "
             "allowed. Use the command line."
         )
-    if max_bytes is None and size > MAX_EXPANSION * len(content):
+    if max_bytes is None:
+        check_expansion(size, len(content), name)
+
+
+def check_expansion(size: int, file_size: int, name: str) -> None:
+    """Raise TextError if the decoded size of a file is more than `MAX_EXPANSION` times its size; in bytes."""
+    if size > MAX_EXPANSION * file_size:
         raise TextError(
             f"{name} has {size / 1e6:,.0f} MB after decompression, more than {MAX_EXPANSION} times its "
-            "size. Save the arrays with numpy.savez."
+            "size. Save the vectors without compression, for example with numpy.savez."
         )
 
 

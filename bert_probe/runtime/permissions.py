@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
 from bert_probe.errors import AddressError, NotFoundError
@@ -102,6 +103,22 @@ class Permissions:
     def frame_sources(self) -> str:
         """Return the value of the CSP directive frame-ancestors."""
         return " ".join(("'self'", *self.frame_ancestors))
+
+
+def client_name(address: str) -> str:
+    """Return the name under which limits count a client: its IPv4 address, or its /64 IPv6 network.
+
+    Args:
+        address: IP address of the client; other strings, such as "" for a Unix socket, are returned as they
+            are.
+    """
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped or ip_network((parsed, 64), strict=False))
+    return address
 
 
 def _shorten(name: str) -> str:

@@ -27,7 +27,7 @@ from bert_probe.runtime import permissions
 MAX_CONNECTIONS: Final = 1_000
 """Maximum number of open connections to the server."""
 MAX_PER_CLIENT: Final = 250
-"""Maximum number of connections per IP address; behind a proxy all users have the same address."""
+"""Maximum number of connections per client; behind a proxy all users count as one client."""
 IDLE_SECONDS: Final = 20.0
 """Number of seconds after which a connection without a complete request head is closed."""
 MAX_HEAD_BYTES: Final = 65_536
@@ -138,8 +138,8 @@ def _exceeds_limits(connection: Any) -> bool:
 
 
 def _client(connection: Any) -> str:
-    """Return the IP address of the client; "" for a Unix socket."""
-    return connection.client[0] if connection.client else ""
+    """Return the name under which limits count the client; "" for a Unix socket."""
+    return permissions.client_name(connection.client[0] if connection.client else "")
 
 
 def _close_idle(connection: Any) -> None:
@@ -172,7 +172,18 @@ def _limit_head_bytes(protocol: Any) -> None:
         if is_open and self.head_bytes > MAX_HEAD_BYTES:
             _refuse(self.transport, *_TOO_LARGE)
 
-    protocol.data_received = counted
+    headers_complete = protocol.on_headers_complete
+
+    @wraps(headers_complete)
+    def checked(self: Any) -> None:
+        # The last part of a long head can be complete when it arrives, and `counted` does not see it then.
+        size = len(self.url) + sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
+        if size > MAX_HEAD_BYTES:
+            _refuse(self.transport, *_TOO_LARGE)
+            raise ValueError("The head of the request is too long.")  # makes the parser stop
+        headers_complete(self)
+
+    protocol.data_received, protocol.on_headers_complete = counted, checked
     for name in ("on_headers_complete", "on_body", "on_chunk_header", "on_message_complete"):
         setattr(protocol, name, _resetting(getattr(protocol, name, None)))
 

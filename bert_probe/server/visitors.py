@@ -12,7 +12,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from ipaddress import IPv6Address, ip_address, ip_network
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Final, cast
 
 from cachetools import LRUCache
@@ -53,26 +54,15 @@ class ClientAddress:
         if scope["type"] in ("http", "websocket"):
             addresses = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
             address = addresses[-self._proxies].strip() if len(addresses) >= self._proxies else ""
-            if _parse(address) is not None:
+            with suppress(ValueError):
+                ip_address(address)
                 scope = {**scope, "client": (address, 0)}
         await self.app(scope, receive, send)
 
 
 def client_name(scope: Scope) -> str:
-    """Return the name of a request's client: its IPv4 address, or its IPv6 network; "" for a Unix socket."""
-    address = (scope.get("client") or ("",))[0]
-    parsed = _parse(address)
-    if isinstance(parsed, IPv6Address):
-        return str(parsed.ipv4_mapped or ip_network((parsed, 64), strict=False))
-    return address
-
-
-def _parse(address: str) -> object:
-    """Parse an IP address; return None if the string is invalid."""
-    try:
-        return ip_address(address)
-    except ValueError:
-        return None
+    """Return the name under which limits count the client of a request; "" for a Unix socket."""
+    return permissions.client_name((scope.get("client") or ("",))[0])
 
 
 class RateLimit:

@@ -169,7 +169,7 @@ def not_run(submitted: Mapping[str, str], width: Literal["stretch", "content"] =
 
 
 def not_run_on_page() -> None:
-    """Draw a mark at the top of the page, which the browser shows while any field is not submitted."""
+    """Draw a mark at the bottom of the window, which the browser shows while any field is not submitted."""
     st.html('<p class="not-run not-run-page" role="status"></p>')
 
 

@@ -359,7 +359,6 @@ def draw_sidebar() -> None:
                     help="If this option is off, a text that exceeds the maximum length of the model "
                     "causes an error.",
                 )
-            blocks.not_run(_submitted_values())
             if _TOO_LARGE in st.session_state:
                 st.error(st.session_state.pop(_TOO_LARGE))
             if allowed.is_public:
@@ -367,6 +366,7 @@ def draw_sidebar() -> None:
             st.form_submit_button(
                 "Run", type="primary", shortcut="Ctrl+Enter", on_click=_run, width="stretch"
             )
+            blocks.not_run(_submitted_values())  # below the button, which therefore does not move
 
 
 def draw_precision() -> None:

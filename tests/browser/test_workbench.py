@@ -18,7 +18,7 @@ ON_PAGE = '[data-testid="stMain"] .not-run-page[role="status"]'
 
 
 def expect_mark(page: Page, is_shown: bool, button: str = NEXT_TO_RUN) -> None:
-    """Expect that "Not run yet" appears next to the button and above the picture, or in neither place."""
+    """Expect that "Not run yet" appears below the button and over the page, or in neither place."""
     sentence = "Not run yet: this page still shows the results of the last run."
     for place, text in ((button, "Not run yet"), (ON_PAGE, sentence)):
         expect(page.locator(place)).to_have_text(text if is_shown else "")
@@ -28,10 +28,13 @@ def expect_mark(page: Page, is_shown: bool, button: str = NEXT_TO_RUN) -> None:
 def test_text_that_was_typed_but_not_run_is_marked(app: App, page: Page, name: str) -> None:
     visit(page, f"{app.origin}/{name}?a=we")
     text_box = page.get_by_role("textbox", name="Sentence A")
+    controls = page.get_by_role("heading", level=1), page.get_by_role("button", name="Run")
     expect_mark(page, False)
+    places = [control.bounding_box() for control in controls]
     text_box.press("End")
     text_box.press("x")
     expect_mark(page, True)
+    assert [control.bounding_box() for control in controls] == places
     assert find_violations(page, ["color-contrast"]) == []
     text_box.press("Backspace")
     expect_mark(page, False)

@@ -361,6 +361,7 @@ def test_connection_itself_refuses_every_statement_type(stores: Stores, tmp_path
         ("SELECT '\x00", "."),
         ("SELECT 1 --" + "x" * 20_000, "has 20,011 characters, but at most 20,000 are allowed"),
         ("SELECT * FROM " + "(FROM " * 900 + "rows" + ")" * 900, "nested too deeply"),
+        ("SELECT " + "1+" * 2_000 + "1", "exceeded. Use a simpler query. The tables are"),
     ],
 )
 def test_invalid_sql_raises_readable_error(query: str, message: str, tables: sql.StoreTables) -> None:

@@ -137,7 +137,7 @@ def test_every_format_has_the_same_vectors(tmp_path: Path) -> None:
         read = bert_probe.read_vectors(path)
         assert parse_vectors(path.read_bytes(), path.name).digest == read.digest
         np.testing.assert_array_equal(np.asarray(read.vectors, np.float32), vectors)
-        assert (read.ids, read.texts) == (
+        assert (tuple(read.ids), read.texts) == (
             (("1", "2", "3", "4", "5"), None) if ending == "npy" else (IDS, TEXTS)
         )
 
@@ -271,6 +271,32 @@ def test_size_of_unpacked_arrays_is_limited(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="at most 0 MB are allowed"):
         parse_vectors(content, "v.npz", 100_000)
     assert len(parse_vectors(content, "v.npz", 1_000_000)) == 1_000
+
+
+def test_local_files_that_expand_too_much_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "v.npz", vectors=np.zeros((1_000, 100), np.float32))
+    table = pa.table({"vector": [[1.0, 2.0]] * 100, "text": ["x" * 10_000] * 100})
+    pq.write_table(table, tmp_path / "v.parquet")
+    assert [len(bert_probe.read_vectors(tmp_path / name)) for name in ("v.npz", "v.parquet")] == [1_000, 100]
+    monkeypatch.setattr(vector_files, "SMALL_BYTES", 100_000)
+    with pytest.raises(TextError, match="more than 20 times its size"):
+        bert_probe.read_vectors(tmp_path / "v.npz")
+    with pytest.raises(TextError, match=r"v\.parquet has more than 0 MB of texts"):
+        bert_probe.read_vectors(tmp_path / "v.parquet")
+
+
+def test_row_numbers_take_no_memory() -> None:
+    vectors = np.zeros((300_000, 1), np.float32)
+    with measure_peak() as peak:
+        ids = make_vector_set("v.npy", vectors).ids
+        assert peak() < 1e6
+    assert (ids[0], ids[-1], *ids[1:3], len(ids)) == ("1", "300000", "2", "3", 300_000)
+    assert ids[:2] == ("1", "2")
+    assert list(ids[299_998:]) == ["299999", "300000"]
+    with pytest.raises(IndexError):
+        ids[300_000]
 
 
 def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,16 @@ def test_requests_on_one_connection_are_answered(http: str, monkeypatch: pytest.
     run(http, attack)
 
 
+def test_complete_head_beyond_the_limit_is_refused() -> None:
+    async def attack(connect: Connect) -> None:
+        for extra, status in ((b"x" * 60_000, 200), (b"x" * 66_000, 431)):
+            client = await connect()
+            await client.send(HEAD + b"X-Padding: " + extra + b"\r\n\r\n")
+            assert await client.status() == status
+
+    run("httptools", attack)
+
+
 def frame(size: int, data: bytes) -> bytes:
     """Return the start of a masked binary message of `size` bytes: its header and `data`."""
     return b"\x82\xff" + struct.pack(">Q", size) + bytes(4) + data
