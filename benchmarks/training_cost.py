@@ -48,7 +48,7 @@ def _steps(checkpoint: Checkpoint) -> Line:
     data = _data(STEPS * BATCH)
     question = bert_probe.Train("all", epochs=1, batch=BATCH, held_out=0)
     plan = question.plan(checkpoint, data)
-    examples, lesson = plan.material.training, plan.material.lesson
+    examples, objective = plan.material.training, plan.material.objective
     seconds: list[float] = []
 
     def ours() -> float:
@@ -63,7 +63,7 @@ def _steps(checkpoint: Checkpoint) -> Line:
         start = time.monotonic()
         model.train()
         for places in LengthBuckets([len(example) for example in examples], BATCH, 0):
-            loss = model(**lesson.batch([examples[place] for place in places])).loss
+            loss = model(**objective.batch([examples[place] for place in places])).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

@@ -332,7 +332,7 @@ def render_metrics(requests: RequestMetrics) -> str:
 
 def _queues() -> Iterator[str]:
     queues = {"passes": shared_cache.passes, "long": SLOTS}
-    started = [({"queue": name}, queue.taken) for name, queue in queues.items()]
+    started = [({"queue": name}, queue.acquisitions) for name, queue in queues.items()]
     yield from _family("queue_started_total", "counter", "Number of jobs that have started.", started)
     waited = [({"queue": name}, queue.waited) for name, queue in queues.items()]
     yield from _family(
@@ -344,11 +344,11 @@ def _queues() -> Iterator[str]:
 
 def _caches() -> Iterator[str]:
     caches = shared_cache.caches()
-    lookups = [({"cache": name}, cache.asked) for name, cache in caches.items()]
+    lookups = [({"cache": name}, cache.lookups) for name, cache in caches.items()]
     yield from _family("cache_lookups_total", "counter", "Number of cache lookups.", lookups)
-    misses = [({"cache": name}, cache.made) for name, cache in caches.items()]
+    misses = [({"cache": name}, cache.misses) for name, cache in caches.items()]
     yield from _family("cache_misses_total", "counter", "Number of cache misses.", misses)
-    contents = {name: cache.held for name, cache in caches.items()}
+    contents = {name: cache.contents for name, cache in caches.items()}
     entries = [({"cache": name}, count) for name, (count, _) in contents.items()]
     yield from _family(
         "cache_entries",

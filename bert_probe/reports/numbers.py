@@ -568,6 +568,6 @@ def _draw_attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
     selection, unknown = from_address(parameters, trace)
     if unknown:
         raise SelectionError(
-            f"The {unknown[0].what} {unknown[0].given[:60]} does not exist in this model and text."
+            f"The {unknown[0].parameter} {unknown[0].value[:60]} does not exist in this model and text."
         )
     return pictures.attention_page(kind, trace, selection)

@@ -30,8 +30,8 @@ class Cache(Generic[K, V]):
         size: function that returns the size of a value; by default 1 per value.
 
     Attributes:
-        asked: number of requests so far.
-        made: number of values computed so far.
+        lookups: number of requests so far.
+        misses: number of values computed so far.
     """
 
     def __init__(self, max_size: float, size: Callable[[V], float] = lambda _: 1) -> None:
@@ -39,10 +39,10 @@ class Cache(Generic[K, V]):
         self._stored: cachetools.LRUCache[K, V] = cachetools.LRUCache(max_size, getsizeof=size)
         self._pending: dict[K, Future[V]] = {}
         self._lock = threading.Lock()
-        self.asked = self.made = 0
+        self.lookups = self.misses = 0
 
     @property
-    def held(self) -> tuple[int, float]:
+    def contents(self) -> tuple[int, float]:
         """Return the number of stored values and their total size."""
         with self._lock:
             return len(self._stored), self._stored.currsize
@@ -75,14 +75,14 @@ class Cache(Generic[K, V]):
             waiting: called periodically while waiting; an exception from this callback ends the wait.
         """
         with self._lock:
-            self.asked += 1
+            self.lookups += 1
         while True:
             with self._lock:
                 if key in self._stored:
                     return self._stored[key]
                 pending = self._pending.get(key)
                 is_owner = pending is None
-                self.made += is_owner
+                self.misses += is_owner
                 if pending is None:
                     pending = self._pending[key] = Future()
             if is_owner:

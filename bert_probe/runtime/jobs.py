@@ -104,15 +104,15 @@ class Semaphore:
     """A semaphore that limits concurrent computations, and records waiting times.
 
     Attributes:
-        most: maximum number of concurrent computations.
-        taken: number of acquisitions so far.
+        limit: maximum number of concurrent computations.
+        acquisitions: number of acquisitions so far.
         waiting: number of threads that are waiting.
         waited: total waiting time of all threads, in seconds.
     """
 
     def __init__(self, limit: int) -> None:
-        self.most = limit
-        self.taken = self.waiting = 0
+        self.limit = limit
+        self.acquisitions = self.waiting = 0
         self.waited = 0.0
         self._semaphore = threading.BoundedSemaphore(limit)
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ class Semaphore:
         if not self._semaphore.acquire(blocking=False):
             self._wait(check)
         with self._lock:
-            self.taken += 1
+            self.acquisitions += 1
 
     def _wait(self, check: Callable[[], None]) -> None:
         with self.counted():

@@ -241,36 +241,36 @@ class Alignment:
     pairs: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        for indices, units in ((self.places_a, self.units_a), (self.places_b, self.units_b)):
+        for indices, units in ((self.indices_a, self.units_a), (self.indices_b, self.units_b)):
             if list(indices) != sorted(set(indices)) or not set(indices) <= set(range(len(units))):
                 raise ShapeError(
                     f"indices must be strictly increasing and less than {len(units)}, not {indices}."
                 )
 
     @property
-    def places_a(self) -> tuple[int, ...]:
+    def indices_a(self) -> tuple[int, ...]:
         """Return the indices of the aligned units in ``units_a``."""
         return tuple(a for a, _ in self.pairs)
 
     @property
-    def places_b(self) -> tuple[int, ...]:
+    def indices_b(self) -> tuple[int, ...]:
         """Return the indices of the aligned units in ``units_b``."""
         return tuple(b for _, b in self.pairs)
 
     @property
     def aligned(self) -> tuple[Token | Unit, ...]:
         """Return the aligned units of text A."""
-        return tuple(self.units_a[place] for place in self.places_a)
+        return tuple(self.units_a[place] for place in self.indices_a)
 
     @property
     def changed_a(self) -> tuple[int, ...]:
         """Return the indices of the units in ``units_a`` that have no counterpart in B."""
-        return _complement(self.places_a, len(self.units_a))
+        return _complement(self.indices_a, len(self.units_a))
 
     @property
     def changed_b(self) -> tuple[int, ...]:
         """Return the indices of the units in ``units_b`` that have no counterpart in A."""
-        return _complement(self.places_b, len(self.units_b))
+        return _complement(self.indices_b, len(self.units_b))
 
     @property
     def mirrored(self) -> Alignment:

@@ -45,28 +45,28 @@ class Dataset:
     """Encoded texts with their targets, split into training and held-out examples.
 
     Attributes:
-        lesson: the training objective.
+        objective: the training objective.
         training, held_out: encoded examples for training and for evaluation.
         data: the training rows, before encoding.
-        asked: the held-out rows, before encoding; None if nothing is held out.
+        held_out_rows: the held-out rows, before encoding; None if nothing is held out.
         about: counts and digests of the training and held-out texts, for the provenance.
         notes: notes on the data for the user, one sentence each.
         files: names of the data files and of the function that reads these files, for code snippets.
     """
 
-    lesson: Objective
+    objective: Objective
     training: list[TrainingExample]
     held_out: list[TrainingExample]
     data: Any
-    asked: Any
+    held_out_rows: Any
     about: Mapping[str, Any]
     notes: tuple[str, ...]
     files: Mapping[str, str]
 
     def batches(self) -> list[dict[str, torch.Tensor]]:
         """Return batches of the held-out texts, grouped by length."""
-        groups = self.lesson.groups(self.held_out, BATCH_TOKENS // 2)
-        return [self.lesson.batch([self.held_out[index] for index in group]) for group in groups]
+        groups = self.objective.groups(self.held_out, BATCH_TOKENS // 2)
+        return [self.objective.batch([self.held_out[index] for index in group]) for group in groups]
 
 
 @dataclass(frozen=True)

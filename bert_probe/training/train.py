@@ -156,7 +156,7 @@ class Train(Question):
             longest = min((limit for limit in limits if limit), default=None)
         config = SplitConfig(self.held_out, self.seed, longest)
         dataset = build_dataset(checkpoint, data, held_out, config, self.whole_words, self.loss)
-        objective = dataset.lesson
+        objective = dataset.objective
         if self.whole_words and objective.task != FILL_MASK:
             raise SelectionError(
                 f"whole_words applies to {FILL_MASK}, not to {objective.task}. Omit whole_words."
@@ -256,7 +256,7 @@ class Train(Question):
         notes: tuple[str, ...],
     ) -> TrainingPlan:
         """Return the plan for training a head on the sentence vector."""
-        count = count_sentence_head(checkpoint, len(dataset.lesson.labels))
+        count = count_sentence_head(checkpoint, len(dataset.objective.labels))
         examples = [*dataset.training, *dataset.held_out]
         batch_memory = frozen_activations(checkpoint.model.config, examples)
         batch_memory *= 8 if checkpoint.description.dtype == "float64" else 4
@@ -359,7 +359,7 @@ class TrainingPlan:
         self, progress: Progress = no_progress, on_evaluation: OnEvaluation = ignore_evaluation
     ) -> TrainingResult:
         """Run the training; see `Train.of`."""
-        objective, update = self.material.lesson, self.question.update
+        objective, update = self.material.objective, self.question.update
         name = self.checkpoint.description.name
         history = (*self.checkpoint.training_history, self.training)
         adapter: LoraAdapter | None = None
@@ -418,7 +418,7 @@ class TrainingPlan:
             checkpoint,
             None if sentence_model is None or sentence_model.is_sparse else sentence_model,
             self.material.data,
-            self.material.asked,
+            self.material.held_out_rows,
             adapter,
             self.material.files,
         )
@@ -427,7 +427,7 @@ class TrainingPlan:
         self, full_model: Any, updated: Any, progress: Progress, on_evaluation: OnEvaluation
     ) -> TrainingLoop:
         """Train a model and restore its best checkpoint."""
-        dataset, objective = self.material, self.material.lesson
+        dataset, objective = self.material, self.material.objective
         device = self.checkpoint.device
         if _trains_linear_head(self.question.update, objective):
             linear_head = LinearHead(full_model.eval(), objective)
@@ -474,7 +474,7 @@ class TrainingPlan:
         on_evaluation: OnEvaluation,
         before: int,
     ) -> TrainingLoop:
-        evaluate = make_evaluator(self.material.lesson, full_model, groups)
+        evaluate = make_evaluator(self.material.objective, full_model, groups)
         steps, epochs, patience = self.pace.steps, self.pace.epochs, self.pace.patience
         return TrainingLoop(updated, evaluate, steps, epochs, patience, progress, on_evaluation, before)
 

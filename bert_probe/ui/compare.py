@@ -180,7 +180,7 @@ def _choose_word(pair: MinimalPairResult, text: str) -> int:
         text=text,
     )
     selected = most_changed if position is None else positions.index(position)
-    index = side.places_a.index(selected) if selected in side.places_a else pair.most_moved
+    index = side.indices_a.index(selected) if selected in side.indices_a else pair.most_moved
     st.markdown("**Sentence B**")
     strip(_strip_tokens(side.mirrored, 1, side.pairs[index][1]), key="compare_b", label="Sentence B")
     blocks.caveat(

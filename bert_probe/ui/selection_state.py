@@ -35,9 +35,9 @@ def current(trace: Trace) -> VersionedSelection:
     last: VersionedSelection | None = st.session_state.get(KEY)
     text = views.digest(trace.tokens)
     selection, unknown = views.from_address(state.url_parameters(), trace, lambda: _initial_heads(trace))
-    for parameter in unknown:
-        given_value, replacement = state.escape(parameter.given), state.escape(parameter.shown)
-        st.caption(f":orange[There is no {parameter.what} {given_value}; showing {replacement} instead.]")
+    for choice in unknown:
+        value, replacement = state.escape(choice.value), state.escape(choice.replacement)
+        st.caption(f":orange[There is no {choice.parameter} {value}; showing {replacement} instead.]")
     if last is not None and last.of != text and last.value.pins == selection.pins:
         selection = replace(selection, pins=Pins())  # remove the pins, which belong to the previous text
     if last is None:

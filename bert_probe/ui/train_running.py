@@ -182,7 +182,7 @@ def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
             run.stop.set()
     if run.history:
         blocks.chart(
-            training_curve(run.history, run.plan.material.lesson.measure, run.plan.pace.steps),
+            training_curve(run.history, run.plan.material.objective.measure, run.plan.pace.steps),
             "Loss and held-out metric by step",
             key=f"course {len(run.history)}",
         )

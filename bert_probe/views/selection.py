@@ -223,9 +223,9 @@ def _allowed(value: Any, allowed: Sequence[Any], default: Any) -> Any:
 class UnknownChoice(NamedTuple):
     """A URL parameter whose value does not exist for the text and model."""
 
-    what: str  # name of the parameter, such as "layer"
-    given: str  # the value in the URL
-    shown: str  # the value that is used instead of `given`
+    parameter: str  # name of the parameter, such as "layer"
+    value: str  # the value in the URL
+    replacement: str  # the value that is used instead
 
 
 LayerAndHeads: TypeAlias = tuple[int, Series]

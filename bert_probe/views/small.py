@@ -63,7 +63,7 @@ def _grid(picture: Grid, dark: bool) -> Iterator[str]:
     """Yield the SVG elements of a grid: one path per color, and an outline around the marked cell."""
     rows, columns = picture.cells.shape
     side = min(WIDTH / columns, HEIGHT / rows)
-    share = np.clip(np.nan_to_num(picture.cells) / picture.most, 0, 1)
+    share = np.clip(np.nan_to_num(picture.cells) / picture.maximum, 0, 1)
     levels = np.rint(np.sqrt(share) * (_LEVELS - 1)).astype(int)
     colors = palette.sequential(dark)
     yield f'<g transform="scale({side:.4f})" shape-rendering="crispEdges">'
@@ -100,7 +100,7 @@ def _clamp(center: float, size: float, limit: float) -> float:
 
 def _curves(picture: Curves, dark: bool) -> Iterator[str]:
     last = len(picture.values) - 1
-    low = min(0.0, *picture.values, *picture.others)
+    low = min(0.0, *picture.values, *picture.reference)
 
     def point(layer: int, value: float) -> str:
         return f"{_across(layer, last):.1f},{4 + (1 - value) / (1 - low) * (HEIGHT - _FOOT - 8):.1f}"
@@ -108,7 +108,7 @@ def _curves(picture: Curves, dark: bool) -> Iterator[str]:
     x, baseline = _across(picture.mark, last), HEIGHT - _FOOT
     yield _line(f"M{x:.1f} 2V{baseline}", _second(dark), ' stroke-dasharray="3 3"')
     yield _line(f"M4 {point(0, 0).partition(',')[2]}H{WIDTH - 4}", _faint(dark))
-    for values, color in ((picture.others, _gray(dark)), (picture.values, _accent(dark))):
+    for values, color in ((picture.reference, _gray(dark)), (picture.values, _accent(dark))):
         points = " ".join(point(layer, value) for layer, value in enumerate(values))
         yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>'
     dot = point(picture.mark, picture.values[picture.mark]).split(",")

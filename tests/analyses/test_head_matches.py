@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -94,16 +95,6 @@ def test_swapping_a_and_b_mirrors_the_result(double_family: Opened) -> None:
     assert present.matrix.min() >= 0
 
 
-class Told:
-    """A progress callback that records the arguments of its calls."""
-
-    def __init__(self) -> None:
-        self.all: list[tuple[int, int]] = []
-
-    def __call__(self, done: int, total: int) -> None:
-        self.all.append((done, total))
-
-
 @pytest.mark.parametrize("layers", [0, 1, 2])
 def test_result_does_not_depend_on_chunk_size(
     layers: int, family: Opened, monkeypatch: pytest.MonkeyPatch
@@ -113,13 +104,13 @@ def test_result_does_not_depend_on_chunk_size(
         a = checkpoint.trace(TEXT)
         full = HeadMatches().of(a, b)
         size = 8 * a.heads * len(full.spans.rows) * len(full.spans.spans)
-        reports = Told()
+        progress = Mock()
         with monkeypatch.context() as patch:
             patch.setattr(model_similarity, "CHUNK_BYTES", layers * size)
-            parts = HeadMatches().of(a, b, reports)
+            parts = HeadMatches().of(a, b, progress)
         np.testing.assert_array_equal(parts.matrix, full.matrix)
-        assert reports.all[-1] == (9, 9)
-        assert len(reports.all) == 3 * -(-3 // max(layers, 1))
+        assert progress.call_args == call(9, 9)
+        assert progress.call_count == 3 * -(-3 // max(layers, 1))
 
 
 def test_different_texts_raise_selection_error(family: Opened) -> None:

@@ -73,11 +73,11 @@ def test_a_resized_cache_keeps_its_new_limit() -> None:
     cache: Cache[int, str] = Cache(10, len)
     cache.once(1, lambda: "abcdef")
     cache.resize(4)
-    assert cache.held == (0, 0)
+    assert cache.contents == (0, 0)
     assert cache.once(1, lambda: "abcdef") == "abcdef"
-    assert cache.held == (0, 0)
+    assert cache.contents == (0, 0)
     cache.once(2, lambda: "abc")
-    assert cache.held == (1, 3)
+    assert cache.contents == (1, 3)
 
 
 def test_permissions_are_restored_after_an_error() -> None:

@@ -54,8 +54,8 @@ def test_continued_training_with_another_seed_warns(tmp_path: Path) -> None:
         again, other = (Train(epochs=1, seed=seed).plan(checkpoint, data) for seed in (0, 1))
         trained = {*first.data.rows}
         assert again.warnings == ()
-        assert not trained & {*again.material.asked.rows}
-        assert trained & {*other.material.asked.rows}
+        assert not trained & {*again.material.held_out_rows.rows}
+        assert trained & {*other.material.held_out_rows.rows}
         assert len(other.warnings) == 1
     second = other.run()
     assert second.warnings == other.warnings

@@ -292,7 +292,7 @@ class MinimalPairRowResult(Result):
         The last row, which has no positions, is the sum over all keys without a counterpart.
         """
         positions = (
-            [side.units_a[place].position for place in side.places_a]
+            [side.units_a[place].position for place in side.indices_a]
             for side in (self.alignment, self.alignment.mirrored)
         )
         position_a, position_b = (frames.nullable_integers([*places, None]) for places in positions)
@@ -333,12 +333,12 @@ def _align(a: Trace, b: Trace, words: bool) -> Alignment:
 def _aligned_index(alignment: Alignment, position: int) -> int:
     """Return the index of the aligned token or word at a position in text A."""
     unit = max(index for index, unit in enumerate(alignment.units_a) if unit.position <= position)
-    if unit not in alignment.places_a:
+    if unit not in alignment.indices_a:
         raise SelectionError(
             f"“{alignment.units_a[unit].display}” has no counterpart in the other text. "
             "Choose a token that both texts share."
         )
-    return alignment.places_a.index(unit)
+    return alignment.indices_a.index(unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -380,8 +380,12 @@ def _sides(a: Trace, b: Trace, alignment: Alignment, words: bool) -> tuple[_Alig
         # Use the same trace, because rounding may differ between two forward passes with equal inputs.
         b = a
     return (
-        _AlignedText(a, word_lens(a) if words else None, list(alignment.places_a), list(alignment.changed_a)),
-        _AlignedText(b, word_lens(b) if words else None, list(alignment.places_b), list(alignment.changed_b)),
+        _AlignedText(
+            a, word_lens(a) if words else None, list(alignment.indices_a), list(alignment.changed_a)
+        ),
+        _AlignedText(
+            b, word_lens(b) if words else None, list(alignment.indices_b), list(alignment.changed_b)
+        ),
     )
 
 

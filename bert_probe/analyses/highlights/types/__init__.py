@@ -70,26 +70,26 @@ class Grid:
 
     Attributes:
         cells: values of the cells, shape [row, column]. Cells with values of 0 or less are drawn empty.
-        most: smallest value that is drawn in the darkest color.
+        maximum: smallest value that is drawn in the darkest color.
         mark: row and column of the cell to emphasize.
     """
 
     cells: Array
-    most: float = 1.0
+    maximum: float = 1.0
     mark: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, matrix: Array, most: float = 1.0, mark: tuple[int, int] | None = None) -> Grid:
+    def of(cls, matrix: Array, maximum: float = 1.0, mark: tuple[int, int] | None = None) -> Grid:
         """Return a grid of at most `SIDE` cells per side, each with the maximum of a block of the matrix.
 
         Args:
             matrix: the values, shape [row, column].
-            most: smallest value that is drawn in the darkest color.
+            maximum: smallest value that is drawn in the darkest color.
             mark: row and column of the matrix element to emphasize.
         """
         block = -(-max(matrix.shape) // SIDE)
         cell = None if mark is None else (mark[0] // block, mark[1] // block)
-        return cls(largest_in_blocks(matrix[None], block)[0], most, cell)
+        return cls(largest_in_blocks(matrix[None], block)[0], maximum, cell)
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ class Curves:
     """A line chart with one value per layer, and a second line for comparison.
 
     Attributes:
-        values, others: values of the line and of the second line, shape [layer + 1], -1 to 1.
+        values, reference: values of the line and of the second line, shape [layer + 1], -1 to 1.
         mark: the layer to emphasize.
     """
 
     values: Sequence[float]
-    others: Sequence[float]
+    reference: Sequence[float]
     mark: int
 
 
