@@ -186,8 +186,8 @@ def train(
     text_a, text_b and label, trains a text classifier. The columns text_a, text_b and score, or anchor,
     positive and optionally negative, train sentence similarity. A .conll or .conllu file has a word and its
     label on each line. A .txt file has a text on each line, in which words are masked. Prints the loss and
-    the score on the held-out split after each evaluation. Ctrl+C stops the training and saves the best
-    weights so far.
+    the score on the held-out split after each evaluation. Ctrl+C, SIGTERM and a closed terminal stop the
+    training and save the best weights so far.
     """
     share, held_out_file = _parse_held_out(held_out)
     question = Train(**arguments | ({} if share is None else {"held_out": share}))
@@ -199,13 +199,13 @@ def train(
     with (
         _log_to(log, force) as on_evaluation,
         terminal_bar("Training", "steps") as bar,
-        cancel_on_interrupt(bar) as progress,
+        cancel_on_interrupt(bar, ("SIGINT", "SIGTERM", "SIGHUP")) as progress,
     ):
         try:
             result = plan.run(progress, on_evaluation)
         except Cancelled:
             raise click.Abort from None
-    result.save_model(out, replace=force)
+        result.save_model(out, replace=force)  # here, so that no signal interrupts it
     for message in (*result.notes[len(plan.notes) :], f"Saved in {out}."):
         _print(message)
     print_bytes(files.to_bytes(result.table(), "csv"))

@@ -457,12 +457,15 @@ _LOG_STARTS = (b'{"seconds": ', b'{"step": ')
 def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Yield a function that appends an event to a log; without a file, the function does nothing.
 
+    If an event cannot be written, for example because the disk is full, the function prints a warning and
+    does nothing from then on, so that the work of the command is not lost.
+
     Args:
         file: the log.
         mode: "x" to create a file, "w" to replace a log, "a" to append to a log.
 
     Raises:
-        ExportError: the file cannot be written, exists although `mode` is "x", or is not a log.
+        ExportError: the file cannot be opened, exists although `mode` is "x", or is not a log.
     """
     if file is None:
         yield lambda _: None
@@ -471,15 +474,24 @@ def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, An
         check_log(file)
         if file.exists() and not file.is_file():  # a pipe cannot be created or replaced, only written
             mode = "w"
-        with file.open(mode, encoding="utf-8") as stream:
-
-            def write(event: Mapping[str, Any]) -> None:
-                stream.write(json.dumps(event) + "\n")
-                stream.flush()
-
-            yield write
+        stream = file.open(f"{mode}b", buffering=0)
     except OSError as error:
         raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another path.") from None
+    is_open = True
+
+    def write(event: Mapping[str, Any]) -> None:
+        nonlocal is_open
+        line = json.dumps(event).encode() + b"\n"
+        try:
+            while is_open and line:
+                line = line[stream.write(line) :]
+        except OSError as error:
+            is_open = False
+            reason = f"{file} cannot be written: {error.strerror}"
+            click.echo(f"Warning: {reason}. The command continues without the log.", err=True)
+
+    with stream:
+        yield write
 
 
 def check_log(file: Path) -> None:

@@ -22,7 +22,6 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.formats import (
@@ -32,6 +31,7 @@ from bert_probe.text.formats import (
     describe_csv_error,
     read_records,
 )
+from bert_probe.text.parquet_child import open_parquet
 from bert_probe.text.sentence_files import detect_separator, find_column, lines
 from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_reader
 
@@ -488,14 +488,14 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
     """
     try:
         # Turn off pre_buffer, with which Arrow would read all row groups at once.
-        table = pq.ParquetFile(stream, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
+        table = open_parquet(stream, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
         schema = table.schema_arrow
         names = schema.names
     except UnicodeDecodeError:
         raise TextError(
             f"{name} has a column whose name is not UTF-8. Rename the column, and save the file again."
         ) from None
-    except _PARQUET_ERRORS as error:
+    except (*_PARQUET_ERRORS, ValueError) as error:
         raise TextError(
             f"{name} cannot be read: {describe_error(error)}. Save the file as Parquet again."
         ) from None

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.corpus.inputs import (
@@ -29,6 +28,7 @@ from bert_probe.errors import ProbeError, StoreError
 from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.trace import Array
 from bert_probe.text import strict_json
+from bert_probe.text.parquet_child import open_parquet
 
 BINS = 64
 """Number of bins in each histogram of a head measure."""
@@ -454,7 +454,8 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
     compressed, it is the size of the file.
     """
     if ending == "parquet":
-        metadata = pq.read_metadata(path)
+        with path.open("rb") as stream:
+            metadata = open_parquet(stream).metadata
         schema = metadata.schema.to_arrow_schema()
         groups = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
         return schema, metadata.num_rows, max(groups, metadata.num_rows * sum(map(_width, schema.types)))

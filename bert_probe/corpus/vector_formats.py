@@ -23,7 +23,7 @@ from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array
 from bert_probe.text import strict_json
-from bert_probe.text.parquet_child import reader_limits
+from bert_probe.text.parquet_child import open_parquet
 from bert_probe.text.sentence_files import MAX_BYTES
 
 VECTOR_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("texts", "text")
@@ -331,10 +331,9 @@ def _read_parquet(
     stream: BinaryIO, name: str, _progress: Progress, max_text_bytes: int | None
 ) -> dict[str, Any]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        file = _open_parquet(stream)
+        file = open_parquet(stream)
         names = file.schema_arrow.names
         vector = _find(VECTOR_NAMES, names)
         if vector is None:
@@ -350,8 +349,7 @@ def _read_parquet(
         for column in columns.values():
             _check_column_type(file.schema_arrow.field(column), name)
         # Read texts dictionary-encoded, so that repeated texts take no memory before the size check.
-        stream.seek(0)
-        file = pq.ParquetFile(stream, read_dictionary=[*columns.values()])
+        file = open_parquet(stream, read_dictionary=[*columns.values()])
         table = file.read([vector, *columns.values()])
         size = sum(_text_bytes(table[column]) for column in columns.values())
         if max_text_bytes is not None and size > max_text_bytes:
@@ -416,20 +414,14 @@ def _unpacked_size(stream: BinaryIO, name: str) -> int:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {FORMAT_HELP}.") from None
 
 
-def _open_parquet(stream: BinaryIO) -> Any:
-    """Open a Parquet file with limited memory for its metadata."""
-    import pyarrow.parquet as pq
-
-    size = stream.seek(0, os.SEEK_END)
-    stream.seek(0)
-    return pq.ParquetFile(stream, **reader_limits(size))
-
-
 def _parquet_size(stream: BinaryIO, name: str) -> int:
     import pyarrow as pa
 
+    from bert_probe.text.parquet import check_readable
+
+    check_readable(stream, name)  # reading the sizes of a damaged file can crash the process
     try:
-        metadata = _open_parquet(stream).metadata
+        metadata = open_parquet(stream).metadata
         chunks = [
             metadata.row_group(group).column(column)
             for group in range(metadata.num_row_groups)
@@ -473,7 +465,7 @@ def _has_column(stream: BinaryIO) -> bool:
     import pyarrow as pa
 
     try:
-        file = _open_parquet(stream)
+        file = open_parquet(stream)
         return _find(VECTOR_NAMES, file.schema_arrow.names) is not None
     except (pa.ArrowException, OSError, ValueError):
         return False  # the reader of documents then reports the error

@@ -191,5 +191,9 @@ def _check_count(count: int, name: str) -> None:
 
 
 def _check_inside(folder: Path, modules: Sequence[ModuleEntry], name: str) -> None:
-    if not all(path.resolve().is_relative_to(folder.resolve()) for _, path in modules):
+    try:
+        is_inside = all(path.resolve().is_relative_to(folder.resolve()) for _, path in modules)
+    except (OSError, RuntimeError, ValueError):  # a symbolic link to itself, or a path with NUL
+        is_inside = False
+    if not is_inside:
         raise CheckpointError(f"{name} refers to a path outside its folder. {AGAIN}")

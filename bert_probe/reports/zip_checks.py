@@ -39,7 +39,7 @@ from bert_probe.reports.report import (
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_checks import ViewCheck
 from bert_probe.text.parquet import check_readable, pages
-from bert_probe.text.parquet_child import reader_limits
+from bert_probe.text.parquet_child import open_parquet
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
@@ -261,8 +261,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
             return None
         if content != expected:
             check_readable(content, "table.parquet")
-        options = reader_limits(len(content))
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **options)
+        file = open_parquet(io.BytesIO(content))
         if not _has_expected_size(content, file.metadata, expected_file.metadata):
             return None
         is_same = file.schema_arrow.equals(expected_file.schema_arrow, check_metadata=True)
@@ -272,7 +271,7 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
             if pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type)
         ]
         # Repeated strings stay dictionary-encoded, which saves memory.
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts, **options)
+        file = open_parquet(io.BytesIO(content), read_dictionary=texts)
         return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
     except OSError as error:
         if error.errno is not None:

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, NoReturn, TextIO
 
@@ -155,7 +155,10 @@ def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
             if bar.initial is None:
                 bar.initial = done
             bar.n, bar.total = done, total or None
-            bar.update(0)
+            try:
+                bar.update(0)
+            except OSError:  # the terminal was closed
+                bar.disable = True
 
         yield progress
 
@@ -169,16 +172,23 @@ def _columns(screen: TextIO) -> int:
 
 
 @contextmanager
-def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
+def cancel_on_interrupt(progress: Progress, names: Sequence[str] = ("SIGINT",)) -> Iterator[Progress]:
     """Yield a callback that raises `Cancelled` after Ctrl+C; a second Ctrl+C interrupts immediately.
 
     Only the main thread receives interrupts; in other threads, the original callback is yielded.
+
+    Args:
+        progress: the original callback.
+        names: names of the signals that have this effect. A second SIGHUP has no effect, because a terminal
+            that is closed can send it twice.
     """
     interrupted = threading.Event()
 
-    def on_interrupt(number: int, frame: Any) -> None:
-        if interrupted.is_set():
+    def on_signal(number: int, frame: Any) -> None:
+        if interrupted.is_set() and number == signal.SIGINT:
             signal.default_int_handler(number, frame)
+        if interrupted.is_set() and number == signal.SIGTERM:
+            _exit(number, frame)
         interrupted.set()
 
     def cancellable_progress(done: int, total: int) -> None:
@@ -189,11 +199,17 @@ def cancel_on_interrupt(progress: Progress) -> Iterator[Progress]:
     if threading.current_thread() is not threading.main_thread():
         yield progress
         return
-    previous_handler = signal.signal(signal.SIGINT, on_interrupt)
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    previous_handlers = {
+        number: signal.signal(number, on_signal)
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN  # as with nohup
+    }
     try:
         yield cancellable_progress
     finally:
-        signal.signal(signal.SIGINT, previous_handler)
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.formats import BrokenRow
-from bert_probe.text.parquet_child import reader_limits
+from bert_probe.text.parquet_child import open_parquet
 from bert_probe.text.sentence_files import MAX_BYTES, MAX_SENTENCES
 
 _BATCH = 1024
@@ -31,10 +31,14 @@ _CHILDREN = threading.Semaphore(2)
 """Limits the number of concurrent child processes, each of which may use 0.5 GB."""
 
 
-def check_readable(content: bytes, name: str) -> None:
+def check_readable(content: bytes | BinaryIO, name: str) -> None:
     """Check that an untrusted Parquet file can be read without a crash, by reading it in a child process.
 
     Some damaged files cause an uncaught C++ exception in the Parquet library, which ends the process.
+
+    Args:
+        content: the content of the file, or the open file. Of a large open file, only the metadata are read.
+        name: the file name, for error messages.
 
     Raises:
         TextError: the file crashes the child process, or reading takes more than `_SECONDS`.
@@ -44,13 +48,17 @@ def check_readable(content: bytes, name: str) -> None:
         raise _broken(name, ValueError("the file is damaged, and crashes the process that reads it"))
 
 
-def _crashes_reader(content: bytes, name: str) -> bool:
+def _crashes_reader(content: bytes | BinaryIO, name: str) -> bool:
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
+    source: dict[str, Any] = {"input": content}
+    if not isinstance(content, bytes):
+        os.lseek(content.fileno(), 0, os.SEEK_SET)  # the child process shares the position
+        source = {"stdin": content}
     with _CHILDREN:
         try:
             child = subprocess.run(
                 [sys.executable, "-P", "-m", "bert_probe.text.parquet_child"],
-                input=content,
+                **source,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 timeout=_SECONDS,
@@ -75,12 +83,10 @@ def check_upload(content: bytes, name: str, max_values: int | None = None) -> No
         TextError: the file is broken, or its decoded size exceeds `MAX_BYTES`.
     """
     import pyarrow
-    import pyarrow.parquet
 
     check_readable(content, name)
-    limits = reader_limits(len(content))
     try:
-        metadata = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits).metadata
+        metadata = open_parquet(io.BytesIO(content)).metadata
         _check_pages(content, metadata, None, name, max_values)
     except (pyarrow.ArrowException, OSError, ValueError, IndexError, TypeError, struct.error) as error:
         raise _broken(name, error) from None
@@ -106,16 +112,14 @@ def parquet_table(
         EmptyTextError: the file has no columns.
     """
     import pyarrow
-    import pyarrow.parquet
 
     content = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Split the file.")
     check_readable(content, name)
-    limits = reader_limits(len(content))
     errors = (pyarrow.ArrowException, OSError, ValueError, IndexError, TypeError, struct.error)
     try:
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
+        file = open_parquet(io.BytesIO(content))
         schema, metadata = file.schema_arrow, file.metadata
     except errors as error:
         raise _broken(name, error) from None
@@ -127,9 +131,7 @@ def parquet_table(
     try:
         _check_pages(content, metadata, names, name)
         # Repeated strings stay dictionary-encoded, which saves memory.
-        file = pyarrow.parquet.ParquetFile(
-            io.BytesIO(content), read_dictionary=names, pre_buffer=False, **limits
-        )
+        file = open_parquet(io.BytesIO(content), read_dictionary=names, pre_buffer=False)
     except errors as error:
         raise _broken(name, error) from None
     return names or schema.names, _rows(file, names, name, errors)

@@ -9,44 +9,70 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import Any, BinaryIO
 
 MAX_BYTES = 1 << 29
 """Maximum memory in bytes that the process may allocate in addition to its memory at the start."""
+_MAX_METADATA_BYTES = 2_000_000
+"""Size of the metadata in bytes up to which any file may have them; they take 230 times as much memory."""
+_MAX_METADATA_SHARE = 1 / 50
+"""Maximum size of larger metadata, as a share of the size of the file."""
+_MAX_LIST_LENGTH = 100_000
+"""Maximum number of elements of a list in the metadata."""
+_MAX_DECODED_BYTES = 64_000_000
+"""Size of a file in bytes up to which the process also reads the columns, not only the metadata."""
 
 
-def reader_limits(size: int) -> dict[str, int]:
-    """Return arguments for `pyarrow.parquet.ParquetFile` that limit the memory for a file's metadata.
+def open_parquet(stream: BinaryIO, **options: Any) -> Any:
+    """Open an untrusted Parquet file with limited memory for its metadata.
 
-    A list in the metadata needs at least one byte for each element. Without limits, a footer of a few bytes
-    that states a million columns takes a gigabyte.
+    Without limits, a footer of a few bytes that states a million columns takes a gigabyte.
 
     Args:
-        size: size of the file in bytes.
+        stream: the file, which must be seekable.
+        options: further arguments for `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+        ValueError, OSError, pyarrow.ArrowException: the file is broken, or its metadata are too large.
     """
-    return {
-        "thrift_string_size_limit": max(size, 1),
-        "thrift_container_size_limit": min(max(size, 1), 100_000),
-    }
+    import pyarrow.parquet
+
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - 8))
+    metadata_size = int.from_bytes(stream.read(4), "little")
+    stream.seek(0)
+    limit = max(_MAX_METADATA_BYTES, int(_MAX_METADATA_SHARE * size))
+    if limit < metadata_size <= size:
+        raise ValueError(
+            f"its metadata have {metadata_size / 1e6:,.1f} MB, but at most {limit / 1e6:,.1f} MB are allowed"
+        )
+    return pyarrow.parquet.ParquetFile(
+        stream,
+        thrift_string_size_limit=max(size, 1),
+        thrift_container_size_limit=min(max(size, 1), _MAX_LIST_LENGTH),
+        **options,
+    )
 
 
 def main() -> None:
     """Read all columns of the file in batches. Suppress exceptions: the parent reads the file again."""
-    import pyarrow.parquet
-
-    content = sys.stdin.buffer.read()
-    limits = reader_limits(len(content))
+    stream: BinaryIO = sys.stdin.buffer
+    if not stream.seekable():  # a pipe, through which the parent sends an uploaded file
+        stream = io.BytesIO(stream.read())
     _limit_memory()
     try:
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), **limits)
+        file = open_parquet(stream)
         for group in range(file.metadata.num_row_groups):
             for column in range(file.metadata.num_columns):
                 file.metadata.row_group(group).column(column).to_dict()
     except Exception:  # Only crashes matter, because the parent process reports exceptions.
         pass
     try:
+        if stream.seek(0, os.SEEK_END) > _MAX_DECODED_BYTES:
+            return
         # Repeated strings stay dictionary-encoded, so that a short file does not expand to many long texts.
         names = [file.schema.column(index).path for index in range(len(file.schema))]
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=names, **limits)
+        file = open_parquet(stream, read_dictionary=names)
         for _ in file.iter_batches(1024, use_threads=False):
             pass
     except Exception:  # Only crashes matter, because the parent process reports exceptions.

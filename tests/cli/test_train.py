@@ -91,12 +91,14 @@ def test_snippets_train_the_same_model(has_held_out_file: bool) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_ctrl_c_keeps_the_best_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("names", [["SIGINT"], ["SIGTERM"], ["SIGHUP", "SIGHUP"]], ids=" ".join)
+def test_signals_keep_the_best_weights(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     step = TrainingLoop.step
 
     def interrupted(self: TrainingLoop, done: int, loss: Any) -> bool:
         if done == 7:
-            signal.raise_signal(signal.SIGINT)
+            for name in names:
+                signal.raise_signal(getattr(signal, name))
         return step(self, done, loss)
 
     monkeypatch.setattr(TrainingLoop, "step", interrupted)
@@ -105,6 +107,17 @@ def test_ctrl_c_keeps_the_best_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "The training was stopped. The model has the weights of step" in ended.err
     assert bert_probe.load("trained").tasks == ("text-classification",)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_training_without_space_for_its_log_is_saved() -> None:
+    ended = train("--epochs", "2", "--log", "/dev/full")
+    assert ended.status == 0, ended.err
+    warning = "Warning: /dev/full cannot be written: No space left on device. The command continues without"
+    assert ended.err.count(warning) == 1
+    assert bert_probe.load("trained").tasks == ("text-classification",)
 
 
 @pytest.mark.usefixtures("folder")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +19,14 @@ import bert_probe
 from bert_probe import Search, Sentences, VectorSearch
 from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.corpus import vector_files, vector_search
+from bert_probe.corpus.formats import open_rows
+from bert_probe.corpus.schema import _metadata as schema_metadata
 from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
 from bert_probe.corpus.vector_formats import ArrayFile
 from bert_probe.corpus.vector_search import IndexedVectors
 from bert_probe.errors import SelectionError, StoreError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text import parquet
 from tests.helpers.command_line import ROOT
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.http import api_client, problem_detail
@@ -262,6 +265,43 @@ print(has_vectors("v.parquet", io.BytesIO(sys.stdin.buffer.read())), peak() - be
     result, size = ended.stdout.split()
     assert result == b"False"
     assert int(size) < 200e6
+
+
+def test_size_of_parquet_metadata_is_limited(tmp_path: Path) -> None:
+    """A column without a value takes 3 bytes in the metadata of a file, but 700 bytes in memory."""
+    thousand = bytes([0xFC, 0xE8, 0x07])  # header of a list of 1,000 structures
+    field = b"\x15\x0c\x25\x02\x18\x01t\x00"
+    schema = b"\x19\xfc\xe9\x07\x48\x04root\x15\xd0\x0f\x00" + field * 1_000
+    group = b"\x19" + thousand + b"\x26\x00\x00" * 1_000 + b"\x16\x00\x16\x00\x00"
+    footer = b"\x15\x02" + schema + b"\x16\x02\x19" + thousand + group * 1_000 + b"\x00"
+    path = tmp_path / "v.parquet"
+    path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    message = r"its metadata have 3\.0 MB, but at most 2\.0 MB are allowed"
+    for read in (bert_probe.read_vectors, bert_probe.read_documents):
+        with pytest.raises(TextError, match=message):
+            read(path)
+    with pytest.raises(TextError, match=message), open_rows(path, path.name, None):
+        pass
+    with pytest.raises(ValueError, match=message):
+        schema_metadata(path, "parquet")
+
+
+def test_damaged_local_file_does_not_crash_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the size of a column can crash, so a child process reads it first."""
+    pq.write_table(pa.table({"vector": [[1.0, 2.0]]}), tmp_path / "v.parquet")
+    seen = []
+
+    def crashes(stream: BinaryIO, name: str) -> bool:
+        seen.append((stream.read(4), name))
+        stream.seek(0)
+        return True
+
+    monkeypatch.setattr(parquet, "_crashes_reader", crashes)
+    with pytest.raises(TextError, match="crashes the process that reads it"):
+        bert_probe.read_vectors(tmp_path / "v.parquet")
+    assert seen == [(b"PAR1", "v.parquet")] * 2
 
 
 def test_size_of_unpacked_arrays_is_limited(tmp_path: Path) -> None:
