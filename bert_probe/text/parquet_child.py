@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 MAX_BYTES = 1 << 29
 """Maximum memory in bytes that the process may allocate in addition to its memory at the start."""
-_MAX_METADATA_BYTES = 2_000_000
+_MAX_METADATA_BYTES = 1_000_000
 """Size of the metadata in bytes up to which any file may have them; they take 230 times as much memory."""
 _MAX_METADATA_SHARE = 1 / 50
 """Maximum size of larger metadata, as a share of the size of the file."""

@@ -36,6 +36,10 @@ _NAME_BYTES = 200
 """Maximum number of bytes of the model folder's name that the name of a temporary folder contains."""
 
 
+class UnmovedFolderError(ExportError):
+    """Raised when a folder was written completely, but cannot be moved to its path."""
+
+
 @contextmanager
 def reserve_folder(target_folder: Path, replaces: bool) -> Iterator[None]:
     """Reserve a folder for the duration of the block, in which `write_folder` may write to it.
@@ -230,9 +234,9 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
         replaces: whether an existing folder may be replaced.
 
     Raises:
-        ExportError: the folder cannot be written; an existing folder is unchanged. If only the last
-            step, moving the complete folder to its path, fails, the folder remains next to the path, and the
-            message names the folder.
+        ExportError: the folder cannot be written; an existing folder is unchanged.
+        UnmovedFolderError: only the last step, moving the complete folder to its path, fails. The folder
+            remains next to the path, and the message names the folder.
     """
     with _locked(target_folder, replaces, reserve=False) as real, _system_errors(target_folder):
         token = secrets.token_hex(6)
@@ -248,7 +252,7 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
                 rescued = real.with_name(f"{real.name[: _NAME_BYTES // 4]}-{token}")
                 part.replace(rescued)
                 reason = str(error) if isinstance(error, ExportError) else f"{_refused(target_folder, error)}"
-                raise ExportError(f"{reason} The new model is in {rescued}.") from None
+                raise UnmovedFolderError(f"{reason} The new model is in {rescued}.") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
 

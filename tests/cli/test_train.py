@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
 import shlex
 import signal
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +22,7 @@ import bert_probe
 from bert_probe import Train
 from bert_probe.training.saving import reserve_folder
 from bert_probe.training.training_loop import TrainingLoop
+from bert_probe.training.training_result import TrainingResult
 from tests.helpers import sentence_models
 from tests.helpers.command_line import CommandResult
 from tests.helpers.command_line import bert_probe as run
@@ -118,6 +121,33 @@ def test_training_without_space_for_its_log_is_saved() -> None:
     warning = "Warning: /dev/full cannot be written: No space left on device. The command continues without"
     assert ended.err.count(warning) == 1
     assert bert_probe.load("trained").tasks == ("text-classification",)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("failures", [1, 2])
+def test_model_that_does_not_fit_on_its_disk_is_saved_elsewhere(
+    failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill, seen = TrainingResult._fill, []
+
+    def failing(self: TrainingResult, folder: Path) -> None:
+        seen.append(folder)
+        if len(seen) <= failures:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fill(self, folder)
+
+    monkeypatch.setattr(TrainingResult, "_fill", failing)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = train("--epochs", "2")
+    assert ended.status == 2
+    assert "No space left on device" in ended.err
+    assert not Path("trained").exists()
+    if failures == 1:
+        (folder,) = tmp_path.glob("bert-probe-*/trained")
+        assert f"The new model is in {folder}." in ended.err
+        assert bert_probe.load(folder).tasks == ("text-classification",)
+    else:
+        assert not [*tmp_path.glob("bert-probe-*")]
 
 
 @pytest.mark.usefixtures("folder")

@@ -276,7 +276,7 @@ def test_size_of_parquet_metadata_is_limited(tmp_path: Path) -> None:
     footer = b"\x15\x02" + schema + b"\x16\x02\x19" + thousand + group * 1_000 + b"\x00"
     path = tmp_path / "v.parquet"
     path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
-    message = r"its metadata have 3\.0 MB, but at most 2\.0 MB are allowed"
+    message = r"its metadata have 3\.0 MB, but at most 1\.0 MB are allowed"
     for read in (bert_probe.read_vectors, bert_probe.read_documents):
         with pytest.raises(TextError, match=message):
             read(path)

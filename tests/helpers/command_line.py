@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+# The modules agents and model_check bind `load` when they are imported, so not while it is replaced below.
+from bert_probe.analyses.weights import model_check  # noqa: F401
+from bert_probe.api import agents  # noqa: F401
 from bert_probe.cli.main import main
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
