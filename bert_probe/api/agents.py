@@ -223,6 +223,9 @@ class _Output:
             await self._stream.flush()
 
 
+_TOO_DEEP = "The message is nested too deeply. Use fewer nested arrays and objects."
+
+
 class _Input:
     """Yields the lines of a stream that are messages, and answers all other lines with an error."""
 
@@ -231,7 +234,7 @@ class _Input:
 
     async def __aiter__(self) -> AsyncIterator[str]:
         while line := await to_thread.run_sync(self._read_line):
-            if line.isspace():
+            if line.isspace() and len(line) <= permissions.MAX_BODY_BYTES:
                 continue
             refused = refusal(line)
             if refused is None:
@@ -242,15 +245,16 @@ class _Input:
 
     def _read_line(self) -> bytes:
         """Return the next line; if the line is too long, return only its first bytes."""
-        line = part = self._stream.readline(permissions.MAX_BODY_BYTES + 1)
-        while len(part) > permissions.MAX_BODY_BYTES and not part.endswith(b"\n"):
-            part = self._stream.readline(permissions.MAX_BODY_BYTES + 1)
+        size = permissions.MAX_BODY_BYTES + len(b"\r\n") + 1
+        line = part = self._stream.readline(size)
+        while len(part) == size and not part.endswith(b"\n"):
+            part = self._stream.readline(size)
         return line
 
 
 def refusal(line: bytes) -> types.JSONRPCError | None:
     """Return the error for a line that is not a message, or None for a message."""
-    if len(line) > permissions.MAX_BODY_BYTES:
+    if len(line.rstrip(b"\r\n")) > permissions.MAX_BODY_BYTES:
         return _error(
             INVALID_REQUEST,
             f"The message has more than {permissions.MAX_BODY_BYTES:,} bytes. Send a shorter message.",
@@ -264,7 +268,7 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         except (ValueError, RecursionError):  # After the duplicate key, the line is not valid JSON.
             return _error(PARSE_ERROR, sentence)
     except RecursionError:
-        return _error(PARSE_ERROR, "The message is nested too deeply. Use fewer nested arrays and objects.")
+        return _error(PARSE_ERROR, _TOO_DEEP)
     except ValueError as error:
         return _error(PARSE_ERROR, f"The message is not JSON in UTF-8: {str(error)[:200]}.")
     try:
@@ -276,7 +280,9 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
         return _error(INVALID_REQUEST, sentence, message)
     try:
         parsed = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
+    except ValueError as error:
+        if "recursion limit" in str(error):
+            return _error(PARSE_ERROR, _TOO_DEEP, message)
         parsed = None
     is_request = isinstance(message, dict) and "method" in message and "id" in message
     if parsed is None or (is_request and not isinstance(parsed, types.JSONRPCRequest)):

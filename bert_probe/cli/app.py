@@ -155,7 +155,8 @@ def _read_checked(view: Path) -> bytes:
 def mcp(only: tuple[str, ...], models: str | None) -> None:
     """Serve all questions as tools for agents (Model Context Protocol) over standard input and output.
 
-    The server does not use the network; the agent's program starts and stops it.
+    The agent's program starts and stops the server. The server uses the network only if a request names a
+    model of the Hub that is not in the local cache.
     """
     extras.require("mcp")
     incoming, outgoing = _take_streams()

@@ -362,8 +362,8 @@ def _read_parquet(
     if not isinstance(lists, pa.ListArray | pa.FixedSizeListArray | pa.LargeListArray) or not len(lists):
         raise TextError(f"The column {vector} of {name} does not contain lists of numbers. {FORMAT_HELP}.")
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
-    sizes = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), float)
-    if lists.null_count or len(set(sizes.tolist())) != 1:
+    sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
+    if lists.null_count or sizes.min() != sizes.max():
         raise TextError(f"The vectors of {name} have different lengths. {FORMAT_HELP}.")
     return {"vectors": numbers.reshape(len(lists), -1), **text_columns}
 
@@ -454,10 +454,11 @@ def check_expansion(size: int, file_size: int, name: str) -> None:
         )
 
 
-def _check_parquet(content: bytes, name: str, _max_bytes: int | None) -> None:
+def _check_parquet(content: bytes, name: str, max_bytes: int | None) -> None:
     from bert_probe.text.parquet import check_upload
 
-    check_upload(content, name, MAX_BYTES // 4)  # number of values of at least 4 bytes
+    limit = MAX_EXPANSION * len(content) if max_bytes is None else max_bytes
+    check_upload(content, name, limit // 2)  # number of values of at least 2 bytes
 
 
 def _has_column(stream: BinaryIO) -> bool:

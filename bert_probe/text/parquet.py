@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import struct
 import subprocess
@@ -219,7 +220,7 @@ def _check_pages(
     if metadata.num_columns > _MAX_COLUMNS:
         raise TextError(f"{name} has more than {_MAX_COLUMNS:,} columns. Save only the texts.")
     remaining = MAX_BYTES
-    page_values = max(metadata.num_rows, 1) if max_values is None else max_values
+    page_values = max(metadata.num_rows, 1) if max_values is None else math.inf
     remaining_values = max_values
     for group in range(metadata.num_row_groups):
         chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
@@ -233,7 +234,10 @@ def _check_pages(
                 if remaining_values is not None:
                     remaining_values -= page.values
                     if remaining_values < 0:
-                        raise _too_large(name)
+                        raise TextError(
+                            f"{name} has more than {max_values:,} values. Use fewer vectors, or the command "
+                            "line."
+                        )
                 if page.encoding not in _ENCODINGS:
                     raise TextError(
                         f"Column {chunk.path_in_schema[:40]} of {name} has an unsupported encoding. Save "

@@ -175,6 +175,12 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
     ),
     (b'{"id": 7, "x": {"a": 1, "a": 1}, "y": ' + b"1" * 5_000 + b"}", PARSE_ERROR, None, "occurs twice"),
     (b"[" * 100_000, PARSE_ERROR, None, "nested too deeply"),
+    (
+        b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": ' + b"[" * 300 + b"]" * 300 + b"}}",
+        PARSE_ERROR,
+        1,
+        "nested too deeply",
+    ),
     (b"1" * 5_000, PARSE_ERROR, None, "a number has 5,000 digits, but at most 4,300 are allowed."),
     (
         b'"' + b"a" * 5_000_000 + b'"',
@@ -188,6 +194,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
         None,
         "more than 5,000,000 bytes. Send a shorter message.",
     ),
+    (b" " * 5_000_010 + message(id=1, method="ping"), INVALID_REQUEST, None, "more than 5,000,000 bytes"),
     (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": NaN}}', PARSE_ERROR, None, "NaN"),
     (b"[]", INVALID_REQUEST, None, "not JSON-RPC 2.0"),
     (b"{}", INVALID_REQUEST, None, "not JSON-RPC 2.0"),
@@ -234,6 +241,7 @@ def test_line_that_is_not_a_message_is_refused(line: bytes, code: int, name: obj
         message(method="notifications/initialized"),
         message(id=1, result={}),
         b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\r\n',
+        message(id=1, method="ping").ljust(5_000_000) + b"\r\n",
     ],
 )
 def test_message_is_not_refused(line: bytes) -> None:

@@ -480,7 +480,7 @@ def test_repeated_values_of_a_parquet_file_are_bounded(tmp_path: Path) -> None:
         parse_vectors(content, "a.parquet")
     lists = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(13_000_000, np.float32)), 1_000)
     pq.write_table(pa.table({"vector": lists}), tmp_path / "b.parquet")
-    with pytest.raises(TextError, match=r"Split the file"):
+    with pytest.raises(TextError, match=r"more than [\d,]+ values"):
         parse_vectors((tmp_path / "b.parquet").read_bytes(), "b.parquet")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -311,6 +312,19 @@ def test_size_of_unpacked_arrays_is_limited(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="at most 0 MB are allowed"):
         parse_vectors(content, "v.npz", 100_000)
     assert len(parse_vectors(content, "v.npz", 1_000_000)) == 1_000
+
+
+@pytest.mark.parametrize(("rows", "max_bytes"), [(100_000, None), (600_000, 1_000_000)])
+def test_number_of_values_in_an_uploaded_parquet_file_is_limited(rows: int, max_bytes: int | None) -> None:
+    """Each row of a kilobyte of compressed zeros would take 100 bytes of memory."""
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32))
+    vectors = pa.ListArray.from_arrays(offsets, pa.array(np.zeros(rows, np.float32)))
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"vector": vectors}), buffer, compression="zstd")
+    assert len(buffer.getvalue()) < 5_000
+    with pytest.raises(TextError, match=r"v\.parquet has more than [\d,]+ values"):
+        parse_vectors(buffer.getvalue(), "v.parquet", max_bytes)
+    assert len(parse_vectors(buffer.getvalue(), "v.parquet", 2_000_000)) == rows
 
 
 def test_local_files_that_expand_too_much_are_refused(
