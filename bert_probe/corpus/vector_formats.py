@@ -346,6 +346,7 @@ def _read_parquet(
         for column in (vector, *columns.values()):
             if names.count(column) > 1:
                 raise TextError(f"{name} has several columns named {column}. Keep one of these columns.")
+        _check_vector_type(file.schema_arrow.field(vector), name)
         for column in columns.values():
             _check_column_type(file.schema_arrow.field(column), name)
         # Read texts dictionary-encoded, so that repeated texts take no memory before the size check.
@@ -359,8 +360,8 @@ def _read_parquet(
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise TextError(f"{name} is not a valid Parquet file: {error}. {FORMAT_HELP}.") from None
     lists = table[vector].combine_chunks()
-    if not isinstance(lists, pa.ListArray | pa.FixedSizeListArray | pa.LargeListArray) or not len(lists):
-        raise TextError(f"The column {vector} of {name} does not contain lists of numbers. {FORMAT_HELP}.")
+    if not len(lists):
+        raise TextError(f"{name} has no vectors. {FORMAT_HELP}.")
     numbers = lists.flatten().to_numpy(zero_copy_only=False)
     sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
     if lists.null_count or sizes.min() != sizes.max():
@@ -368,11 +369,33 @@ def _read_parquet(
     return {"vectors": numbers.reshape(len(lists), -1), **text_columns}
 
 
-def _check_column_type(field: Any, name: str) -> None:
-    """Raise TextError for a column of lists, maps or structs, which Arrow cannot read as a dictionary."""
+def _check_vector_type(field: Any, name: str) -> None:
+    """Raise TextError unless a column contains lists of numbers."""
     import pyarrow as pa
 
-    if pa.types.is_nested(field.type):
+    is_list = any(
+        getattr(pa.types, check)(field.type) for check in ("is_list", "is_large_list", "is_fixed_size_list")
+    )
+    if not is_list or not any(
+        getattr(pa.types, check)(field.type.value_type) for check in ("is_floating", "is_integer")
+    ):
+        raise TextError(
+            f"The column {field.name} of {name} does not contain lists of numbers. {FORMAT_HELP}."
+        )
+
+
+def _check_column_type(field: Any, name: str) -> None:
+    """Raise TextError unless a column contains strings or numbers.
+
+    Arrow cannot read other columns, such as lists or binary values of fixed width, as dictionaries. Repeated
+    values would take memory in each row.
+    """
+    import pyarrow as pa
+
+    value = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    texts, numbers = ("is_string", "is_large_string", "is_string_view"), ("is_integer", "is_floating")
+    checks = (*texts, *numbers, "is_boolean", "is_null")
+    if not any(getattr(pa.types, check)(value) for check in checks):
         raise TextError(
             f"The column {field.name} of {name} contains values of the type {str(field.type)[:80]}. Replace "
             "them with strings or numbers, or remove the column."

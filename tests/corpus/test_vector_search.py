@@ -314,6 +314,24 @@ def test_size_of_unpacked_arrays_is_limited(tmp_path: Path) -> None:
     assert len(parse_vectors(content, "v.npz", 1_000_000)) == 1_000
 
 
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("id", "The column id of v.parquet contains values of the type fixed_size_binary"),
+        ("vector", "The column vector of v.parquet does not contain lists of numbers"),
+    ],
+)
+def test_binary_values_of_a_parquet_file_are_refused(column: str, message: str) -> None:
+    """Arrow would copy each repetition of a value into its own row: 2 MB here, gigabytes elsewhere."""
+    values = pa.array([bytes(2_000)] * 1_000, pa.binary(2_000))
+    lists = pa.FixedSizeListArray.from_arrays(values, 1)
+    columns = {"vector": [[1.0, 2.0]] * 1_000} | {column: lists if column == "vector" else values}
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer)
+    with pytest.raises(TextError, match=message):
+        parse_vectors(buffer.getvalue(), "v.parquet")
+
+
 @pytest.mark.parametrize(("rows", "max_bytes"), [(100_000, None), (600_000, 1_000_000)])
 def test_number_of_values_in_an_uploaded_parquet_file_is_limited(rows: int, max_bytes: int | None) -> None:
     """Each row of a kilobyte of compressed zeros would take 100 bytes of memory."""
