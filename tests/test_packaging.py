@@ -283,8 +283,7 @@ def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(shell) >= 15
     assert not [line for line in lines if ".venv/bin/bert-probe" in line]
     monkeypatch.chdir(tmp_path)
-    # Create the files that the document assumes: models in folders, and files of sentences, labels, trees, pairs and
-    # vectors.
+    # Create the models and files that the document assumes.
     for name in ("path/to/a/folder", "path/to/what/it/became", "path/to/another/model", "MODEL"):
         model = tmp_path / name
         model.parent.mkdir(parents=True, exist_ok=True)
@@ -301,7 +300,7 @@ def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     }
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    vectors = [{"id": str(row), "vector": [float(row == column) for column in range(384)]} for row in range(12)]
+    vectors = [{"vector": [float(row == column) for column in range(384)]} for row in range(12)]
     pq.write_table(pa.Table.from_pylist(vectors), tmp_path / "vectors.parquet")
     names: dict[str, Any] = {}
     with share_opened_models():
