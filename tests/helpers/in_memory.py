@@ -35,6 +35,8 @@ def train_step(model: Any, encoding: Encoding) -> None:
     """Run one training step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = inputs["input_ids"]
     output = model(**inputs)
     states = output.logits if hasattr(output, "logits") else output.last_hidden_state
     states.square().mean().backward()
