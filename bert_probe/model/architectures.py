@@ -136,6 +136,14 @@ def other_part(config: Any) -> tuple[str, tuple[str, ...]]:
     return ("decoder", ("decoder.", "lm_head.")) if is_encoder_decoder(config) else ("", ())
 
 
+def other_part_notes(config: Any, names: Iterable[str]) -> tuple[str, ...]:
+    """Return a note about the unused vision model or decoder; () if none of the weights belongs to it."""
+    other, prefixes = other_part(config)
+    if not any(name.removeprefix("model.").startswith(prefixes) for name in names):
+        return ()
+    return (f"Only the text encoder of this model is used, not its {other}.",)
+
+
 def build_model(config: Any) -> Any:
     """Build a model from its config, with randomly initialized weights on torch's default device."""
     model_class = text_model_class(config)

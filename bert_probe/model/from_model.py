@@ -22,7 +22,14 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from bert_probe.errors import ArchitectureError, UnavailableError, WeightsError
-from bert_probe.model.architectures import configs_of, limit_notes, text_encoder
+from bert_probe.model.architectures import (
+    configs_of,
+    limit_notes,
+    other_part,
+    other_part_notes,
+    text_config,
+    text_encoder,
+)
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.checks import (
@@ -348,10 +355,13 @@ def _heads(model: Any, network: torch.nn.Module) -> list[OutputHead]:
 
 
 def _notes(model: Any, network: torch.nn.Module) -> tuple[str, ...]:
-    """Return a note about the unused weights of a task head; () if the model has no such weights."""
+    """Return notes about an unused decoder or vision model, and about the unused weights of a task head."""
     encoder_ids = {id(parameter) for parameter in network.parameters()}
     unused = sorted(name for name, parameter in model.named_parameters() if id(parameter) not in encoder_ids)
-    return (unused_note(unused),) if unused else ()
+    config = text_config(model.config)
+    _, prefixes = other_part(config)
+    of_head = [name for name in unused if not name.removeprefix("model.").startswith(prefixes)]
+    return (*other_part_notes(config, unused), *((unused_note(of_head),) if of_head else ()))
 
 
 class Float64Mode(TorchFunctionMode):

@@ -36,6 +36,7 @@ from bert_probe.model.architectures import (
     configs_of,
     limit_notes,
     other_part,
+    other_part_notes,
     text_encoder,
     text_model_class,
     unused_code_note,
@@ -243,9 +244,7 @@ def _open_files(
             with attention_errors(source.name, config):
                 network, (notes, unused), no_qkv, is_eager = _network(source, config, dtype, device)
             heads, head_notes = open_heads(source.folder, config, headers, network)
-            other, prefixes = other_part(config)
-            if prefixes and any(name.removeprefix("model.").startswith(prefixes) for name in headers.names):
-                notes += (f"Only the text encoder of this model is used, not its {other}.",)
+            notes += other_part_notes(config, headers.names)
             if _file_states(files) != file_states:
                 raise WeightsError(
                     f"{source.name} was changed while it was being loaded. Load the model again."

@@ -28,7 +28,7 @@ def read(
 ) -> tuple[Any, Any]:
     """Load a model with its weights; return the model and transformers' loading report (`loading_info`)."""
     with QUIET:
-        return model_class.from_pretrained(  # type: ignore[no-any-return]
+        model, report = model_class.from_pretrained(
             folder,
             # The config is copied, because transformers writes the attention implementation into it.
             config=copy.deepcopy(config),
@@ -41,6 +41,24 @@ def read(
             # Mismatches are reported instead of raised, so that one error can list all of them.
             ignore_mismatched_sizes=True,
         )
+    unify_dtype(model, dtype)
+    return model, report
+
+
+_FLOAT32_PARAMETERS = {"deberta": (".q_bias", ".v_bias")}
+"""Model type → endings of the names of parameters that transformers creates in float32 for every dtype."""
+
+
+def unify_dtype(model: Any, dtype: torch.dtype) -> None:
+    """Convert the parameters that transformers leaves in float32, although the model has another dtype.
+
+    In float16 and bfloat16, DeBERTa could not multiply its queries, to which it adds a float32 bias, by its
+    keys.
+    """
+    endings = _FLOAT32_PARAMETERS.get(model.config.model_type, ())
+    for name, parameter in model.named_parameters():
+        if name.endswith(endings):
+            parameter.data = parameter.data.to(dtype)
 
 
 def _silence() -> Callable[[], None]:

@@ -150,8 +150,9 @@ def test_profile_of_sentences_can_be_canceled_and_matches_library(
 def test_job_continues_on_another_page(app: App, page: Page) -> None:
     part(page, app, "many", sentences="paste")
     lines = "\n".join(f"The ferry number {number} leaves the island." for number in range(150))
-    page.get_by_label("Sentences, one per line").fill(lines)
-    page.get_by_label("Sentences, one per line").press("Control+Enter")
+    text_box = page.get_by_role("textbox", name="Sentences (one per line), or FASTA")
+    text_box.fill(lines)
+    text_box.press("Control+Enter")
     page.get_by_role("button", name="Profile 150 sentences").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     select_page(page, "Tokens")

@@ -247,7 +247,9 @@ def test_text_stays_on_this_machine(page: Page, site: str, watch: Watch) -> None
     page.on("request", lambda request: requests.append(f"{request.url} {request.post_data}"))
     page.locator("#text-a").fill(secret)
     wait_for_text(page, secret)
-    assert requests == [], "running the model sends nothing"
+    # The browser may load the icon of the tab at any time; a request with anything else in it would differ.
+    icon = page.locator("link[rel=icon]").evaluate("link => link.href")
+    assert {*requests} <= {f"{icon} None"}, "running the model sends nothing"
     assert "secret" in page.url.partition("#")[2], "a link contains the text after #"
     assert page.evaluate("fetch('http://example.org/').then(() => 'sent', () => 'refused')") == "refused"
     watch.errors.clear()

@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from bert_probe.model.encoding import Encoding
+from tests.helpers.families import model_class
 
 Folders = Callable[[str], Path]
 
 
 def load_for_training(folder: Path, implementation: str | None = None, dtype: str = "float32") -> Any:
-    """Load a model in training mode."""
+    """Load a model in training mode; all of its parameters have the given dtype."""
     options = {} if implementation is None else {"attn_implementation": implementation}
-    return AutoModel.from_pretrained(folder, dtype=getattr(torch, dtype), **options).train()
+    torch_dtype = getattr(torch, dtype)
+    of_folder = model_class(AutoConfig.from_pretrained(folder))
+    # transformers loads some parameters of DeBERTa in float32, whatever the dtype.
+    return of_folder.from_pretrained(folder, dtype=torch_dtype, **options).to(torch_dtype).train()
 
 
 def tokenizer_of(folder: Path) -> Any:
@@ -31,6 +35,8 @@ def train_step(model: Any, encoding: Encoding) -> None:
     """Run one training step."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = inputs["input_ids"]
     output = model(**inputs)
     states = output.logits if hasattr(output, "logits") else output.last_hidden_state
     states.square().mean().backward()

@@ -25,6 +25,7 @@ from tests.helpers.families import model_class
 _PROJECTIONS = (
     "attention.output.dense",
     "attention.out_lin",
+    "attention.out_proj",
     "albert_layers.0.attention.dense",
     "attn.Wo",
     "attn.o",

@@ -24,7 +24,9 @@ from tests.helpers.families import (
     TEXT,
     build,
     config,
+    model_class,
     representative,
+    save_tokenizer,
 )
 from tests.helpers.gate import prove_unless
 from tests.helpers.in_memory import Folders, assert_unchanged, load_for_training, tokenizer_of, train_step
@@ -34,12 +36,16 @@ NAMES = sorted(ALL_FAMILIES)
 
 IMPLEMENTATIONS = (None, "eager", "sdpa")
 
+STACKS = {"t5": "T5Stack", "mt5": "MT5Stack", "umt5": "UMT5Stack"}
+ENCODER_DECODERS = {*STACKS, "t5gemma", "bart"}
+
 
 @pytest.mark.parametrize("name", representative(NAMES))
 def test_wrapped_model_equals_raw_model(name: str, family_folder: Folders) -> None:
     folder = family_folder(name)
     model = load_for_training(folder, dtype="float64")
-    keep_float64(model)
+    # Only the encoder of an encoder-decoder is run, without the forward method of the complete model.
+    keep_float64(model.get_encoder() if name in ENCODER_DECODERS else model)
     wrapped = bert_probe.wrap(model, tokenizer_of(folder))
     raw = Raw(folder, "float64")
     for trace in [wrapped.trace(TEXT, PAIR), *wrapped.traces([SENTENCES[0], (SENTENCES[2], PAIR), "the"])]:
@@ -57,7 +63,7 @@ def test_wrapped_model_equals_the_loaded_model(
     name: str, implementation: str | None, family_folder: Folders, family: Callable[[str], Checkpoint]
 ) -> None:
     loaded, folder = family(name), family_folder(name)
-    if implementation == "sdpa" and loaded.description.is_eager:
+    if implementation == "sdpa" and not model_class(config(name))._supports_sdpa:
         pytest.skip("transformers itself refuses this")
     model = load_for_training(folder, implementation)
     model.requires_grad_(True)
@@ -65,7 +71,9 @@ def test_wrapped_model_equals_the_loaded_model(
     assert_unchanged(model, lambda: checkpoints.append(bert_probe.wrap(model, tokenizer_of(folder))))
     (wrapped,) = checkpoints
     ours, theirs = wrapped.description, loaded.description
-    for same in ("architecture", "layers", "heads", "max_tokens", "parameter_count", "shows_qkv", "notes"):
+    # The encoder of T5Model is a T5Stack, whereas `load` uses T5EncoderModel, which contains only this stack.
+    assert ours.architecture == STACKS.get(name, theirs.architecture)
+    for same in ("layers", "heads", "max_tokens", "parameter_count", "shows_qkv", "notes"):
         assert getattr(ours, same) == getattr(theirs, same), same
     assert (ours.origin, ours.revision) == ("in memory", None)
     assert wrapped.pads == loaded.pads
@@ -170,6 +178,25 @@ def test_text_encoder_of_a_generating_model_is_used(
     )
     assert wrapped.description.is_causal == loaded.description.is_causal == (name in {"gpt2", "qwen3"})
     assert model.config.use_cache == used_cache
+
+
+def test_notes_about_unused_parts_equal_those_of_the_saved_model(tmp_path: Path) -> None:
+    text = config("clip_text_model")
+    vision = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 32}
+    clip = transformers.CLIPModel(transformers.CLIPConfig(text_config=text.to_dict(), vision_config=vision))
+    classifier = transformers.BartForSequenceClassification(config("bart"))
+    head = "The encoder does not use some of the weights, for example those of a task head: "
+    for model, name, part, unused in (
+        (clip, "clip_text_model", "vision model", "text_projection.weight"),
+        (classifier, "bart", "decoder", "classification_head.dense.bias"),
+    ):
+        folder = tmp_path / name
+        model.save_pretrained(folder)
+        save_tokenizer(name, folder)
+        notes = bert_probe.wrap(model.eval(), tokenizer_of(folder)).description.notes
+        assert notes == bert_probe.load(folder).description.notes
+        assert notes[0] == f"Only the text encoder of this model is used, not its {part}."
+        assert notes[1].startswith(head + unused)
 
 
 def test_slow_tokenizer_is_refused(bert: Any) -> None:

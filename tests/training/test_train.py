@@ -183,7 +183,7 @@ def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, up
             np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["albert", "modernbert", "mobilebert"])
+@pytest.mark.parametrize("name", ["albert", "modernbert", "mobilebert", "deberta"])
 def test_linear_heads_of_other_families_equal_full_model(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
