@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from typing import Any, BinaryIO, Final, TextIO
 
@@ -25,7 +26,7 @@ from bert_probe.api.registry import RegisteredQuestion, registered_questions
 from bert_probe.core import files
 from bert_probe.core.field_types import Schema
 from bert_probe.core.result import Result
-from bert_probe.errors import SelectionError
+from bert_probe.errors import SelectionError, StalledError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
 from bert_probe.model.progress import Cancelled, Progress
@@ -119,9 +120,16 @@ def call_tool(
 ) -> types.CallToolResult:
     """Call a tool and return its result; for invalid requests, return an error result for the agent."""
 
+    start, limit = time.monotonic(), permissions.current().max_job_seconds
+
     def progress(_done: int, _total: int) -> None:
         if cancelled.is_set():
             raise Cancelled
+        if limit is not None and time.monotonic() - start > limit:
+            raise StalledError(
+                f"The answer took more than {limit:.0f} seconds, the limit of this server. Use fewer or "
+                "shorter texts."
+            )
 
     try:
         options = {
@@ -168,6 +176,8 @@ def build_server(
     shared: body.ModelServices, questions: dict[str, RegisteredQuestion], version: str
 ) -> Server[Any]:
     """Return an MCP server with one tool for each question."""
+    # Calls have their own threads, so that messages are read and written while all of these are busy.
+    threads = anyio.CapacityLimiter(permissions.MAX_REQUESTS)
 
     async def list_tools(_context: Any, _parameters: Any) -> types.ListToolsResult:
         tools = [
@@ -191,7 +201,7 @@ def build_server(
         question, arguments = questions[parameters.name], dict(parameters.arguments or {})
         try:
             return await to_thread.run_sync(
-                call_tool, question, arguments, shared, cancelled, abandon_on_cancel=True
+                call_tool, question, arguments, shared, cancelled, abandon_on_cancel=True, limiter=threads
             )
         finally:
             cancelled.set()
@@ -234,7 +244,7 @@ class _Input:
 
     async def __aiter__(self) -> AsyncIterator[str]:
         while line := await to_thread.run_sync(self._read_line):
-            if line.isspace() and len(line) <= permissions.MAX_BODY_BYTES:
+            if line.isspace() and len(line) <= _max_bytes():
                 continue
             refused = refusal(line)
             if refused is None:
@@ -245,19 +255,23 @@ class _Input:
 
     def _read_line(self) -> bytes:
         """Return the next line; if the line is too long, return only its first bytes."""
-        size = permissions.MAX_BODY_BYTES + len(b"\r\n") + 1
+        size = _max_bytes() + len(b"\r\n") + 1
         line = part = self._stream.readline(size)
         while len(part) == size and not part.endswith(b"\n"):
             part = self._stream.readline(size)
         return line
 
 
+def _max_bytes() -> int:
+    """Return the maximum size of a message in bytes, without its line end."""
+    return min(permissions.MAX_BODY_BYTES, permissions.current().max_file_bytes)
+
+
 def refusal(line: bytes) -> types.JSONRPCError | None:
     """Return the error for a line that is not a message, or None for a message."""
-    if len(line.rstrip(b"\r\n")) > permissions.MAX_BODY_BYTES:
+    if len(line.rstrip(b"\r\n")) > _max_bytes():
         return _error(
-            INVALID_REQUEST,
-            f"The message has more than {permissions.MAX_BODY_BYTES:,} bytes. Send a shorter message.",
+            INVALID_REQUEST, f"The message has more than {_max_bytes():,} bytes. Send a shorter message."
         )
     try:
         message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.formats import BrokenRow
-from bert_probe.text.parquet_child import open_parquet
+from bert_probe.text.parquet_child import MAX_BYTES as MAX_CHILD_BYTES
+from bert_probe.text.parquet_child import NO_MEMORY, open_parquet
 from bert_probe.text.sentence_files import MAX_BYTES, MAX_SENTENCES
 
 _BATCH = 1024
@@ -42,7 +43,8 @@ def check_readable(content: bytes | BinaryIO, name: str) -> None:
         name: the file name, for error messages.
 
     Raises:
-        TextError: the file crashes the child process, or reading takes more than `_SECONDS`.
+        TextError: the file crashes the child process, or reading takes more than `_SECONDS` or more than
+            `MAX_CHILD_BYTES` of memory.
     """
     # A process may also be killed for lack of memory, so only a file that crashes it twice is refused.
     if _crashes_reader(content, name) and _crashes_reader(content, name):
@@ -68,6 +70,10 @@ def _crashes_reader(content: bytes | BinaryIO, name: str) -> bool:
             )
         except subprocess.TimeoutExpired:
             raise TextError(f"{name} takes more than {_SECONDS} seconds to read. Split the file.") from None
+    if child.returncode == NO_MEMORY:
+        raise TextError(
+            f"{name} needs more than {MAX_CHILD_BYTES / 1e6:.0f} MB of memory to read. Split the file."
+        )
     return child.returncode < 0
 
 
@@ -314,9 +320,11 @@ def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], i
             number += delta
         else:
             number, offset = _zigzag(data, offset)
+        if number in fields:
+            raise ValueError("A page header has a field twice.")
         if field_type in (1, 2):  # Thrift encodes a boolean as type 1 (true) or type 2 (false)
             fields[number] = field_type == 1
-        elif field_type in (4, 5, 6):
+        elif field_type == 5 or (field_type in (4, 6) and depth > 1):  # only statistics have other integers
             fields[number], offset = _zigzag(data, offset)
         elif field_type == 8:
             size, offset = _varint(data, offset)

@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 MAX_BYTES = 1 << 29
 """Maximum memory in bytes that the process may allocate in addition to its memory at the start."""
+NO_MEMORY = 3
+"""Exit status of a process that needs more than `MAX_BYTES`."""
 _MAX_METADATA_BYTES = 1_000_000
 """Size of the metadata in bytes up to which any file may have them; they take 230 times as much memory."""
 _MAX_METADATA_SHARE = 1 / 50
@@ -54,8 +56,11 @@ def open_parquet(stream: BinaryIO, **options: Any) -> Any:
     )
 
 
-def main() -> None:
-    """Read all columns of the file in batches. Suppress exceptions: the parent reads the file again."""
+def main() -> int:
+    """Read all columns of the file in batches, and return the exit status: 0 or `NO_MEMORY`.
+
+    Other exceptions are suppressed, because the parent process reads the file again and reports them.
+    """
     stream: BinaryIO = sys.stdin.buffer
     if not stream.seekable():  # a pipe, through which the parent sends an uploaded file
         stream = io.BytesIO(stream.read())
@@ -65,18 +70,23 @@ def main() -> None:
         for group in range(file.metadata.num_row_groups):
             for column in range(file.metadata.num_columns):
                 file.metadata.row_group(group).column(column).to_dict()
-    except Exception:  # Only crashes matter, because the parent process reports exceptions.
+    except MemoryError:
+        return NO_MEMORY
+    except Exception:
         pass
     try:
         if stream.seek(0, os.SEEK_END) > _MAX_DECODED_BYTES:
-            return
+            return 0
         # Repeated strings stay dictionary-encoded, so that a short file does not expand to many long texts.
         names = [file.schema.column(index).path for index in range(len(file.schema))]
         file = open_parquet(stream, read_dictionary=names)
         for _ in file.iter_batches(1024, use_threads=False):
             pass
-    except Exception:  # Only crashes matter, because the parent process reports exceptions.
-        return
+    except MemoryError:
+        return NO_MEMORY
+    except Exception:
+        pass
+    return 0
 
 
 def _limit_memory() -> None:
@@ -90,7 +100,8 @@ def _limit_memory() -> None:
 
 
 if __name__ == "__main__":
+    status = 0
     try:
-        main()
+        status = main()
     finally:
-        os._exit(0)  # Skip the cleanup, in which threads of pyarrow may crash the process.
+        os._exit(status)  # Skip the cleanup, in which threads of pyarrow may crash the process.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from bert_probe import (
     SentenceSimilarity,
     SimilarityAttribution,
 )
+from bert_probe.analyses.attribution.attribution import _directional_derivative
 from bert_probe.errors import SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.from_model import keep_float64
@@ -160,3 +164,21 @@ def test_prompts_of_another_task_raise(trained_on: Callable[[str, str], Checkpoi
         Attribution(dimensions=8).of(trace)
     with pytest.raises(SelectionError, match="apply to the cosine only, not to text-classification"):
         ActivationPatching(prompt="query").of(trace, checkpoint.trace(PAIR[1]))
+
+
+def test_derivatives_are_computed_by_one_thread_at_a_time() -> None:
+    """Torch has one level of forward-mode differentiation for all threads, which cannot be entered twice."""
+    barrier = threading.Barrier(2)
+    directions = torch.eye(3).reshape(3, 1, 3)
+
+    def vector(inputs: torch.Tensor) -> torch.Tensor:
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait(0.2)  # both threads arrive only if they compute at the same time
+        return inputs.sum(1) ** 2
+
+    with ThreadPoolExecutor(2) as threads:
+        futures = [
+            threads.submit(_directional_derivative, vector, torch.ones(1, 1, 3), directions) for _ in range(2)
+        ]
+    for future in futures:
+        np.testing.assert_array_equal(future.result(), 2 * np.eye(3))

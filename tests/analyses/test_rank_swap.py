@@ -16,7 +16,7 @@ import bert_probe
 from bert_probe import Document, RankSwap, Search, SearchExplanation
 from bert_probe.analyses.retrieval import rank_swap
 from bert_probe.analyses.retrieval.late_interaction import TokenMatches
-from bert_probe.analyses.retrieval.rank_swap import RankSwapResult, SwapSteps, without_words
+from bert_probe.analyses.retrieval.rank_swap import RankSwapResult, SwapSteps, _greedy, without_words
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import families, sentence_models
@@ -274,6 +274,7 @@ def test_progress_ends_at_its_total(minilm: Checkpoint) -> None:
         ({"document": "a", "against": "a"}, DOCUMENTS, "Choose two different documents"),
         ({}, ["a boat"], "There is only one document"),
         ({"max_words": 6}, DOCUMENTS, "max_words must be 1 to 5"),
+        ({"scorer": "late-interaction"}, ["a boat", "[SEP]"], "Document 2 has no score, because none of its"),
     ],
 )
 def test_unusable_documents_are_refused(
@@ -281,3 +282,23 @@ def test_unusable_documents_are_refused(
 ) -> None:
     with pytest.raises(SelectionError, match=message):
         RankSwap(QUERY, **fields).of(minilm, documents)  # type: ignore[arg-type]
+
+
+def test_bm25_of_documents_without_words(minilm: Checkpoint) -> None:
+    result = RankSwap(QUERY, scorer="bm25").of(minilm, ["---", "..."])
+    assert result.frame()["score_a"].tolist() == [0.0, 0.0]
+    assert not any(steps.is_swapped for steps in result.changes.values())
+
+
+def test_texts_without_a_score_are_not_chosen() -> None:
+    """The removal of the word with a vector leaves only tokens that have none."""
+    scores = {"a b": (2.0, 1.0), "a": (np.nan, 1.0), "b": (1.5, 1.0)}
+    steps = _greedy(
+        ["a", "b"],
+        [0, 1],
+        1,
+        lambda removed: " ".join(word for index, word in enumerate("ab") if index not in removed),
+        lambda texts: np.array([scores[text] for text in texts]),
+        lambda text: np.array(scores[text]),
+    )
+    assert steps.words == ("a",)

@@ -12,11 +12,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
+from mcp import Client, types
 from PIL import Image
 
 from bert_probe.api import agents
@@ -25,6 +26,8 @@ from bert_probe.api.registry import registered_questions
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.runtime import permissions
 from tests.helpers.command_line import bert_probe
 from tests.helpers.gate import prove_unless
 
@@ -149,6 +152,36 @@ def test_cancelled_call_ends(shared: LocalModels) -> None:
         agents.call_tool(registered_questions()["head-ablation-sweep"], {"text": TEXT}, shared, cancelled)
 
 
+def test_messages_are_read_while_all_threads_for_calls_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_answered = threading.Event()
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            if '"id":99' in text:
+                is_answered.set()
+            return super().write(text)
+
+    def wait(*_arguments: object) -> types.CallToolResult:
+        is_answered.wait(5)
+        return types.CallToolResult(content=[])
+
+    monkeypatch.setattr(agents, "call_tool", wait)
+    start = message(id=0, method="initialize", params=INITIALIZATION)
+    calls = [message(id=i, method="tools/call", params={"name": "tokens"}) for i in range(1, 60)]
+    ids = [answer["id"] for answer in answers(start, *calls, message(id=99, method="ping"), out=Stream())]
+    assert ids[:2] == [0, 99]
+
+
+def test_models_option_applies_the_limits_of_a_public_server(shared: LocalModels) -> None:
+    with permissions.using(replace(permissions.public([BUILT_IN]), max_job_seconds=0)):
+        error = agents.refusal(message(id=1, method="ping").ljust(1_000_001))
+        answer = call_tool(shared, "head-ablation-sweep", {"text": TEXT})
+    assert error is not None
+    assert "more than 1,000,000 bytes" in error.error.message
+    assert answer.is_error
+    assert "The answer took more than 0 seconds" in answer.content[0].text
+
+
 def test_command_without_the_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bert_probe.core.extras.find_spec", lambda _name: None)
     refusal = bert_probe("mcp").refusal
@@ -215,9 +248,16 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
 )
 
 
-def answers(*lines: bytes) -> list[dict[str, Any]]:
+INITIALIZATION: dict[str, object] = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "0"},
+}
+
+
+def answers(*lines: bytes, out: io.StringIO | None = None) -> list[dict[str, Any]]:
     """Return the messages that the server writes in response to lines of standard input."""
-    out = io.StringIO()
+    out = io.StringIO() if out is None else out
     server = agents.build_server(LocalModels(), agents.select_questions(["tokens"]), "0")
     asyncio.run(agents.serve(server, io.BytesIO(b"\n".join(lines) + b"\n"), out))
     return [json.loads(line) for line in out.getvalue().splitlines()]
@@ -249,15 +289,7 @@ def test_message_is_not_refused(line: bytes) -> None:
 
 
 def test_server_answers_every_line_and_goes_on() -> None:
-    start = message(
-        id=0,
-        method="initialize",
-        params={
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "0"},
-        },
-    )
+    start = message(id=0, method="initialize", params=INITIALIZATION)
     responses = answers(start, b"", *(line for line, *_ in REFUSED), message(id=99, method="ping"))
     errors = [answer["error"]["code"] for answer in responses if "error" in answer]
     assert errors == [code for _, code, *_ in REFUSED]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +23,7 @@ from bert_probe.runtime.cache import cache_key
 from bert_probe.text import documents, parquet
 from bert_probe.text.documents import DocumentList, as_documents, document_of_line, parse_documents
 from bert_probe.text.formats import ValidationErrors
+from bert_probe.text.parquet_child import NO_MEMORY
 from tests.helpers.command_line import ROOT
 
 
@@ -422,3 +424,24 @@ def test_reading_reports_progress_in_bytes(ending: str, tmp_path: Path) -> None:
 def test_typed_text_is_not_called_a_file() -> None:
     with pytest.raises(InvalidFileError, match=r"^The text has an error: line 4: .* Correct the text\.$"):
         documents.documents_in_text(">a\nMK TAY\n>b\n1 2 3 !!\n")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"\x15\x00\x15\x00\x15\x00\x06\x04\x02\x00",  # the size, field 2, again as a 64-bit integer
+        b"\x15\x00\x15\x00\x15\x00\x05\x04\x02\x00",  # the size again as a 32-bit integer
+        b"\x15\x00\x16\x00\x15\x00\x00",  # the size as a 64-bit integer only
+    ],
+)
+def test_page_headers_with_ambiguous_sizes_are_refused(header: bytes) -> None:
+    """The Parquet library ignores a field of another type, and uses the first of two values."""
+    assert parquet._page_headers(b"\x15\x00\x15\x02\x15\x00\x00")[0][2] == 1
+    with pytest.raises(ValueError, match=r"a field twice|unknown type"):
+        parquet._page_headers(header)
+
+
+def test_file_that_needs_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: Mock(returncode=NO_MEMORY))
+    with pytest.raises(TextError, match=r"a\.parquet needs more than 537 MB of memory to read"):
+        parquet.check_readable(b"", "a.parquet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -237,6 +238,8 @@ class AttributionResult(Result):
 
 
 forward_ad: Any = _forward_ad  # typed as Any, because its functions have no type annotations
+_dual_level_lock = threading.Lock()
+"""Serializes forward-mode differentiation, because torch has only one level for all threads."""
 
 METHOD = "integrated-jacobians"
 
@@ -388,7 +391,7 @@ def _directional_derivative(vector: Any, point: torch.Tensor, directions: torch.
         point: the input embeddings at which the derivatives are computed, shape [1, token, hidden].
         directions: directions in the space of input embeddings, shape [direction, token, hidden].
     """
-    with forward_ad.dual_level():
+    with _dual_level_lock, forward_ad.dual_level():
         dual = vector(forward_ad.make_dual(point.expand_as(directions).contiguous(), directions))
         tangent = forward_ad.unpack_dual(dual).tangent
         return as_array(tangent).astype(np.float64)

@@ -189,14 +189,21 @@ class RankSwap(PromptedSearch):
             )
         selected = [numbers[name] for name in names]
         if len(selected) == 2 and self.scorer != BM25_SCORER:
-            documents = [texts[index] for index in selected]
-            ranks = search.of(checkpoint, documents, truncate).ranks[self.scorer]
-            is_first = ranks[0] < ranks[1]
-            return (selected[0], selected[1]) if is_first else (selected[1], selected[0])
-        ranks = search.of(checkpoint, documents, truncate, progress).ranks[self.scorer]
-        order = [int(index) for index in np.argsort(ranks)]
-        selected += [index for index in order if index not in selected][: 2 - len(selected)]
-        first, second = sorted(selected, key=lambda index: int(ranks[index]))
+            compared = search.of(checkpoint, [texts[index] for index in selected], truncate)
+            ranks = dict(zip(selected, compared.ranks[self.scorer], strict=True))
+            scores = dict(zip(selected, compared.scores[self.scorer], strict=True))
+        else:
+            result = search.of(checkpoint, documents, truncate, progress)
+            ranks, scores = (dict(enumerate(values[self.scorer])) for values in (result.ranks, result.scores))
+            order = sorted(ranks, key=ranks.__getitem__)
+            selected += [index for index in order if index not in selected][: 2 - len(selected)]
+        for index in selected:
+            if np.isnan(scores[index]):
+                raise SelectionError(
+                    f"Document {texts[index].id[:100]} has no score, because none of its tokens has a "
+                    "vector. Choose another document."
+                )
+        first, second = sorted(selected, key=ranks.__getitem__)
         return first, second
 
 
@@ -357,7 +364,10 @@ def _greedy(
         if not candidates:
             break
         values = score([text_of([*indices, index]) for index in candidates])
-        best = int(np.argmin(values[:, 0] - values[:, 1]))
+        margins = values[:, 0] - values[:, 1]
+        if np.isnan(margins).all():  # without any of these words, a text has no score
+            break
+        best = int(np.nanargmin(margins))
         indices.append(candidates[best])
         text = text_of(indices)
         steps.append(values[best])

@@ -271,7 +271,7 @@ class WordScorer:
         count, mean_length = self._others + 1, (self._length + a.total()) / (self._others + 1)
         values = []
         for bag in (a, self._b):
-            norm = K1 * (1 - B + B * bag.total() / mean_length)
+            norm = K1 * (1 - B + B * bag.total() / mean_length) if bag else 0.0
             total = 0.0
             for word in query:
                 frequency = self._frequencies[word] + (word in a)
