@@ -117,6 +117,10 @@ class ExportError(ProbeError):
     """Raised when a result cannot be written to a file."""
 
 
+class WrittenElsewhereError(ExportError):
+    """Raised when a result cannot be written to its path, but was written to the path in the message."""
+
+
 class ReportError(ProbeError):
     """Raised when a view file or a report cannot be read or created."""
 

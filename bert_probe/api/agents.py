@@ -40,6 +40,9 @@ DEFAULT_ROWS: Final = 50
 MAX_CELLS: Final = 20_000
 """Maximum number of table cells in one answer; all of them enter the context of the agent."""
 
+MAX_CALLS: Final = 4
+"""Maximum number of calls that are computed at once; further calls wait, and can be canceled."""
+
 INSTRUCTIONS: Final = (
     "Shows what a BERT-family encoder computes for a text: attention, vectors, predictions and their "
     "explanations. Layers and heads count from 1, tokens from 0. The default model is the built-in "
@@ -177,7 +180,7 @@ def build_server(
 ) -> Server[Any]:
     """Return an MCP server with one tool for each question."""
     # Calls have their own threads, so that messages are read and written while all of these are busy.
-    threads = anyio.CapacityLimiter(permissions.MAX_REQUESTS)
+    threads = anyio.CapacityLimiter(MAX_CALLS)
 
     async def list_tools(_context: Any, _parameters: Any) -> types.ListToolsResult:
         tools = [

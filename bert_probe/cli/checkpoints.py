@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -29,10 +27,11 @@ from bert_probe.cli.options import (
     print_bytes,
     question_options,
     reserve_outputs,
+    save_or_rescue,
 )
 from bert_probe.conversion.convert import convert as convert_model
 from bert_probe.core import files
-from bert_probe.errors import ExportError, SelectionError
+from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import (
     FILL_MASK,
     SENTENCE_SIMILARITY,
@@ -47,10 +46,9 @@ from bert_probe.text.sentence_files import is_table, read_sentences
 from bert_probe.text.similarity_examples import has_similarity_examples, read_similarity_examples
 from bert_probe.text.tagged_sentences import read_tagged_sentences
 from bert_probe.training.models import TASKS
-from bert_probe.training.saving import UnmovedFolderError, check_space, find_leftovers, reserve_folder
+from bert_probe.training.saving import check_space, find_leftovers, reserve_folder
 from bert_probe.training.train import Train
 from bert_probe.training.training_loop import OnEvaluation
-from bert_probe.training.training_result import TrainingResult
 
 _DISK_SPACE_FACTOR = 1.2
 """Required free disk space as a multiple of the size of the weights; the folder also contains the tokenizer
@@ -208,30 +206,11 @@ def train(
             result = plan.run(progress, on_evaluation)
         except Cancelled:
             raise click.Abort from None
-        _save(result, out, force)  # here, so that no signal interrupts it
+        # Here, so that no signal interrupts it.
+        save_or_rescue(lambda folder: result.save_model(folder, replace=force), out)
     for message in (*result.notes[len(plan.notes) :], f"Saved in {out}."):
         _print(message)
     print_bytes(files.to_bytes(result.table(), "csv"))
-
-
-def _save(result: TrainingResult, out: Path, force: bool) -> None:
-    """Save a trained model in its folder or, if this fails, in the system's temporary folder.
-
-    Raises:
-        ExportError: the folder cannot be written; the message names the folder that contains the model.
-    """
-    try:
-        result.save_model(out, replace=force)
-    except UnmovedFolderError:
-        raise
-    except ExportError as error:
-        folder = Path(tempfile.mkdtemp(prefix="bert-probe-")) / "trained"
-        try:
-            result.save_model(folder)
-        except ExportError:
-            shutil.rmtree(folder.parent, ignore_errors=True)
-            raise error from None
-        raise ExportError(f"{error} The new model is in {folder}.") from None
 
 
 def _log_files(log: Path | None, out: Path) -> list[Path]:

@@ -130,8 +130,11 @@ def commands() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; for an error that the user can fix, print one line and exit with status 2."""
-    with streams():
-        sys.exit(_status(arguments))
+    try:
+        with streams():
+            sys.exit(_status(arguments))
+    except KeyboardInterrupt:  # a second Ctrl+C, after the message about the first
+        sys.exit(INTERRUPTED)
 
 
 def _status(arguments: list[str] | None) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields
@@ -21,7 +23,13 @@ from bert_probe.core.field_types_of_lists import ListOf
 from bert_probe.core.question import Question, field_type, option_name
 from bert_probe.core.result import Result, save
 from bert_probe.core.writing import reserved, write
-from bert_probe.errors import ExportError, SelectionError, TooLongError, UnavailableError
+from bert_probe.errors import (
+    ExportError,
+    SelectionError,
+    TooLongError,
+    UnavailableError,
+    WrittenElsewhereError,
+)
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import existing
 from bert_probe.model.trace import Trace
@@ -226,18 +234,43 @@ def output_options(command: Command) -> Command:
             if save_view is not None:
                 _save_view(result, save_view, force)
             if out is not None and has_own_format:
-                result.save(out, overwrite=force)
+                save_or_rescue(lambda path: result.save(path, overwrite=force), out)
                 out = None  # also print the table
             if out is not None and is_view_file(out):
-                _to_page(result).save(out, overwrite=force)
+                page = _to_page(result)
+                save_or_rescue(lambda path: page.save(path, overwrite=force), out)
                 return
             table = result.table() if isinstance(result, Result) else result
             if out is not None:
-                save(table, out, csv_safe, overwrite=force)
+                save_or_rescue(lambda path: save(table, path, csv_safe, overwrite=force), out)
                 return
         print_bytes(files.to_bytes(table, "csv", csv_safe))
 
     return run
+
+
+def save_or_rescue(write_to: Callable[[Path], object], path: Path) -> None:
+    """Write a result to a path or, if this fails, to the system's temporary folder.
+
+    Args:
+        write_to: writes the result to a path, which is a file or a folder.
+        path: the path that the user chose.
+
+    Raises:
+        ExportError: the path cannot be written; the message names the path that was written instead.
+    """
+    try:
+        write_to(path)
+    except WrittenElsewhereError:
+        raise
+    except ExportError as error:
+        folder = Path(tempfile.mkdtemp(prefix="bert-probe-"))
+        try:
+            write_to(folder / path.name)
+        except ExportError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise error from None
+        raise WrittenElsewhereError(f"{error} The result is in {folder / path.name}.") from None
 
 
 def _save_view(result: Any, file: Path, force: bool) -> None:
@@ -247,7 +280,8 @@ def _save_view(result: Any, file: Path, force: bool) -> None:
         )
     from bert_probe.reports.view_files import ViewFile
 
-    write({file: ViewFile.of(result).to_bytes()}, overwrite=force)
+    content = ViewFile.of(result).to_bytes()
+    save_or_rescue(lambda path: write({path: content}, overwrite=force), file)
 
 
 def own_extension(extension: str) -> Callable[[Command], Command]:

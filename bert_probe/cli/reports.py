@@ -18,6 +18,7 @@ from bert_probe.cli.options import (
     print_bytes,
     print_message,
     reserve_outputs,
+    save_or_rescue,
 )
 from bert_probe.core import files
 from bert_probe.core.result import Result
@@ -97,7 +98,7 @@ def report(
         draft = replace(draft, title=title) if title is not None else draft
         with terminal_bar("Computing", "views") as progress:
             content = Report.of(draft, NamedModels(_opener(None, yes)), progress)
-        content.save(out, overwrite=force)
+        save_or_rescue(lambda path: content.save(path, overwrite=force), out)
     print_message(f"Saved {_count(len(content.items), 'view')} in {out}.")
 
 

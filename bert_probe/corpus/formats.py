@@ -487,9 +487,7 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
             columns.
     """
     try:
-        # Turn off pre_buffer, with which Arrow would read all row groups at once.
-        table = open_parquet(stream, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
-        schema = table.schema_arrow
+        schema = open_parquet(stream).schema_arrow
         names = schema.names
     except UnicodeDecodeError:
         raise TextError(
@@ -506,7 +504,10 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
         raise SelectionError(
             f"Column {field.name} of {name} has type {field.type}, not string. Choose another column."
         )
-    return _parquet_cells(table, field.name)
+    # Turn off pre_buffer, with which Arrow would read all row groups at once. Repeated texts stay
+    # dictionary-encoded, so that they take memory only once.
+    options = {"buffer_size": _PARQUET_BUFFER, "pre_buffer": False, "read_dictionary": [field.name]}
+    return _parquet_cells(open_parquet(stream, **options), field.name)
 
 
 def _parquet_cells(table: Any, column: str) -> Iterator[FileRow]:

@@ -6,6 +6,7 @@ A store may be untrusted, so all values in the JSON files and the metadata of al
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from bert_probe.corpus.inputs import (
     VECTORS,
     IngestConfig,
 )
+from bert_probe.corpus.vector_formats import text_bytes
 from bert_probe.errors import ProbeError, StoreError
 from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.trace import Array
@@ -383,8 +385,8 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
             )
 
 
-UNCHECKED_BYTES = 2**30
-"""Decoded size of a Parquet file, in bytes, above which `MAX_RATIO` limits its compression ratio."""
+UNCHECKED_BYTES = 2**26
+"""Decoded size of a file, in bytes, above which `MAX_RATIO` limits its compression ratio."""
 MAX_RATIO = 100
 """Maximum ratio of decoded to stored bytes, as protection against decompression bombs."""
 
@@ -426,13 +428,17 @@ class TableFile:
             if compares_digest and self._digest(on_bytes) != self.sha256:
                 return "was changed: its SHA-256 differs"
             schema, rows, decoded = _metadata(self.path, self.schema.ending)
+            difference = "" if schema.equals(self.schema.schema) else _difference(schema, self.schema.schema)
         except FileNotFoundError:
             return "is missing or truncated"
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except (OSError, ValueError, struct.error, pa.ArrowException) as error:
             return f"cannot be read: {str(error).splitlines()[0][:200]}"
-        if not schema.equals(self.schema.schema):
-            return f"has unexpected columns: {_difference(schema, self.schema.schema)}"
-        if decoded > max(UNCHECKED_BYTES, MAX_RATIO * self.size):
+        if difference:
+            return f"has unexpected columns: {difference}"
+        limit = max(UNCHECKED_BYTES, MAX_RATIO * self.size)
+        if decoded <= limit < rows * decoded and self.schema.ending == "parquet":
+            decoded = max(decoded, _string_bytes(self.path, schema))
+        if decoded > limit:
             return f"would need {decoded:,} bytes of memory, although the file has only {self.size:,} bytes"
         if self.rows is not None and rows != self.rows:
             return f"has {rows:,} rows instead of {self.rows:,}"
@@ -450,8 +456,11 @@ class TableFile:
 def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
     """Return the schema, the number of rows and the decoded size of a file without reading its columns.
 
-    The decoded size is a lower bound on the memory that the rows take. For an Arrow file, which is not
-    compressed, it is the size of the file.
+    The decoded size is a lower bound on the memory that the rows take. Repeated strings, which a Parquet file
+    stores once, count once.
+
+    Raises:
+        ValueError: the file is an Arrow file with compressed record batches, whose size would be unknown.
     """
     if ending == "parquet":
         with path.open("rb") as stream:
@@ -460,8 +469,58 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
         groups = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
         return schema, metadata.num_rows, max(groups, metadata.num_rows * sum(map(_width, schema.types)))
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+        if any(map(_is_compressed, _batch_headers(source.read_at(path.stat().st_size, 0)))):
+            raise ValueError("its record batches are compressed")
         rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
         return reader.schema, rows, path.stat().st_size
+
+
+def _string_bytes(path: Path, schema: pa.Schema) -> int:
+    """Return the total size of the strings in a Parquet file, including repetitions."""
+    names = [field.name for field in schema if pa.types.is_string(field.type)]
+    with path.open("rb") as stream:
+        table = open_parquet(stream, read_dictionary=names).read(names)
+    return sum(text_bytes(column) for column in table.columns)
+
+
+# The footer and the headers of the record batches of an Arrow file are FlatBuffers. At the position of a table is
+# the distance back to its vtable, which contains the offset of each field, or 0 for a missing field.
+
+
+def _batch_headers(content: memoryview) -> Iterator[tuple[memoryview, int]]:
+    """Yield the FlatBuffer of each record batch that the footer of an Arrow file lists, and its position.
+
+    Raises:
+        ValueError, struct.error: the footer is broken.
+    """
+    (size,) = struct.unpack_from("<i", content, len(content) - 10)  # before the magic number ARROW1
+    footer = content[len(content) - 10 - size : len(content) - 10]
+    blocks = _field(footer, struct.unpack_from("<I", footer)[0], 3)
+    if blocks is None:
+        return
+    vector = blocks + struct.unpack_from("<I", footer, blocks)[0]
+    for index in range(struct.unpack_from("<I", footer, vector)[0]):
+        (offset,) = struct.unpack_from("<q", footer, vector + 4 + 24 * index)
+        marker, size = struct.unpack_from("<Ii", content, offset)
+        message = content[offset + 8 : offset + 8 + size]
+        header = _field(message, struct.unpack_from("<I", message)[0], 2)
+        if marker != 0xFFFFFFFF or header is None:
+            raise ValueError("its record batches cannot be read")
+        yield message, header + struct.unpack_from("<I", message, header)[0]
+
+
+def _is_compressed(batch: tuple[memoryview, int]) -> bool:
+    return _field(*batch, 3) is not None
+
+
+def _field(content: memoryview, table: int, index: int) -> int | None:
+    """Return the position of a field of a FlatBuffer table, or None if the field is missing."""
+    vtable = table - struct.unpack_from("<i", content, table)[0]
+    offset = 4 + 2 * index
+    if offset >= struct.unpack_from("<H", content, vtable)[0]:
+        return None
+    distance: int = struct.unpack_from("<H", content, vtable + offset)[0]
+    return table + distance if distance else None
 
 
 def _width(data_type: pa.DataType) -> int:

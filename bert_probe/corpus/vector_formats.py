@@ -352,7 +352,7 @@ def _read_parquet(
         # Read texts dictionary-encoded, so that repeated texts take no memory before the size check.
         file = open_parquet(stream, read_dictionary=[*columns.values()])
         table = file.read([vector, *columns.values()])
-        size = sum(_text_bytes(table[column]) for column in columns.values())
+        size = sum(text_bytes(table[column]) for column in columns.values())
         if max_text_bytes is not None and size > max_text_bytes:
             raise TextError(f"{name} has more than {max_text_bytes / 1e6:.0f} MB of texts. Split the file.")
         with reserved_memory(2 * size, name, "Use fewer texts."):
@@ -402,7 +402,7 @@ def _check_column_type(field: Any, name: str) -> None:
         )
 
 
-def _text_bytes(column: Any) -> int:
+def text_bytes(column: Any) -> int:
     """Return the total size of the strings in a column, counting each repetition of a dictionary entry."""
     import pyarrow as pa
     import pyarrow.compute as pc

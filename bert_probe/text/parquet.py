@@ -285,6 +285,8 @@ def pages(content: bytes, chunk: Any) -> list[PageHeader]:
         raise ValueError("The byte range of a column is not within the file.")
     headers = []
     for fields in _page_headers(content[start : start + size]):
+        if len(fields.keys() & {5, 7, 8}) > 1:
+            raise ValueError("A page has several headers.")
         inner = fields.get(5) or fields.get(7) or fields.get(8)
         inner = inner if isinstance(inner, dict) else {}
         headers.append(PageHeader(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))

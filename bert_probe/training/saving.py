@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 
 from bert_probe.analyses.outputs.tuned_lens import lens_files
 from bert_probe.core.writing import is_reserved, locked
-from bert_probe.errors import CheckpointError, ExportError
+from bert_probe.errors import CheckpointError, ExportError, WrittenElsewhereError
 from bert_probe.model.checkpoint import HISTORY_FILE
 from bert_probe.model.preflight import format_bytes
 from bert_probe.model.sentence_modules import MODEL_FILE, TOKENS, SentenceModel
@@ -34,10 +34,6 @@ from bert_probe.model.sources import read_json
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200
 """Maximum number of bytes of the model folder's name that the name of a temporary folder contains."""
-
-
-class UnmovedFolderError(ExportError):
-    """Raised when a folder was written completely, but cannot be moved to its path."""
 
 
 @contextmanager
@@ -235,7 +231,7 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
 
     Raises:
         ExportError: the folder cannot be written; an existing folder is unchanged.
-        UnmovedFolderError: only the last step, moving the complete folder to its path, fails. The folder
+        WrittenElsewhereError: only the last step, moving the complete folder to its path, fails. The folder
             remains next to the path, and the message names the folder.
     """
     with _locked(target_folder, replaces, reserve=False) as real, _system_errors(target_folder):
@@ -252,7 +248,7 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
                 rescued = real.with_name(f"{real.name[: _NAME_BYTES // 4]}-{token}")
                 part.replace(rescued)
                 reason = str(error) if isinstance(error, ExportError) else f"{_refused(target_folder, error)}"
-                raise UnmovedFolderError(f"{reason} The new model is in {rescued}.") from None
+                raise WrittenElsewhereError(f"{reason} The new model is in {rescued}.") from None
         finally:
             shutil.rmtree(part, ignore_errors=True)
 

@@ -144,7 +144,7 @@ def test_model_that_does_not_fit_on_its_disk_is_saved_elsewhere(
     assert not Path("trained").exists()
     if failures == 1:
         (folder,) = tmp_path.glob("bert-probe-*/trained")
-        assert f"The new model is in {folder}." in ended.err
+        assert f"The result is in {folder}." in ended.err
         assert bert_probe.load(folder).tasks == ("text-classification",)
     else:
         assert not [*tmp_path.glob("bert-probe-*")]

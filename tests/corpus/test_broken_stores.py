@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -241,3 +243,41 @@ def test_parquet_with_extreme_compression_is_refused(
         file.problem() == f"would need 12,000,000 bytes of memory, although the file has only {size:,} bytes"
     )
     assert bert_probe.verify_corpus(store).differences == ()
+
+
+def test_repeated_strings_of_a_parquet_file_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dictionary stores a repeated text once, but each row of the table needs memory."""
+    monkeypatch.setattr(schema, "UNCHECKED_BYTES", 2**20)
+    layout = TableSchema(pa.schema({"row": pa.int64(), "text": pa.string()}))
+    for text, problem in (("x" * 100_000, "would need 5,000,000 bytes of memory"), ("x" * 10, "")):
+        table = pa.table([range(50), [text] * 50], schema=layout.schema)
+        path = tmp_path / "table.parquet"
+        pq.write_table(table, path, compression="zstd")
+        stat = path.stat()
+        assert (
+            schema.TableFile(path, layout, 50, stat.st_size, "", stat.st_mtime_ns)
+            .problem()
+            .startswith(problem)
+        )
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_compressed_arrow_files_are_refused(compression: str | None, tmp_path: Path) -> None:
+    """The decoded size of compressed record batches is unknown before they are decoded."""
+    layout = TableSchema(pa.schema({"row": pa.int64(), "vector": pa.list_(pa.float32(), 4)}), "arrow")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(4_000, np.float32)), 4)
+    table = pa.table([range(1_000), vectors], schema=layout.schema)
+    path = tmp_path / "table.arrow"
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, layout.schema, options=options) as writer:
+        writer.write_table(table, 300)
+    stat = path.stat()
+    problem = schema.TableFile(path, layout, 1_000, stat.st_size, "", stat.st_mtime_ns).problem()
+    assert problem == ("cannot be read: its record batches are compressed" if compression else "")
+    content = path.read_bytes()
+    for position in range(len(content) - 400, len(content), 7):  # the footer
+        path.write_bytes(content[:position] + bytes([content[position] ^ 0x81]) + content[position + 1 :])
+        file = schema.TableFile(path, layout, 1_000, stat.st_size, "", time.time_ns() + 10**12)
+        assert isinstance(file.problem(), str)

@@ -17,6 +17,7 @@ from tokenizers.normalizers import Lowercase
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.encoding import Token
+from bert_probe.model.forward import NOT_FINITE
 from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.sentence_modules import SPLADE_MODES, SentenceModel
 from bert_probe.model.sentence_networks import MODES, SentenceModule, pool_states
@@ -363,13 +364,17 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
 
     Raises:
         TextError: a text consists of the prompt alone, which is not pooled.
+        UnavailableError: the vector of a text is not finite.
     """
-    return pool_states(
+    vectors = pool_states(
         output.last_hidden_state,
         _pooled_mask(mask, recipe),
         recipe,
         None if "pooler" not in recipe.modes else output.pooler_output,
     )
+    if not torch.isfinite(vectors).all():
+        raise UnavailableError(NOT_FINITE)
+    return vectors
 
 
 def _pooled_mask(mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
