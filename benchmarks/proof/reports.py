@@ -164,15 +164,17 @@ def _as_read(run: Run, content: bytes) -> list[object]:
     """Return the rows, aggregates and metadata that DuckDB reads from a Parquet file."""
     place = run.folder / "table.parquet"
     place.write_bytes(content)
-    rows = duckdb.sql(f"SELECT * FROM '{place}'")
-    aggregates = ", ".join(f'min("{name}"), max("{name}"), count("{name}")' for name in rows.columns)
-    metadata = f"SELECT key, value FROM parquet_kv_metadata('{place}') WHERE key <> 'ARROW:schema'"
-    return [
-        rows.columns,
-        repr(rows.fetchall()),
-        repr(duckdb.sql(f"SELECT {aggregates}, count(*) FROM '{place}'").fetchall()),
-        duckdb.sql(metadata).fetchall(),
-    ]
+    with duckdb.connect() as connection:
+        rows = connection.execute(f"SELECT * FROM '{place}'").fetchall()
+        names = [name for name, *_ in connection.description or []]
+        aggregates = ", ".join(f'min("{name}"), max("{name}"), count("{name}")' for name in names)
+        metadata = f"SELECT key, value FROM parquet_kv_metadata('{place}') WHERE key <> 'ARROW:schema'"
+        return [
+            names,
+            repr(rows),
+            repr(connection.execute(f"SELECT {aggregates}, count(*) FROM '{place}'").fetchall()),
+            connection.execute(metadata).fetchall(),
+        ]
 
 
 def _hostile(run: Run) -> Line:
