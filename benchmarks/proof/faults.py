@@ -22,6 +22,7 @@ from benchmarks.proof.theme import Run
 from bert_probe.core import writing
 from bert_probe.corpus.build import reserved_store
 from bert_probe.errors import ExportError
+from bert_probe.model.loading import load
 from bert_probe.training import saving
 from tests.helpers.families import TEXT, build
 from tests.helpers.hub import REPOSITORY, Hub, serve_hub
@@ -222,6 +223,7 @@ def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
             pass
 
     messages = []
+    run.folder.chmod(0o711)  # so that the other user can enter the folders in it
     with read_only_folder() as folder:
         for name, reserve in (
             ("table.csv", lambda place: writing.reserved([place], overwrite=True)),
@@ -229,7 +231,7 @@ def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
             ("store", reserved_store),
         ):
             messages.append(as_nobody(lambda: entered(reserve(folder / name))))  # noqa: B023
-            if not messages[-1].endswith("Choose another place."):
+            if not messages[-1].endswith("Choose another path."):
                 run.failed(f"{name} in a read-only folder: {messages[-1]}")
             if (message := as_nobody(lambda: entered(reserve(folder / "open" / name)))) != "done":  # noqa: B023
                 run.failed(f"{name} in a folder that can be written: {message}")
@@ -302,28 +304,57 @@ def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _killed_writer(run: Run, folder: Path) -> tuple[str, str, str]:
-    """Kill a training run that has reserved its output folder, then train into the same folder."""
-    data, out = _data(run), run.folder / "killed"
-    out.mkdir()
-    words = ("train", str(data), f"--model={folder}", f"--out={out / 'model'}")
-    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+    """Send signals to trainings before and after their first evaluation.
+
+    SIGKILL may leave lock files, which the next training removes. The other signals save the model if there
+    was an evaluation.
+    """
+    data = _data(run)
+    for number, is_evaluated in (
+        (signal.SIGKILL, False),
+        (signal.SIGTERM, False),
+        (signal.SIGTERM, True),
+        (signal.SIGHUP, True),
+        (signal.SIGINT, True),
+    ):
+        name = f"{number.name} {'after' if is_evaluated else 'before'} an evaluation"
+        out = run.folder / name
+        out.mkdir()
+        log = out / "log.jsonl"
+        words = ("train", str(data), f"--model={folder}", f"--out={out / 'model'}", f"--log={log}", "--force")
         process = subprocess.Popen(
             [sys.executable, "-m", "bert_probe", *words, "--epochs=10000", "--batch=1", "--update=all"],
             cwd=_ROOT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while process.poll() is None and not any(out.iterdir()):
+        while process.poll() is None and not (_has_content(log) if is_evaluated else any(out.iterdir())):
             time.sleep(0.02)
         process.send_signal(number)
-        process.wait(timeout=_SECONDS)
-        left = [path for path in out.iterdir() if not writing.is_lock_file(path)]
-        if left or (number != signal.SIGKILL and any(out.iterdir())):
-            run.failed(f"A training that {number.name} ended leaves {[path.name for path in out.iterdir()]}")
-    status, _, error = _bert_probe(*words, "--epochs=1")
-    if status or [path.name for path in out.iterdir()] != ["model"]:
-        run.failed(f"A training after a killed one: status {status}, {error[-300:]}")
-    return "A training that is killed", "SIGKILL, SIGTERM, SIGINT; then again", "the next one is saved"
+        status = process.wait(timeout=_SECONDS)
+        left = {path.name for path in out.iterdir()} - {log.name}
+        if number == signal.SIGKILL:
+            is_expected = all(writing.is_lock_file(out / file) for file in left)
+        else:
+            is_expected = left == {"model"} and status == 0 if is_evaluated else left <= {"model"}
+        if not is_expected:
+            run.failed(f"{name}: a training ends with status {status}, and leaves {sorted(left)}")
+        if "model" in left and not load(out / "model").tasks:
+            run.failed(f"{name}: a training saves a model without a task.")
+        if number == signal.SIGKILL:
+            status, _, error = _bert_probe(*words, "--epochs=1")
+            left = {path.name for path in out.iterdir()}
+            if status or left != {"model", log.name}:
+                run.failed(f"{name}: the next training has status {status}, {sorted(left)}, {error[-300:]}")
+    return (
+        "A training that is killed",
+        "SIGKILL and SIGTERM before an evaluation; SIGTERM, SIGHUP and SIGINT after it",
+        "complete models, no partial files; after SIGKILL, the next training is saved",
+    )
+
+
+def _has_content(file: Path) -> bool:
+    return file.is_file() and file.stat().st_size > 0
 
 
 def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:

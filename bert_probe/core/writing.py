@@ -186,20 +186,24 @@ def _lock(path: Path, wait: float) -> Iterator[None]:
 
     lock = FileLock(_lock_file(path), timeout=wait, thread_local=False)
     try:
-        lock.acquire()
-    except Timeout:
-        # filelock also times out if the lock file cannot be created. Create it here to raise the OSError.
-        with suppress(FileExistsError):
-            os.close(os.open(lock.lock_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-            os.unlink(lock.lock_file)  # noqa: PTH108 - a str
-        raise ExportError(
-            f"{path} is being written by another command. Wait until that command has ended, or choose "
-            "another name."
-        ) from None
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        try:
+            lock.acquire()
+        except Timeout:
+            # filelock also times out if the lock file cannot be created. Create it here to raise the OSError.
+            with suppress(FileExistsError):
+                os.close(os.open(lock.lock_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+                os.unlink(lock.lock_file)  # noqa: PTH108 - a str
+            raise ExportError(
+                f"{path} is being written by another command. Wait until that command has ended, or choose "
+                "another name."
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        except BaseException:  # a signal, possibly between the creation of the file and its lock
+            with suppress(OSError):  # Timeout, if another process holds the lock
+                lock.acquire(timeout=0)
             raise
-    try:
         yield
     finally:
         if lock.is_locked:

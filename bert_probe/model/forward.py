@@ -187,8 +187,8 @@ def _split_texts(batched: Array, lengths: Sequence[int], axis: int) -> list[Arra
 
 
 NOT_FINITE: Final = (
-    "The model computes hidden states that are not finite numbers for this text, because they exceed the range "
-    "of its data type. Use float64 or float32, or another model."
+    "The model computes hidden states that are not finite numbers for this text, because they exceed the "
+    "range of its data type. Use float64 or float32, or another model."
 )
 
 

@@ -26,6 +26,7 @@ from bert_probe.reports.numbers import (
     ViewNumbers,
     exact_text,
 )
+from bert_probe.reports.parquet_footers import has_equal_footer
 from bert_probe.reports.reading import ReportFile
 from bert_probe.reports.report import (
     MANIFEST,
@@ -108,7 +109,7 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
     table, is_same = tables
     if not is_same:
         yield check.difference(
-            "table.parquet", "", "schema", "different types or metadata", "", finding=NOT_RENDERED
+            "table.parquet", "", "schema", "different types, metadata or statistics", "", finding=NOT_RENDERED
         )
     for column, other in zip(check.stated.table.columns, table.columns, strict=True):
         for row, (stated, cell) in enumerate(zip(column.cells, other.cells, strict=True)):
@@ -118,9 +119,9 @@ def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | Non
                 yield check.difference("table.parquet", name, column.name, *texts, finding=CHANGED)
     if is_same:
         check.remarks.append(
-            f"View {check.number}: table.parquet was written by another version of pyarrow. The types "
-            "and cells of table.parquet equal those of the page; the other bytes, such as statistics, "
-            "were not compared."
+            f"View {check.number}: table.parquet was written by another version of pyarrow. The types, cells "
+            "and statistics of table.parquet equal those of the page; the other bytes, such as sizes and "
+            "encodings, were not compared."
         )
 
 
@@ -252,8 +253,8 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         expected: content of the expected file.
 
     Returns:
-        The table, and whether types and metadata match; None if the file cannot be decoded within the memory
-        limit.
+        The table, and whether types, metadata and statistics match; None if the file cannot be decoded within
+        the memory limit.
     """
     try:
         expected_file = pyarrow.parquet.ParquetFile(io.BytesIO(expected))
@@ -264,7 +265,11 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         file = open_parquet(io.BytesIO(content))
         if not _has_expected_size(content, file.metadata, expected_file.metadata):
             return None
-        is_same = file.schema_arrow.equals(expected_file.schema_arrow, check_metadata=True)
+        is_same = (
+            file.schema_arrow.equals(expected_file.schema_arrow, check_metadata=True)
+            and file.metadata.schema.equals(expected_file.metadata.schema)
+            and has_equal_footer(content, expected)
+        )
         texts = [
             field.name
             for field in expected_file.schema_arrow
@@ -281,8 +286,9 @@ def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
         TextError,
         pyarrow.ArrowException,
         ValueError,
-        IndexError,
+        LookupError,
         TypeError,
+        AttributeError,
         struct.error,
         MemoryError,
     ):

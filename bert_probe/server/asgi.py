@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
-import re
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import streamlit
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
@@ -34,6 +30,7 @@ from bert_probe.server import (
     callbacks,
     connections,
     paths,
+    security_headers,
     sessions,
     visitors,
 )
@@ -88,8 +85,6 @@ _STREAMLIT = ("_stcore", "static", "media", "component", "app", "auth", "oauth2c
 """First path segments of Streamlit's own routes."""
 
 _STATIC = Path(__file__).with_name("static")
-_SCRIPT = _STATIC.joinpath("index.js").read_text(encoding="utf-8")
-_INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
 
 
 class _MissingPath(Convertor[str]):
@@ -112,60 +107,15 @@ class _MissingPath(Convertor[str]):
 register_url_convertor("nowhere", _MissingPath())
 
 
-def app_policy() -> str:
-    """Return the Content-Security-Policy of the pages.
-
-    Pages can load resources from and connect to this server only, so they cannot send texts to other servers.
-    """
-    return "; ".join(
-        (
-            "default-src 'self'",
-            # Streamlit components load their modules from blob: URLs.
-            " ".join(("script-src 'self' blob:", *_inline_scripts())),
-            "style-src 'self' 'unsafe-inline'",
-            "img-src 'self' data: blob:",
-            "font-src 'self' data:",
-            "connect-src 'self'",
-            "frame-src 'self'",
-            "worker-src 'self' blob:",
-            "object-src 'none'",
-            "base-uri 'self'",
-            f"frame-ancestors {permissions.current().frame_sources}",
-            "form-action 'self'",
-        )
-    )
-
-
-def _inline_scripts() -> list[str]:
-    """Return the CSP hashes of the inline scripts of the index page."""
-    page = _INDEX.read_text(encoding="utf-8")
-    scripts = [*re.findall(r"<script>(.*?)</script>", page, re.S), _SCRIPT]
-    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
-    return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
-
-
-_UNUSED_FEATURES = ("camera", "microphone", "geolocation", "payment", "usb", "serial", "midi")
-
-
-def headers() -> dict[str, str]:
-    """Return the headers to add to every response."""
-    return {
-        "Content-Security-Policy": app_policy(),
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES),
-    }
-
-
 class SecurityHeaders:
-    """ASGI middleware that adds `headers` to every HTTP response, including errors and Streamlit's responses.
+    """ASGI middleware that adds `security_headers.headers` to every HTTP response, including errors.
 
     Existing headers of a response are not changed; for example, BertViz frames have a stricter policy.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._headers = headers()
+        self._headers = security_headers.headers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, and add the headers to the start of the response."""
@@ -222,8 +172,8 @@ async def health(_request: Request) -> JSONResponse:
 async def index(_request: Request) -> HTMLResponse:
     """Return Streamlit's index page, with a script and styles that apply before the app has loaded."""
     style = _STATIC.joinpath("page.css").read_text(encoding="utf-8")
-    head = f"<script>{_SCRIPT}</script><style>{style}</style></head>"
-    page = _INDEX.read_text(encoding="utf-8").replace("</head>", head, 1)
+    head = f"<script>{security_headers.INDEX_SCRIPT}</script><style>{style}</style></head>"
+    page = security_headers.INDEX_FILE.read_text(encoding="utf-8").replace("</head>", head, 1)
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
 

@@ -23,6 +23,7 @@ from streamlit.runtime.app_session import AppSession
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert_probe.runtime import permissions
+from bert_probe.server import security_headers
 
 MAX_CONNECTIONS: Final = 1_000
 """Maximum number of open connections to the server."""
@@ -151,10 +152,15 @@ def _close_idle(connection: Any) -> None:
 
 
 def _refuse(transport: asyncio.Transport, status: bytes, sentence: bytes) -> None:
-    transport.write(
-        b"HTTP/1.1 %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
-        b"cache-control: no-store\r\nconnection: close\r\n\r\n%b" % (status, len(sentence), sentence)
-    )
+    headers = {
+        "Content-Type": "text/plain; charset=utf-8",
+        "Content-Length": str(len(sentence)),
+        "Cache-Control": "no-store",
+        "Connection": "close",
+        **security_headers.headers(),
+    }
+    lines = "".join(f"{name.lower()}: {value}\r\n" for name, value in headers.items())
+    transport.write(b"HTTP/1.1 %b\r\n%b\r\n%b" % (status, lines.encode("latin-1"), sentence))
     transport.close()
 
 

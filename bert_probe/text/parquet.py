@@ -17,6 +17,7 @@ from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.formats import BrokenRow
 from bert_probe.text.parquet_child import MAX_BYTES as MAX_CHILD_BYTES
 from bert_probe.text.parquet_child import NO_MEMORY, open_parquet
+from bert_probe.text.parquet_thrift import read_struct
 from bert_probe.text.sentence_files import MAX_BYTES, MAX_SENTENCES
 
 _BATCH = 1024
@@ -300,55 +301,9 @@ def _page_headers(chunk: bytes) -> Sequence[dict[int, Any]]:
     """
     headers, offset = [], 0
     while offset < len(chunk):
-        fields, offset = _struct(chunk, offset)
+        fields, offset = read_struct(chunk, offset)
         if not 0 <= fields.get(3, -1) <= len(chunk) - offset or type(fields.get(2)) is not int:
             raise ValueError("A page is longer than its column.")
         offset += fields[3]
         headers.append(fields)
     return headers
-
-
-def _struct(data: bytes, offset: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    if depth > 4:
-        raise ValueError("A page header is nested too deeply.")
-    fields: dict[int, Any] = {}
-    number = 0
-    while True:
-        head, offset = data[offset], offset + 1
-        if head == 0:
-            return fields, offset
-        delta, field_type = head >> 4, head & 0xF
-        if delta:
-            number += delta
-        else:
-            number, offset = _zigzag(data, offset)
-        if number in fields:
-            raise ValueError("A page header has a field twice.")
-        if field_type in (1, 2):  # Thrift encodes a boolean as type 1 (true) or type 2 (false)
-            fields[number] = field_type == 1
-        elif field_type == 5 or (field_type in (4, 6) and depth > 1):  # only statistics have other integers
-            fields[number], offset = _zigzag(data, offset)
-        elif field_type == 8:
-            size, offset = _varint(data, offset)
-            if size > len(data) - offset:
-                raise ValueError("A text is longer than its column.")
-            offset += size
-        elif field_type == 12:
-            fields[number], offset = _struct(data, offset, depth + 1)
-        else:  # other types do not occur in page headers
-            raise ValueError("A page header has a field of an unknown type.")
-
-
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte, offset = data[offset], offset + 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-    raise ValueError("An integer is longer than 64 bits.")
-
-
-def _zigzag(data: bytes, offset: int) -> tuple[int, int]:
-    value, offset = _varint(data, offset)
-    return value >> 1 ^ -(value & 1), offset

@@ -9,7 +9,9 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import filelock
 import pandas as pd
 import pytest
 
@@ -214,6 +216,27 @@ def test_reservation_of_an_ended_process_does_not_block(ended: signal.Signals, t
     assert [*map(writing.is_lock_file, map(Path, left))] == ([True] if ended == signal.SIGKILL else [])
     files.save(TABLE, path, overwrite=False)
     assert listed(tmp_path) == ["x.json"]
+
+
+@pytest.mark.parametrize("name", ["flock", "acquire"])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_signal_while_a_path_is_locked_leaves_no_lock(
+    name: str, is_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner: Any = fcntl if name == "flock" else filelock.FileLock
+    original = getattr(owner, name)
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(owner, name, original)
+        if not is_before:
+            original(*arguments, **options)
+        raise SystemExit(143)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(SystemExit):
+        reserve(tmp_path / "x.json")
+    assert listed(tmp_path) == []
+    reserve(tmp_path / "x.json")
 
 
 def test_two_processes_that_write_at_once_leave_the_table_of_one(tmp_path: Path) -> None:

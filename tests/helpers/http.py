@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from bert_probe.api import schema
-from bert_probe.server import asgi
+from bert_probe.server import asgi, security_headers
 
 TEXT = "The small boat crosses the wide river."
 TOKENS = {"text": TEXT}
@@ -42,7 +42,7 @@ def problem_detail(answer: Any, status: int, kind: str) -> str:
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["cache-control"] == "no-store"
-    assert answer.headers["content-security-policy"] == asgi.headers()["Content-Security-Policy"]
+    assert answer.headers["content-security-policy"] == security_headers.headers()["Content-Security-Policy"]
     problem_document = answer.json()
     jsonschema.Draft202012Validator(schema.PROBLEM).validate(problem_document)
     assert (problem_document["type"], problem_document["status"]) == (f"/api#{kind}", status)

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 import bert_probe
-from bert_probe.server import access, asgi
+from bert_probe.server import access, asgi, security_headers
 from bert_probe.views import palette
 from tests.helpers.exactness import assert_printed
 from tests.helpers.installed import foreign_settings, free_port
@@ -101,7 +101,7 @@ def test_streamlit_paths_have_no_own_route(path: str) -> None:
 @pytest.mark.parametrize("path", ["/health", "/no-such-page"])
 def test_all_responses_have_security_headers(path: str) -> None:
     _, headers, _ = answer(path)
-    for name, value in asgi.headers().items():
+    for name, value in security_headers.headers().items():
         assert headers[name.lower()] == value
 
 
@@ -115,7 +115,7 @@ def test_stricter_policy_is_kept() -> None:
 def test_invalid_layer_number_is_404(layer: str) -> None:
     status, headers, _ = answer(f"/layers/x/{layer}")
     assert status == 404
-    assert headers["content-security-policy"] == asgi.app_policy()
+    assert headers["content-security-policy"] == security_headers.app_policy()
 
 
 def test_error_response_has_security_headers_and_error_is_raised() -> None:
@@ -128,7 +128,7 @@ def test_error_response_has_security_headers_and_error_is_raised() -> None:
         answer_of(app, "/fails", sent=sent)
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     assert (sent[0]["status"], headers["cache-control"]) == (500, "no-store")
-    for name, value in asgi.headers().items():
+    for name, value in security_headers.headers().items():
         assert headers[name.lower()] == value
     assert b"reader" not in sent[1]["body"]
     assert len(sent) == 2, "Starlette must not send a second response"
@@ -181,10 +181,10 @@ def test_refused_websocket_gets_response_with_security_headers() -> None:
 
 
 def test_policy_allows_only_this_server_and_its_inline_scripts() -> None:
-    policy = dict(part.split(" ", 1) for part in asgi.app_policy().split("; "))
+    policy = dict(part.split(" ", 1) for part in security_headers.app_policy().split("; "))
     assert policy["default-src"] == policy["connect-src"] == "'self'"
     assert policy["object-src"] == "'none'"
-    assert "http" not in asgi.app_policy()
+    assert "http" not in security_headers.app_policy()
     assert "unsafe" not in policy["script-src"]
     inline = re.findall(r"<script>(.*?)</script>", answer("/")[2].decode(), re.S)
     assert len(inline) > 1, "Streamlit's page has no inline scripts any more: remove `_inline_scripts`"
@@ -293,7 +293,7 @@ def test_app_starts_from_any_folder_with_its_protections(
         assert json.loads(body)["status"] == "ok"
         for path in ("/", "/_stcore/health", "/_stcore/host-config", "/heads"):
             _, headers, _ = fetch(origin + path)
-            for name, value in asgi.headers().items():
+            for name, value in security_headers.headers().items():
                 assert headers[name.lower()] == value, path
         assert "not a valid config option" not in log.read_text()
         for path in ("/", "/health", "/_stcore/health", "/static/none.js", "/layers/x/1"):

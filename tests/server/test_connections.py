@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from bert_probe.server import asgi, connections
+from bert_probe.server import asgi, connections, security_headers
 from tests.helpers.server import run_in_thread
 
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
@@ -39,10 +39,15 @@ class Client:
 
     async def status(self) -> int:
         """Read the next response completely, and return its status."""
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
-        await self.reader.readexactly(int(fields.get(b"content-length", 0)))
-        return int(head.split()[1])
+        return (await self.response())[0]
+
+    async def response(self) -> tuple[int, dict[str, str]]:
+        """Read the next response completely; return its status, and its headers by name in lower case."""
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        pairs = (line.split(": ", 1) for line in head.split("\r\n")[1:-2])
+        headers = {name.lower(): value for name, value in pairs}
+        await self.reader.readexactly(int(headers.get("content-length", 0)))
+        return int(head.split()[1]), headers
 
     async def until_closed(self, data: bytes = b"") -> None:
         """Send `data` repeatedly, if any, until the server has closed the connection."""
@@ -181,6 +186,43 @@ def test_complete_head_beyond_the_limit_is_refused() -> None:
             client = await connect()
             await client.send(HEAD + b"X-Padding: " + extra + b"\r\n\r\n")
             assert await client.status() == status
+
+    run("httptools", attack)
+
+
+def assert_refusal(response: tuple[int, dict[str, str]], expected_status: int) -> None:
+    """Check the status and the headers of a response that this module sends without the app."""
+    status, headers = response
+    expected = {name.lower(): value for name, value in security_headers.headers().items()}
+    assert status == expected_status
+    assert headers == expected | {
+        "content-type": "text/plain; charset=utf-8",
+        "content-length": headers["content-length"],
+        "cache-control": "no-store",
+        "connection": "close",
+    }
+
+
+@both
+def test_refused_connection_gets_security_headers(http: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 1)
+
+    async def attack(connect: Connect) -> None:
+        clients = [await connect() for _ in range(2)]
+        assert_refusal(await clients[1].response(), 503)
+        await clients[0].send(HEAD + b"Connection: close\r\n\r\n")
+        await clients[0].until_closed()
+
+    run(http, attack)
+
+
+@pytest.mark.parametrize(("excess", "end"), [(1, b""), (100, b"\r\n\r\n")], ids=["incomplete", "complete"])
+def test_refused_head_gets_security_headers(excess: int, end: bytes) -> None:
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        head = (HEAD + b"X-Padding: ").ljust(connections.MAX_HEAD_BYTES + excess, b"x")
+        await client.send(head + end)
+        assert_refusal(await client.response(), 431)
 
     run("httptools", attack)
 

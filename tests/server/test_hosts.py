@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from bert_probe.errors import AddressError
-from bert_probe.server import access, asgi
+from bert_probe.server import access, asgi, security_headers
 from tests.helpers.server import answer, run_in_thread
 
 OWN_NAMES = [
@@ -60,7 +60,7 @@ def test_foreign_host_is_refused_with_an_explanation(path: str, host: str) -> No
     status, headers, body = answer(path, headers=header(("host", host)))
     assert status == 421
     assert headers["content-type"] == "text/plain; charset=utf-8"
-    for name, value in asgi.headers().items():
+    for name, value in security_headers.headers().items():
         assert headers[name.lower()] == value
     text = body.decode("ascii")
     assert text.startswith(f"BERT Probe does not accept the host name {ascii(host)[:100]}")
@@ -167,7 +167,7 @@ def test_foreign_pages_cannot_connect(host: str, origins: list[str], status: int
     assert received is None
     assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", status)
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    assert headers["content-security-policy"] == asgi.app_policy()
+    assert headers["content-security-policy"] == security_headers.app_policy()
     assert b"BERT_PROBE_HOSTS" in sent[1]["body"]
 
 

@@ -27,7 +27,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.jobs import SLOTS
-from bert_probe.server import asgi
+from bert_probe.server import asgi, security_headers
 from tests.helpers.http import TEXT, TOKENS, api_client, problem_detail
 
 
@@ -379,7 +379,7 @@ def test_examples_of_the_schema_are_answered(here: TestClient) -> None:
 
 def test_page_loads_nothing_from_other_hosts(here: TestClient) -> None:
     page, script = here.get("/api"), here.get("/api/page.js")
-    assert page.headers["content-security-policy"] == asgi.headers()["Content-Security-Policy"]
+    assert page.headers["content-security-policy"] == security_headers.headers()["Content-Security-Policy"]
     assert script.headers["content-type"].startswith("text/javascript")
     assert not re.search(r"https?://|//[a-z]+\.", page.text)
     assert "innerHTML" not in script.text
