@@ -483,8 +483,8 @@ def _string_bytes(path: Path, schema: pa.Schema) -> int:
     return sum(text_bytes(column) for column in table.columns)
 
 
-# The footer and the headers of the record batches of an Arrow file are FlatBuffers. At the position of a table
-# is the distance back to its vtable, which contains the offset of each field, or 0 for a missing field.
+# The footer and the headers of the record batches of an Arrow file are FlatBuffers. At the position of a
+# table is the distance back to its vtable, which contains the offset of each field, or 0 for a missing field.
 
 
 def _batch_headers(content: memoryview) -> Iterator[tuple[memoryview, int]]:
