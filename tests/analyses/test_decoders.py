@@ -6,9 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 import bert_probe
-from bert_probe import AttentionSteps, HeadConfidence, Heads, HiddenStates, Sentences, Similarity, Tokens
+from bert_probe import (
+    AttentionSteps,
+    HeadConfidence,
+    Heads,
+    HiddenStates,
+    Search,
+    Sentences,
+    Similarity,
+    Tokens,
+)
 from bert_probe.analyses.attention.attention import Attention
 from bert_probe.analyses.attention.heads import MEASURES, max_entropy_bits
 from bert_probe.analyses.vectors.pooling import available_poolings
@@ -51,6 +61,24 @@ def test_commands(name: str, family: Checkpoints, family_folder: Callable[[str],
     for command in ("tokens", "steps", "similarity"):
         result = run(command, TEXT, "--model", folder, checkpoints=opened)
         assert len(result.rows) > 2
+
+
+def test_vectors_that_exceed_the_data_type_are_refused(tmp_path: Path) -> None:
+    """Finite weights can lead to hidden states that are not finite, and so to empty cells."""
+    families.build("bert", tmp_path)
+    word = bert_probe.load(tmp_path).encode("boat").ids[1]
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith("word_embeddings.weight"))
+    tensors[name][word] *= 1e30
+    save_file(tensors, file, {"format": "pt"})
+    checkpoint = bert_probe.load(tmp_path)
+    message = "hidden states that are not finite numbers"
+    with pytest.raises(UnavailableError, match=message):
+        checkpoint.trace("a boat")
+    for question in (Sentences("mean"), Search("a boat")):
+        with pytest.raises(UnavailableError, match=message):
+            question.of(checkpoint, ["a boat", "a ship"])
 
 
 def test_weights_that_are_not_numbers_name_the_settings(tmp_path: Path) -> None:

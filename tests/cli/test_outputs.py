@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bert_probe.cli.options import open_log
+from bert_probe.core import writing
 from bert_probe.core.writing import reserved
 from bert_probe.errors import ExportError
+from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.command_line import bert_probe as run
 
 COMMANDS = (
@@ -166,3 +172,27 @@ def test_log_that_appears_during_a_training_is_kept(tmp_path: Path) -> None:
     with pytest.raises(ExportError), open_log(log, "x"):
         pass
     assert log.read_text() == '{"step": 1}\n'
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.png"])
+@pytest.mark.parametrize("failures", [1, 9])
+def test_result_that_does_not_fit_on_its_disk_is_saved_elsewhere(
+    name: str, failures: int, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, seen = writing._write_new, []
+
+    def failing(*arguments: Any) -> None:
+        seen.append(arguments)
+        if len(seen) <= failures:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(*arguments)
+
+    monkeypatch.setattr(writing, "_write_new", failing)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    refusal = run(
+        "attention", "a boat", "--layer", "1", "--head", "1", "--out", name, built_in=minilm
+    ).refusal
+    assert f"{name} cannot be written: No space left on device" in refusal
+    assert not Path(name).exists()
+    files = [*tmp_path.glob(f"bert-probe-*/{name}")]
+    assert [f"The result is in {file}." in refusal for file in files] == [True] * (failures == 1)

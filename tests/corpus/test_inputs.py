@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_probe.corpus import formats
+from bert_probe.corpus.formats import open_rows
 from bert_probe.corpus.inputs import (
     InputFile,
     MatchedFile,
@@ -133,6 +134,15 @@ def test_parquet_is_read_row_group_by_row_group(tmp_path: Path, kind: pa.DataTyp
     ]
     for column in (None, "text", "sentences"):
         assert texts_or_problems(list(records(find_inputs([file], column), column))) == expected
+
+
+def test_repeated_text_of_a_parquet_file_takes_memory_once(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.DictionaryArray.from_arrays([0] * 200, ["x" * 2_000_000])}), file)
+    pool = pa.default_memory_pool()
+    with open_rows(file, file.name, None) as rows:
+        peak = max(pool.bytes_allocated() for _ in rows)
+    assert peak < 50_000_000
 
 
 def test_parquet_cell_that_is_not_utf_8_refuses_only_its_row(tmp_path: Path) -> None:
