@@ -36,7 +36,7 @@ SHARD = 8
 KEEP = ("profiles", "vectors", "neighbors")
 NEAR = 4 * ULP
 """Relative tolerance, because values are computed in float64 and stored as float32."""
-_ACTOR = "ray::Actor"
+_ACTOR = "ray::RayActor"
 PATIENCE = 120
 """Time limit in seconds for the start of Ray, and for its end."""
 
