@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from bert_probe.text.parquet_thrift import read_struct
+from bert_probe.text.parquet import read_struct
 
 _FILE_FIELDS: Final = (3, 7, 8)
 """Number of rows, sort order of the statistics, encryption."""

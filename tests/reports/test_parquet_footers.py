@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from bert_probe.reports.parquet_footers import has_equal_footer
-from bert_probe.text.parquet_thrift import read_struct
+from bert_probe.text.parquet import read_struct
 
 FRAME = pd.DataFrame({"weight": [0.25, 0.5, 0.75], "token": ["we", "left", "ground"], "layer": [1, 2, 2]})
 
