@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from bert_probe.errors import ArchitectureError, UnavailableError, memory_errors
+from bert_probe.errors import ArchitectureError, memory_errors
 from bert_probe.model.capture import AttentionCall, recording
 from bert_probe.model.encoding import Encoding, ModelInputs
 from bert_probe.model.trace import Array, Trace, read_only
@@ -187,8 +187,8 @@ def _split_texts(batched: Array, lengths: Sequence[int], axis: int) -> list[Arra
 
 
 NOT_FINITE: Final = (
-    "The model computes hidden states that are not finite numbers for this text, because they exceed the "
-    "range of its data type. Use float64 or float32, or another model."
+    "The model computes hidden states that are not finite numbers. Check settings such as sliding_window and "
+    "rope_theta in its config.json, use float32 or float64, or use another model."
 )
 
 
@@ -198,12 +198,12 @@ def _states_and_poolers(output: Any, lengths: Sequence[int], has_pooler: bool) -
     The pooled output of CLIP and SigLIP is not stored, because it is the vector of one token.
 
     Raises:
-        UnavailableError: the hidden states of a text are not finite.
+        ArchitectureError: the hidden states of a text are not finite.
     """
     states = _split_layers(layer_states(output), lengths, axis=0)
     for text_states in states:
         if not np.isfinite(text_states[-1]).all():
-            raise UnavailableError(NOT_FINITE)
+            raise ArchitectureError(NOT_FINITE)
     pooled = getattr(output, "pooler_output", None) if has_pooler else None
     poolers: Sequence[Array | None] = [None] * len(lengths)
     if pooled is not None:

@@ -74,10 +74,10 @@ def test_vectors_that_exceed_the_data_type_are_refused(tmp_path: Path) -> None:
     save_file(tensors, file, {"format": "pt"})
     checkpoint = bert_probe.load(tmp_path)
     message = "hidden states that are not finite numbers"
-    with pytest.raises(UnavailableError, match=message):
+    with pytest.raises(ArchitectureError, match=message):
         checkpoint.trace("a boat")
     for question in (Sentences("mean"), Search("a boat")):
-        with pytest.raises(UnavailableError, match=message):
+        with pytest.raises(ArchitectureError, match=message):
             question.of(checkpoint, ["a boat", "a ship"])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tokenizers.normalizers import Lowercase
 
-from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.errors import ArchitectureError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.forward import NOT_FINITE
@@ -364,7 +364,7 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
 
     Raises:
         TextError: a text consists of the prompt alone, which is not pooled.
-        UnavailableError: the vector of a text is not finite.
+        ArchitectureError: the vector of a text is not finite.
     """
     vectors = pool_states(
         output.last_hidden_state,
@@ -373,7 +373,7 @@ def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor
         None if "pooler" not in recipe.modes else output.pooler_output,
     )
     if not torch.isfinite(vectors).all():
-        raise UnavailableError(NOT_FINITE)
+        raise ArchitectureError(NOT_FINITE)
     return vectors
 
 
