@@ -385,7 +385,7 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
             )
 
 
-UNCHECKED_BYTES = 2**26
+UNCHECKED_BYTES = 2**23
 """Decoded size of a file, in bytes, above which `MAX_RATIO` limits its compression ratio."""
 MAX_RATIO = 100
 """Maximum ratio of decoded to stored bytes, as protection against decompression bombs."""
@@ -499,8 +499,12 @@ def _batch_headers(content: memoryview) -> Iterator[tuple[memoryview, int]]:
     if blocks is None:
         return
     vector = blocks + struct.unpack_from("<I", footer, blocks)[0]
+    total = 0
     for index in range(struct.unpack_from("<I", footer, vector)[0]):
-        (offset,) = struct.unpack_from("<q", footer, vector + 4 + 24 * index)
+        offset, metadata_size, body_size = struct.unpack_from("<qi4xq", footer, vector + 4 + 24 * index)
+        total += metadata_size + body_size
+        if min(metadata_size, body_size) < 0 or total > len(content):
+            raise ValueError("its record batches overlap")
         marker, size = struct.unpack_from("<Ii", content, offset)
         message = content[offset + 8 : offset + 8 + size]
         header = _field(message, struct.unpack_from("<I", message)[0], 2)

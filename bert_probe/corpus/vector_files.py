@@ -280,7 +280,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
             with reserved_memory(2 * size, path.name, "Use fewer vectors."):
                 max_text_bytes = max(SMALL_BYTES, MAX_EXPANSION * file_size)
                 columns = file_format.read(stream, path.name, progress, max_text_bytes)
-                return make_vector_set(path.name, **columns, progress=progress)
+                return make_vector_set(path.name, **columns, progress=progress, max_bytes=max_text_bytes)
     except OSError as error:
         raise TextError(f"{path} cannot be opened: {error.strerror or error}. Check the path.") from None
 
@@ -303,7 +303,8 @@ def parse_vectors(
     file_format = format_of(name)
     file_format.check_upload(content, name, max_bytes)
     columns = file_format.read(io.BytesIO(content), name, progress, file_format.max_text_bytes)
-    return make_vector_set(name, **columns, progress=progress)
+    strings = max(SMALL_BYTES // 10, MAX_EXPANSION * len(content))
+    return make_vector_set(name, **columns, progress=progress, max_bytes=strings)
 
 
 def has_vectors(name: str, stream: BinaryIO) -> bool:
@@ -436,11 +437,14 @@ def make_vector_set(
     digest: str = "",
     pooling: str | None = None,
     origin: VectorOrigin | None = None,
+    max_bytes: int | None = None,
 ) -> VectorSet:
     """Check vectors and their columns, and return them as a set; see `VectorSet` for the arguments.
 
     Args:
         digest: digest of the contents; by default, it is computed.
+        max_bytes: maximum memory of the IDs and texts as strings without their characters; by default it is
+            not limited.
 
     Raises:
         TextError: the vectors are not a matrix of numbers, a column has another length, or a text
@@ -469,7 +473,10 @@ def make_vector_set(
         if shape != (count,):
             raise TextError(f"{name} has {count:,} vectors, but {shape[0]:,} entries in {column}.")
     identifiers: Sequence[str] = RowNumbers(count)
-    with reserved_memory(_STRING_BYTES * count * (ids is not None), name, "Use fewer vectors."):
+    string_columns = (ids is not None) + (texts is not None)
+    if max_bytes is not None and _STRING_BYTES * count * string_columns > max_bytes:
+        raise TextError(f"{name} has {count:,} IDs or texts for its size. Use fewer vectors.")
+    with reserved_memory(_STRING_BYTES * count * string_columns, name, "Use fewer vectors."):
         if ids is not None:
             identifiers = tuple(map(str, ids))
         lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)

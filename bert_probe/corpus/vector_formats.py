@@ -42,6 +42,8 @@ MAX_EXPANSION = 20
 """Maximum ratio of decoded to stored size of a file, if no limit in bytes applies."""
 SMALL_BYTES = 200_000_000
 """Decoded size in bytes up to which local files may exceed `MAX_EXPANSION`."""
+_MAX_CHILD_FILE = 64_000_000
+"""Maximum size in bytes of a Parquet file that is decoded in a process with limited memory."""
 _BLOCK_BYTES = 1 << 22
 """Maximum number of bytes that are read and converted at once; a larger row is read completely."""
 
@@ -324,7 +326,11 @@ def _read_npz(stream: BinaryIO, name: str, _progress: Progress, _limit: int | No
             columns = {key: _find(names, arrays.files) for key, names in _COLUMNS.items()}
             if columns["vectors"] is None:
                 raise TextError(f"{name} has the arrays {', '.join(arrays.files[:8])}. {FORMAT_HELP}.")
-            return {key: arrays[column] for key, column in columns.items() if column is not None}
+            result = {key: arrays[column] for key, column in columns.items() if column is not None}
+    for key in result.keys() & {"ids", "texts"}:
+        if result[key].dtype.kind not in "Uiu":
+            raise TextError(f"{columns[key]} of {name} must be strings or integers, not {result[key].dtype}.")
+    return result
 
 
 def _read_parquet(
@@ -349,9 +355,7 @@ def _read_parquet(
         _check_vector_type(file.schema_arrow.field(vector), name)
         for column in columns.values():
             _check_column_type(file.schema_arrow.field(column), name)
-        # Read texts dictionary-encoded, so that repeated texts take no memory before the size check.
-        file = open_parquet(stream, read_dictionary=[*columns.values()])
-        table = file.read([vector, *columns.values()])
+        table = _decoded(stream, name, [vector, *columns.values()], max_text_bytes)
         size = sum(text_bytes(table[column]) for column in columns.values())
         if max_text_bytes is not None and size > max_text_bytes:
             raise TextError(f"{name} has more than {max_text_bytes / 1e6:.0f} MB of texts. Split the file.")
@@ -367,6 +371,17 @@ def _read_parquet(
     if lists.null_count or sizes.min() != sizes.max():
         raise TextError(f"The vectors of {name} have different lengths. {FORMAT_HELP}.")
     return {"vectors": numbers.reshape(len(lists), -1), **text_columns}
+
+
+def _decoded(stream: BinaryIO, name: str, columns: Sequence[str], max_text_bytes: int | None) -> Any:
+    """Decode columns of a Parquet file; a small file is decoded in a process with limited memory."""
+    if _file_size(stream, name) > _MAX_CHILD_FILE:
+        return open_parquet(stream, read_dictionary=[*columns[1:]]).read(columns)
+    from bert_probe.text.parquet import decode
+
+    stream.seek(0)
+    content = stream.getvalue() if isinstance(stream, io.BytesIO) else stream
+    return decode(content, name, columns, 2 * MAX_BYTES + (max_text_bytes or 0))
 
 
 def _check_vector_type(field: Any, name: str) -> None:

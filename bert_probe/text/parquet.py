@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import struct
@@ -16,11 +17,9 @@ from typing import Any, BinaryIO, NamedTuple
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.formats import BrokenRow
 from bert_probe.text.parquet_child import MAX_BYTES as MAX_CHILD_BYTES
-from bert_probe.text.parquet_child import NO_MEMORY, open_parquet
+from bert_probe.text.parquet_child import NO_MEMORY, TOO_LARGE, open_parquet
 from bert_probe.text.sentence_files import MAX_BYTES, MAX_SENTENCES
 
-_BATCH = 1024
-"""Number of rows that are decoded at once."""
 _MAX_COLUMNS = 10_000
 _ENCODINGS = frozenset({0, 2, 3, 5, 6, 8})
 """IDs of the supported Parquet encodings. Encodings with shared prefixes, such as DELTA_BYTE_ARRAY, are
@@ -52,6 +51,15 @@ def check_readable(content: bytes | BinaryIO, name: str) -> None:
 
 
 def _crashes_reader(content: bytes | BinaryIO, name: str) -> bool:
+    return _run_child(content, name).returncode < 0
+
+
+def _run_child(content: bytes | BinaryIO, name: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run `parquet_child` on a file.
+
+    Raises:
+        TextError: reading takes more than `_SECONDS` or more than `MAX_CHILD_BYTES` of memory.
+    """
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     source: dict[str, Any] = {"input": content}
     if not isinstance(content, bytes):
@@ -60,10 +68,9 @@ def _crashes_reader(content: bytes | BinaryIO, name: str) -> bool:
     with _CHILDREN:
         try:
             child = subprocess.run(
-                [sys.executable, "-P", "-m", "bert_probe.text.parquet_child"],
+                [sys.executable, "-P", "-m", "bert_probe.text.parquet_child", *arguments],
                 **source,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                capture_output=True,
                 timeout=_SECONDS,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "2"},
                 check=False,
@@ -74,7 +81,36 @@ def _crashes_reader(content: bytes | BinaryIO, name: str) -> bool:
         raise TextError(
             f"{name} needs more than {MAX_CHILD_BYTES / 1e6:.0f} MB of memory to read. Split the file."
         )
-    return child.returncode < 0
+    return child
+
+
+def decode(content: bytes | BinaryIO, name: str, columns: Sequence[str], max_bytes: int) -> Any:
+    """Decode columns of an untrusted Parquet file in a child process with limited memory.
+
+    Args:
+        content: the content of the file, or the open file.
+        name: the file name, for error messages.
+        columns: names of the columns.
+        max_bytes: maximum size of the decoded columns in bytes.
+
+    Returns:
+        A `pyarrow.Table` with these columns.
+
+    Raises:
+        TextError: the columns are larger than `max_bytes`, or reading takes too long or too much memory.
+        ValueError: the file is broken.
+    """
+    import pyarrow
+
+    child = _run_child(content, name, str(max_bytes), json.dumps([*columns]))
+    if child.returncode == TOO_LARGE:
+        raise TextError(
+            f"{name} has more than {max_bytes / 1e6:,.0f} MB after decompression. Split the file."
+        )
+    if child.returncode:
+        raise ValueError(child.stderr.decode(errors="replace") or "the file is damaged")
+    with pyarrow.ipc.open_stream(pyarrow.py_buffer(child.stdout)) as reader:
+        return reader.read_all()
 
 
 def check_upload(content: bytes, name: str, max_values: int | None = None) -> None:
@@ -137,11 +173,10 @@ def parquet_table(
         raise TextError(f"{name} has more than {MAX_SENTENCES:,} rows. Split the file.")
     try:
         _check_pages(content, metadata, names, name)
-        # Repeated strings stay dictionary-encoded, which saves memory.
-        file = open_parquet(io.BytesIO(content), read_dictionary=names, pre_buffer=False)
+        table = decode(content, name, names, 2 * MAX_BYTES)
     except errors as error:
         raise _broken(name, error) from None
-    return names or schema.names, _rows(file, names, name, errors)
+    return names or schema.names, _rows(table, names, name)
 
 
 def _columns(schema: Any, columns: Sequence[str], name: str) -> list[str]:
@@ -178,23 +213,18 @@ def _too_large(name: str) -> TextError:
     return TextError(f"{name} has more than {MAX_BYTES / 1e6:.0f} MB of texts. Split the file.")
 
 
-def _rows(
-    file: Any, names: Sequence[str], name: str, errors: tuple[type[Exception], ...]
-) -> Iterator[tuple[int, Sequence[str]]]:
+def _rows(table: Any, names: Sequence[str], name: str) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield (row number from 1, row) pairs; the total size of the texts is limited."""
     number = size = 0
-    try:
-        for batch in file.iter_batches(_BATCH, columns=list(names), use_threads=False):
-            cells = [batch.column(batch.schema.get_field_index(column)) for column in names]
-            for index in range(batch.num_rows):
-                number += 1
-                row = _row(cells, index)
-                size += sum(map(len, row))
-                if size > MAX_BYTES:
-                    raise _too_large(name)
-                yield number, row
-    except errors as error:
-        raise _broken(name, error) from None
+    for batch in table.to_batches():
+        cells = [batch.column(column) for column in names]
+        for index in range(batch.num_rows):
+            number += 1
+            row = _row(cells, index)
+            size += sum(map(len, row))
+            if size > MAX_BYTES:
+                raise _too_large(name)
+            yield number, row
 
 
 def _row(cells: Sequence[Any], index: int) -> Sequence[str]:
@@ -341,8 +371,8 @@ def read_struct(
             number += delta
         else:
             number, offset = _zigzag(data, offset)
-        if number in fields:
-            raise ValueError("The metadata contain a field twice.")
+        if number in fields or not 0 < number < 1 << 15:  # the Parquet library reads 16 bits of the number
+            raise ValueError("The metadata contain a field twice, or a field with an invalid number.")
         if field_type in (1, 2):  # Thrift encodes a boolean as type 1 (true) or type 2 (false)
             fields[number] = field_type == 1
             continue

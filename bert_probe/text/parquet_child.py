@@ -1,11 +1,14 @@
-"""Child process that reads a Parquet file from standard input, to find out whether the reader crashes.
+"""Child process that reads a Parquet file from standard input with limited memory.
 
-Damaged files can crash the Parquet library. `parquet.check_readable` starts this process.
+Damaged files can crash the Parquet library, and forged sizes make it allocate gigabytes. Without arguments,
+the process finds out whether the reader crashes (`parquet.check_readable`). With a maximum size and names of
+columns as JSON, it writes these columns to standard output as an Arrow stream (`parquet.decode`).
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -13,8 +16,10 @@ from typing import Any, BinaryIO
 
 MAX_BYTES = 1 << 29
 """Maximum memory in bytes that the process may allocate in addition to its memory at the start."""
-NO_MEMORY = 3
-"""Exit status of a process that needs more than `MAX_BYTES`."""
+NO_MEMORY, INVALID, TOO_LARGE = 3, 4, 5
+"""Exit statuses: the process needs more than `MAX_BYTES`; the file is invalid, and standard error has the
+reason; the decoded columns are larger than the maximum size.
+"""
 _MAX_METADATA_BYTES = 1_000_000
 """Size of the metadata in bytes up to which any file may have them; they take 230 times as much memory."""
 _MAX_METADATA_SHARE = 1 / 50
@@ -54,6 +59,37 @@ def open_parquet(stream: BinaryIO, **options: Any) -> Any:
         thrift_container_size_limit=min(max(size, 1), _MAX_LIST_LENGTH),
         **options,
     )
+
+
+def decode(max_bytes: int, columns: list[str]) -> int:
+    """Write columns of the file to standard output as an Arrow stream, and return the exit status."""
+    import pyarrow
+
+    stream: BinaryIO = sys.stdin.buffer
+    if not stream.seekable():
+        stream = io.BytesIO(stream.read())
+    _limit_memory()
+    size = 0
+    try:
+        file = open_parquet(stream, pre_buffer=False)
+        types = [file.schema_arrow.field(name).type for name in columns]
+        plain = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in types]
+        schema = pyarrow.schema([*zip(columns, plain, strict=True)])
+        with pyarrow.ipc.new_stream(sys.stdout.buffer, schema) as writer:
+            for batch in file.iter_batches(1024, columns=columns, use_threads=False):
+                arrays = [batch.column(name).cast(kind) for name, kind in zip(columns, plain, strict=True)]
+                size += sum(array.nbytes for array in arrays)
+                if size > max_bytes:
+                    return TOO_LARGE
+                writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+        sys.stdout.buffer.flush()
+    except MemoryError:
+        return NO_MEMORY
+    except Exception as error:
+        sys.stderr.write(str(error).partition("\n")[0])
+        sys.stderr.flush()
+        return INVALID
+    return 0
 
 
 def main() -> int:
@@ -102,6 +138,6 @@ def _limit_memory() -> None:
 if __name__ == "__main__":
     status = 0
     try:
-        status = main()
+        status = decode(int(sys.argv[1]), json.loads(sys.argv[2])) if len(sys.argv) > 1 else main()
     finally:
         os._exit(status)  # Skip the cleanup, in which threads of pyarrow may crash the process.

@@ -107,8 +107,8 @@ def url_parameters() -> dict[str, str]:
 
 
 def remember(key: str, value: str | None) -> None:
-    """Set a URL parameter, or remove it if the value is None."""
-    if value is None:
+    """Set a URL parameter, or remove it if the value is None. Streamlit's own parameters are ignored."""
+    if value is None or key.casefold() in ("embed", "embed_options"):  # Streamlit refuses to set these
         url_parameters().pop(key, None)
     else:
         # A URL cannot contain a lone surrogate.

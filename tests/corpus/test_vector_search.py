@@ -359,6 +359,16 @@ def test_local_files_that_expand_too_much_are_refused(
         bert_probe.read_vectors(tmp_path / "v.parquet")
 
 
+def test_texts_of_an_npz_file_are_limited(tmp_path: Path) -> None:
+    vectors = np.zeros((400_000, 1), np.int8)
+    np.savez_compressed(tmp_path / "v.npz", vectors=vectors, texts=np.full(len(vectors), "a"))
+    with pytest.raises(TextError, match=r"v\.npz has 400,000 IDs or texts for its size"):
+        parse_vectors((tmp_path / "v.npz").read_bytes(), "v.npz", 5_000_000)
+    np.savez(tmp_path / "v.npz", vectors=vectors[:2], texts=np.array([b"a", b"b"]))
+    with pytest.raises(TextError, match=r"texts of v\.npz must be strings or integers, not \|S1"):
+        bert_probe.read_vectors(tmp_path / "v.npz")
+
+
 def test_row_numbers_take_no_memory() -> None:
     vectors = np.zeros((300_000, 1), np.float32)
     with measure_peak() as peak:

@@ -445,3 +445,26 @@ def test_file_that_needs_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: Mock(returncode=NO_MEMORY))
     with pytest.raises(TextError, match=r"a\.parquet needs more than 537 MB of memory to read"):
         parquet.check_readable(b"", "a.parquet")
+
+
+def test_columns_are_decoded_in_another_process(tmp_path: Path) -> None:
+    table = pa.table(
+        {"text": ["we", None, "left"], "id": [1, 2, 3], "tag": pa.array(["a"] * 3).dictionary_encode()}
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    decoded = parquet.decode(content, "a.parquet", ["tag", "text"], 1_000)
+    assert decoded.to_pydict() == {"tag": ["a"] * 3, "text": ["we", None, "left"]}
+    with (tmp_path / "a.parquet").open("rb") as stream:
+        assert parquet.decode(stream, "a.parquet", ["id"], 1_000).to_pydict() == {"id": [1, 2, 3]}
+    with pytest.raises(TextError, match=r"a\.parquet has more than 0 MB after decompression"):
+        parquet.decode(content, "a.parquet", ["text"], 10)
+    with pytest.raises(ValueError, match="Parquet"):
+        parquet.decode(content[:-20], "a.parquet", ["text"], 1_000)
+
+
+def test_repeated_texts_are_refused_by_the_process_that_decodes_them(tmp_path: Path) -> None:
+    table = pa.table({"text": pa.DictionaryArray.from_arrays([0] * 1_000, ["x" * 1_000_000])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(TextError, match="needs more than 537 MB of memory"):
+        parquet.decode((tmp_path / "a.parquet").read_bytes(), "a.parquet", ["text"], 10**12)

@@ -173,3 +173,19 @@ def test_context_sentences_survive_reload_or_are_reported_missing() -> None:
     assert "is no longer stored" in error_text(gone)
     assert gone.session_state["context_lines"] == ()
     assert address(gone)["context_kept"] == query["context_kept"]
+
+
+@pytest.mark.parametrize("name", ["embed", "Embed_Options"])
+def test_parameters_of_streamlit_are_not_set(name: str) -> None:
+    """A view file can contain any names, but Streamlit raises an exception for its own."""
+
+    def script(name: str) -> None:
+        from bert_probe.ui import state
+
+        state.remember(name, "true")
+        state.remember("layer", "2")
+        state.publish()
+
+    page = AppTest.from_function(script, args=(name,)).run()
+    assert not page.exception
+    assert {key: list(value) for key, value in page.query_params.items()} == {"layer": ["2"]}
