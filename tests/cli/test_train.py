@@ -105,12 +105,20 @@ def test_signals_keep_the_best_weights(names: list[str], monkeypatch: pytest.Mon
         return step(self, done, loss)
 
     monkeypatch.setattr(TrainingLoop, "step", interrupted)
-    ended = train("--batch", "4", "--epochs", "6")
+    # Without this, the test would fail under nohup, where SIGHUP is ignored.
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    previous = [(number, signal.signal(number, signal.SIG_DFL)) for number in numbers]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ended = train("--batch", "4", "--epochs", "6")
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        for number, handler in previous:
+            signal.signal(number, handler)
     assert ended.status == 0, ended.err
     assert "The training was stopped. The model has the weights of step" in ended.err
     assert bert_probe.load("trained").tasks == ("text-classification",)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 @pytest.mark.usefixtures("folder")
