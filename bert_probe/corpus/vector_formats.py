@@ -23,7 +23,7 @@ from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array
 from bert_probe.text import strict_json
-from bert_probe.text.parquet_child import open_parquet
+from bert_probe.text.parquet_child import MAX_FILE_BYTES, open_parquet
 from bert_probe.text.sentence_files import MAX_BYTES
 
 VECTOR_NAMES, TEXT_NAMES = ("vectors", "vector", "embedding"), ("texts", "text")
@@ -42,8 +42,6 @@ MAX_EXPANSION = 20
 """Maximum ratio of decoded to stored size of a file, if no limit in bytes applies."""
 SMALL_BYTES = 200_000_000
 """Decoded size in bytes up to which local files may exceed `MAX_EXPANSION`."""
-_MAX_CHILD_FILE = 64_000_000
-"""Maximum size in bytes of a Parquet file that is decoded in a process with limited memory."""
 _BLOCK_BYTES = 1 << 22
 """Maximum number of bytes that are read and converted at once; a larger row is read completely."""
 
@@ -375,7 +373,7 @@ def _read_parquet(
 
 def _decoded(stream: BinaryIO, name: str, columns: Sequence[str], max_text_bytes: int | None) -> Any:
     """Decode columns of a Parquet file; a small file is decoded in a process with limited memory."""
-    if _file_size(stream, name) > _MAX_CHILD_FILE:
+    if _file_size(stream, name) > MAX_FILE_BYTES:
         return open_parquet(stream, read_dictionary=[*columns[1:]]).read(columns)
     from bert_probe.text.parquet import decode
 

@@ -26,8 +26,8 @@ _MAX_METADATA_SHARE = 1 / 50
 """Maximum size of larger metadata, as a share of the size of the file."""
 _MAX_LIST_LENGTH = 100_000
 """Maximum number of elements of a list in the metadata."""
-_MAX_DECODED_BYTES = 64_000_000
-"""Size of a file in bytes up to which the process also reads the columns, not only the metadata."""
+MAX_FILE_BYTES = 64_000_000
+"""Size of a file in bytes up to which the process reads the columns, not only the metadata."""
 
 
 def open_parquet(stream: BinaryIO, **options: Any) -> Any:
@@ -65,11 +65,8 @@ def decode(max_bytes: int, columns: list[str]) -> int:
     """Write columns of the file to standard output as an Arrow stream, and return the exit status."""
     import pyarrow
 
-    stream: BinaryIO = sys.stdin.buffer
-    if not stream.seekable():
-        stream = io.BytesIO(stream.read())
+    stream, size = _input(), 0
     _limit_memory()
-    size = 0
     try:
         file = open_parquet(stream, pre_buffer=False)
         types = [file.schema_arrow.field(name).type for name in columns]
@@ -97,9 +94,7 @@ def main() -> int:
 
     Other exceptions are suppressed, because the parent process reads the file again and reports them.
     """
-    stream: BinaryIO = sys.stdin.buffer
-    if not stream.seekable():  # a pipe, through which the parent sends an uploaded file
-        stream = io.BytesIO(stream.read())
+    stream = _input()
     _limit_memory()
     try:
         file = open_parquet(stream)
@@ -111,7 +106,7 @@ def main() -> int:
     except Exception:
         pass
     try:
-        if stream.seek(0, os.SEEK_END) > _MAX_DECODED_BYTES:
+        if stream.seek(0, os.SEEK_END) > MAX_FILE_BYTES:
             return 0
         # Repeated strings stay dictionary-encoded, so that a short file does not expand to many long texts.
         names = [file.schema.column(index).path for index in range(len(file.schema))]
@@ -123,6 +118,12 @@ def main() -> int:
     except Exception:
         pass
     return 0
+
+
+def _input() -> BinaryIO:
+    """Return standard input as a seekable stream; through a pipe, the parent sends an uploaded file."""
+    stream = sys.stdin.buffer
+    return stream if stream.seekable() else io.BytesIO(stream.read())
 
 
 def _limit_memory() -> None:
