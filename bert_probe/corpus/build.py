@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bert_probe.core.writing import is_lock_file, locked
 from bert_probe.corpus import vector_index
 from bert_probe.corpus.contexts import FOLDER as INDEXES
-from bert_probe.corpus.heads import SUMMARY, belongs_to, sum_statistics, write_summary
+from bert_probe.corpus.heads import SUMMARY, belongs_to, read_summary, sum_statistics, write_summary
 from bert_probe.corpus.inputs import (
     SENTENCE_VECTORS,
     IngestConfig,
@@ -406,11 +404,13 @@ def _check_summary(store: Store) -> list[FileDifference]:
         return []
     if not path.is_file():
         return [FileDifference(SUMMARY, "is not a regular file")]
+    table = read_summary(store)
+    if table is None:
+        return [FileDifference(SUMMARY, "cannot be read")]
+    if not belongs_to(table, store):
+        return [FileDifference(SUMMARY, "belongs to a different version of this store and is not used")]
     try:
-        table = pq.read_table(path, partitioning=None)
-        if not belongs_to(table, store):
-            return [FileDifference(SUMMARY, "belongs to a different version of this store and is not used")]
         is_equal = table.equals(sum_statistics(store))
-    except (OSError, pa.ArrowException, StoreError):
+    except StoreError:
         return [FileDifference(SUMMARY, "cannot be read")]
     return [] if is_equal else [FileDifference(SUMMARY, "differs from the summed statistics of the shards")]

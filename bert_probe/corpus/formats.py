@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -31,6 +31,7 @@ from bert_probe.text.formats import (
     describe_csv_error,
     read_records,
 )
+from bert_probe.text.parquet import column_batches
 from bert_probe.text.parquet_child import open_parquet
 from bert_probe.text.sentence_files import detect_separator, find_column, lines
 from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_reader
@@ -169,8 +170,6 @@ def _join(start: bytes | None, end: bytes) -> bytes | None:
 
 HEADER_LINES = 100
 """Number of lines at the start of a JSON lines file that determine the columns of the file."""
-_PARQUET_BATCH = 256
-_PARQUET_BUFFER = 1 << 20
 _PARQUET_ERRORS = (OSError, pa.ArrowException)
 
 
@@ -475,7 +474,7 @@ def _blocks(lines: Iterator[InputLine]) -> Iterator[list[InputLine]]:
         yield block
 
 
-# Parquet files have a sentence in one column of each row, and are read one row group at a time.
+# Parquet files have a sentence in one column of each row, and are decoded in a child process.
 
 
 def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[FileRow]:
@@ -504,25 +503,20 @@ def _parquet_rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[F
         raise SelectionError(
             f"Column {field.name} of {name} has type {field.type}, not string. Choose another column."
         )
-    # Turn off pre_buffer, with which Arrow would read all row groups at once. Repeated texts stay
-    # dictionary-encoded, so that they take memory only once.
-    options = {"buffer_size": _PARQUET_BUFFER, "pre_buffer": False, "read_dictionary": [field.name]}
-    return _parquet_cells(open_parquet(stream, **options), field.name)
+    return _parquet_cells(stream, field.name)
 
 
-def _parquet_cells(table: Any, column: str) -> Iterator[FileRow]:
+def _parquet_cells(stream: BinaryIO, column: str) -> Iterator[FileRow]:
     number = 0
     try:
-        for group in range(table.num_row_groups):
-            for batch in table.iter_batches(_PARQUET_BATCH, [group], [column], use_threads=False):
-                for cell in batch.column(0):
-                    number += 1
-                    try:
-                        row = _row_of_value(number, cell.as_py())
-                    except UnicodeDecodeError:
-                        row = refused_row(number, "The text is not UTF-8.")
-                    yield row
-    except _PARQUET_ERRORS as error:
+        for cell in chain.from_iterable(column_batches(stream, column)):
+            number += 1
+            try:
+                row = _row_of_value(number, cell.as_py())
+            except UnicodeDecodeError:
+                row = refused_row(number, "The text is not UTF-8.")
+            yield row
+    except (*_PARQUET_ERRORS, ValueError) as error:
         yield refused_row(number + 1, read_problem(error))
 
 

@@ -23,7 +23,14 @@ from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.inputs import PROFILES
-from bert_probe.corpus.schema import BINS, STATISTICS, bin_edges, bin_indices, store_errors
+from bert_probe.corpus.schema import (
+    BINS,
+    STATISTICS,
+    bin_edges,
+    bin_indices,
+    content_problem,
+    store_errors,
+)
 from bert_probe.corpus.store import (
     SentenceRow,
     Store,
@@ -55,16 +62,22 @@ def write_summary(store: Store) -> None:
         pq.write_table(table, path)
 
 
-def _read_summary(store: Store) -> pa.Table:
+def _summary(store: Store) -> pa.Table:
     """Return the statistics from the summary file, or from all shards if that file is missing or outdated."""
+    table = read_summary(store) if (store.folder / SUMMARY).is_file() else None
+    return table if table is not None and belongs_to(table, store) else sum_statistics(store)
+
+
+def read_summary(store: Store) -> pa.Table | None:
+    """Return the content of the summary file of a store, or None if the file cannot be read."""
+    rows = store.sizes.layers * store.sizes.heads * len(MEASURES)
     file = store.folder / SUMMARY
-    if not file.is_file():
-        return sum_statistics(store)
+    if content_problem(file, store.layouts[STATISTICS], rows):
+        return None
     try:
-        table = pq.read_table(file, partitioning=None)
+        return pq.read_table(file, partitioning=None)
     except (OSError, pa.ArrowException):
-        return sum_statistics(store)
-    return table if belongs_to(table, store) else sum_statistics(store)
+        return None
 
 
 def belongs_to(table: pa.Table, store: Store) -> bool:
@@ -154,7 +167,7 @@ def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
     """
     check_profiles(store)
     with store_errors(store.folder.name):
-        table = _read_summary(store)
+        table = _summary(store)
         shape = (len(MEASURES), store.sizes.layers, store.sizes.heads)
         names = ("sum", "squares", "min", "max")
         sums, squares, minima, maxima = (table[name].to_numpy().reshape(shape) for name in names)

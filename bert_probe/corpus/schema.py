@@ -30,6 +30,7 @@ from bert_probe.errors import ProbeError, StoreError
 from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.trace import Array
 from bert_probe.text import strict_json
+from bert_probe.text.parquet import page_bytes
 from bert_probe.text.parquet_child import open_parquet
 
 BINS = 64
@@ -427,22 +428,11 @@ class TableFile:
             compares_digest = every_byte or stat.st_mtime_ns > self.completed_ns
             if compares_digest and self._digest(on_bytes) != self.sha256:
                 return "was changed: its SHA-256 differs"
-            schema, rows, decoded = _metadata(self.path, self.schema.ending)
-            difference = "" if schema.equals(self.schema.schema) else _difference(schema, self.schema.schema)
         except FileNotFoundError:
             return "is missing or truncated"
-        except (OSError, ValueError, struct.error, pa.ArrowException) as error:
-            return f"cannot be read: {str(error).splitlines()[0][:200]}"
-        if difference:
-            return f"has unexpected columns: {difference}"
-        limit = max(UNCHECKED_BYTES, MAX_RATIO * self.size)
-        if decoded <= limit < rows * decoded and self.schema.ending == "parquet":
-            decoded = max(decoded, _string_bytes(self.path, schema))
-        if decoded > limit:
-            return f"would need {decoded:,} bytes of memory, although the file has only {self.size:,} bytes"
-        if self.rows is not None and rows != self.rows:
-            return f"has {rows:,} rows instead of {self.rows:,}"
-        return ""
+        except OSError as error:
+            return f"cannot be read: {error}"
+        return content_problem(self.path, self.schema, self.rows)
 
     def _digest(self, on_bytes: Callable[[int], None]) -> str:
         digest = hashlib.sha256()
@@ -451,6 +441,33 @@ class TableFile:
                 digest.update(block)
                 on_bytes(len(block))
         return digest.hexdigest()
+
+
+def content_problem(path: Path, table: TableSchema, rows: int | None) -> str:
+    """Return a phrase that describes why the content of a file cannot be used as a table; "" if it can.
+
+    Args:
+        path: path of the file.
+        table: expected schema and format.
+        rows: expected number of rows; None if unknown.
+    """
+    try:
+        size = path.stat().st_size
+        schema, actual_rows, decoded = _metadata(path, table.ending)
+        if not schema.equals(table.schema):
+            return f"has unexpected columns: {_difference(schema, table.schema)}"
+        limit = max(UNCHECKED_BYTES, MAX_RATIO * size)
+        if decoded <= limit < actual_rows * decoded and table.ending == "parquet":
+            decoded = max(decoded, _string_bytes(path, schema))
+    except FileNotFoundError:
+        return "is missing or truncated"
+    except (OSError, ValueError, struct.error, pa.ArrowException) as error:
+        return f"cannot be read: {str(error).partition(chr(10))[0][:200]}"
+    if decoded > limit:
+        return f"would need {decoded:,} bytes of memory, although the file has only {size:,} bytes"
+    if rows is not None and actual_rows != rows:
+        return f"has {actual_rows:,} rows instead of {rows:,}"
+    return ""
 
 
 def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
@@ -465,14 +482,25 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
     if ending == "parquet":
         with path.open("rb") as stream:
             metadata = open_parquet(stream).metadata
-        schema = metadata.schema.to_arrow_schema()
-        groups = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-        return schema, metadata.num_rows, max(groups, metadata.num_rows * sum(map(_width, schema.types)))
+        schema, rows = metadata.schema.to_arrow_schema(), metadata.num_rows
+        with pa.memory_map(str(path)) as source:
+            pages = page_bytes(_content(source), rows * sum(map(_values_per_row, schema.types)))
+        return schema, rows, max(pages, rows * sum(map(_width, schema.types)))
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-        if any(map(_is_compressed, _batch_headers(source.read_at(path.stat().st_size, 0)))):
+        if any(map(_is_compressed, _batch_headers(_content(source)))):
             raise ValueError("its record batches are compressed")
         rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
         return reader.schema, rows, path.stat().st_size
+
+
+def _content(source: pa.NativeFile) -> memoryview:
+    """Return the content of a memory-mapped file without reading it."""
+    source.seek(0)
+    return memoryview(source.read_buffer(source.size())).cast("B")
+
+
+def _values_per_row(data_type: pa.DataType) -> int:
+    return data_type.list_size if pa.types.is_fixed_size_list(data_type) else 1
 
 
 def _string_bytes(path: Path, schema: pa.Schema) -> int:

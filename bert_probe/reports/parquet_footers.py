@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from bert_probe.text.parquet import read_struct
+from bert_probe.text.parquet import read_footer
 
 _FILE_FIELDS: Final = (3, 7, 8)
 """Number of rows, sort order of the statistics, encryption."""
@@ -47,7 +47,7 @@ def has_equal_footer(content: bytes, expected: bytes) -> bool:
     Raises:
         ValueError, LookupError, TypeError, AttributeError: the footer cannot be read.
     """
-    footer, expected_footer = _footer(content), _footer(expected)
+    footer, expected_footer = read_footer(content), read_footer(expected)
     groups = zip(footer[_ROW_GROUPS], expected_footer[_ROW_GROUPS], strict=True)
     return (
         _metadata(footer) == _metadata(expected_footer)
@@ -82,9 +82,3 @@ def _are_equal_statistics(statistics: dict[int, Any], expected: dict[int, Any]) 
 
 def _are_equal(stated: dict[int, Any], expected: dict[int, Any], fields: Iterable[int]) -> bool:
     return all(field not in stated or stated[field] == expected.get(field) for field in fields)
-
-
-def _footer(content: bytes) -> dict[int, Any]:
-    """Return the footer (FileMetaData) of a Parquet file; its size is next to the last four bytes."""
-    size = int.from_bytes(content[-8:-4], "little")
-    return read_struct(content[len(content) - 8 - size : -8], 0, is_footer=True)[0]

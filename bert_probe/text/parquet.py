@@ -60,7 +60,6 @@ def _run_child(content: bytes | BinaryIO, name: str, *arguments: str) -> subproc
     Raises:
         TextError: reading takes more than `_SECONDS` or more than `MAX_CHILD_BYTES` of memory.
     """
-    paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     source: dict[str, Any] = {"input": content}
     if not isinstance(content, bytes):
         os.lseek(content.fileno(), 0, os.SEEK_SET)  # the child process shares the position
@@ -68,11 +67,11 @@ def _run_child(content: bytes | BinaryIO, name: str, *arguments: str) -> subproc
     with _CHILDREN:
         try:
             child = subprocess.run(
-                [sys.executable, "-P", "-m", "bert_probe.text.parquet_child", *arguments],
+                _command(*arguments),
                 **source,
                 capture_output=True,
                 timeout=_SECONDS,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "2"},
+                env=_environment(),
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -82,6 +81,58 @@ def _run_child(content: bytes | BinaryIO, name: str, *arguments: str) -> subproc
             f"{name} needs more than {MAX_CHILD_BYTES / 1e6:.0f} MB of memory to read. Split the file."
         )
     return child
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "bert_probe.text.parquet_child", *arguments]
+
+
+def _environment() -> dict[str, str]:
+    paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "2"}
+
+
+def column_batches(stream: BinaryIO, column: str) -> Iterator[Any]:
+    """Yield a column of texts as Arrow arrays, which a child process with limited memory decodes.
+
+    Args:
+        stream: an open file. Its position is shared with the child process.
+        column: name of the column.
+
+    Raises:
+        ValueError, OSError, pyarrow.ArrowException: the rest of the file cannot be read.
+    """
+    import pyarrow
+
+    # In a session of its own, Ctrl+C does not end the child process before this one.
+    with subprocess.Popen(
+        _command(column),
+        stdin=stream,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+        start_new_session=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        incomplete = None
+        try:
+            with pyarrow.ipc.open_stream(child.stdout) as batches:
+                for batch in batches:
+                    yield batch.column(0)
+        except (pyarrow.ArrowException, OSError) as error:
+            incomplete = error
+        except BaseException:  # for example, the caller closes this generator
+            child.kill()
+            raise
+        child.stdout.close()
+        reason = child.stderr.read().decode(errors="replace")
+    if child.returncode == NO_MEMORY:
+        raise ValueError(f"reading it takes more than {MAX_CHILD_BYTES / 1e6:.0f} MB of memory")
+    if child.returncode < 0:
+        raise ValueError("it crashes the process that reads it")
+    if child.returncode or incomplete:
+        raise ValueError(reason or str(incomplete))
 
 
 def decode(content: bytes | BinaryIO, name: str, columns: Sequence[str], max_bytes: int) -> Any:
@@ -307,10 +358,62 @@ def pages(content: bytes, chunk: Any) -> list[PageHeader]:
     Raises:
         ValueError, IndexError: the chunk is not within the file, or a header cannot be read.
     """
-    start = chunk.data_page_offset
-    if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
-        start = min(start, chunk.dictionary_page_offset)
-    size = chunk.total_compressed_size
+    dictionary = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
+    return _chunk_pages(content, chunk.data_page_offset, dictionary, chunk.total_compressed_size)
+
+
+_ROW_GROUPS, _CHUNKS, _COLUMN = 4, 1, 3
+_VALUES, _COMPRESSED_SIZE, _DATA_OFFSET, _DICTIONARY_OFFSET = 5, 7, 9, 11
+"""Numbers of fields in the footer of a Parquet file; see parquet.thrift."""
+
+
+def page_bytes(content: memoryview, values: int) -> int:
+    """Return the total size of the pages of an untrusted Parquet file after decompression.
+
+    The headers of the pages are read without pyarrow, which some damaged metadata would crash.
+
+    Args:
+        content: the content of the file, with a footer of limited size.
+        values: number of values in all columns.
+
+    Raises:
+        ValueError: the footer or a header cannot be read, or the pages have an unsupported encoding, or more
+            values than the columns.
+    """
+    size, remaining = 0, 2 * values  # the values, and the entries of dictionaries
+    try:
+        chunks = [chunk[_COLUMN] for group in read_footer(content)[_ROW_GROUPS] for chunk in group[_CHUNKS]]
+        for chunk in chunks:
+            if not chunk[_VALUES]:  # the offset of the first page can be 0 then
+                continue
+            offsets = chunk[_DATA_OFFSET], chunk.get(_DICTIONARY_OFFSET)
+            for page in _chunk_pages(content, *offsets, chunk[_COMPRESSED_SIZE]):
+                size += page.size
+                remaining -= page.values
+                if min(page.size, page.values, remaining) < 0 or page.encoding not in _ENCODINGS:
+                    raise ValueError("its pages have invalid sizes or encodings")
+    except (LookupError, TypeError, AttributeError):
+        raise ValueError("its metadata cannot be read") from None
+    return size
+
+
+def read_footer(content: bytes | memoryview) -> dict[int, Any]:
+    """Return the footer (FileMetaData) of a Parquet file; its size is next to the last four bytes.
+
+    Raises:
+        ValueError, IndexError: the footer cannot be read.
+    """
+    size = int.from_bytes(content[-8:-4], "little")
+    return read_struct(content[max(0, len(content) - 8 - size) : -8], 0, is_footer=True)[0]
+
+
+def _chunk_pages(
+    content: bytes | memoryview, data_offset: int, dictionary_offset: int | None, size: int
+) -> list[PageHeader]:
+    """Return the headers of the pages of a column chunk, see `pages`."""
+    # Like the Parquet library, ignore an offset that is not positive.
+    is_before = dictionary_offset is not None and 0 < dictionary_offset < data_offset
+    start = dictionary_offset if is_before and dictionary_offset is not None else data_offset
     if not 0 <= start <= start + size <= len(content):
         raise ValueError("The byte range of a column is not within the file.")
     headers = []
@@ -323,7 +426,7 @@ def pages(content: bytes, chunk: Any) -> list[PageHeader]:
     return headers
 
 
-def _page_headers(chunk: bytes) -> Sequence[dict[int, Any]]:
+def _page_headers(chunk: bytes | memoryview) -> Sequence[dict[int, Any]]:
     """Return the headers of all pages of a Parquet column chunk as mappings from field number to value.
 
     The headers are structs in Thrift's compact protocol; see PageHeader in parquet.thrift.
@@ -345,7 +448,7 @@ _MAX_DEPTH = 8
 
 
 def read_struct(
-    data: bytes, offset: int, is_footer: bool = False, depth: int = 0
+    data: bytes | memoryview, offset: int, is_footer: bool = False, depth: int = 0
 ) -> tuple[dict[int, Any], int]:
     """Read a struct at an offset; return a mapping from field number to value, and the offset of its end.
 
@@ -381,7 +484,9 @@ def read_struct(
             fields[number] = value
 
 
-def _value(data: bytes, offset: int, field_type: int, is_footer: bool, depth: int) -> tuple[Any, int]:
+def _value(
+    data: bytes | memoryview, offset: int, field_type: int, is_footer: bool, depth: int
+) -> tuple[Any, int]:
     """Read a value that is not a boolean; return None for a string that is skipped."""
     # All integers of a page header but those of its statistics have 32 bits. The Parquet library ignores
     # others, so they must not replace the value that it reads.
@@ -403,7 +508,7 @@ def _value(data: bytes, offset: int, field_type: int, is_footer: bool, depth: in
     raise ValueError("The metadata contain a field of an unknown type.")
 
 
-def _list(data: bytes, offset: int, depth: int) -> tuple[list[Any], int]:
+def _list(data: bytes | memoryview, offset: int, depth: int) -> tuple[list[Any], int]:
     head, offset = data[offset], offset + 1
     size, item_type = head >> 4, head & 0xF
     if size == 0xF:
@@ -418,7 +523,7 @@ def _list(data: bytes, offset: int, depth: int) -> tuple[list[Any], int]:
     return items, offset
 
 
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         byte, offset = data[offset], offset + 1
@@ -428,6 +533,6 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
     raise ValueError("An integer is longer than 64 bits.")
 
 
-def _zigzag(data: bytes, offset: int) -> tuple[int, int]:
+def _zigzag(data: bytes | memoryview, offset: int) -> tuple[int, int]:
     value, offset = _varint(data, offset)
     return value >> 1 ^ -(value & 1), offset

@@ -2,7 +2,8 @@
 
 Damaged files can crash the Parquet library, and forged sizes make it allocate gigabytes. Without arguments,
 the process finds out whether the reader crashes (`parquet.check_readable`). With a maximum size and names of
-columns as JSON, it writes these columns to standard output as an Arrow stream (`parquet.decode`).
+columns as JSON, it writes these columns to standard output as an Arrow stream (`parquet.decode`). With the
+name of a column, it writes this column in small batches (`parquet.column_batches`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -61,24 +63,53 @@ def open_parquet(stream: BinaryIO, **options: Any) -> Any:
     )
 
 
-def decode(max_bytes: int, columns: list[str]) -> int:
-    """Write columns of the file to standard output as an Arrow stream, and return the exit status."""
+def decode(stream: BinaryIO, max_bytes: int, columns: list[str]) -> int:
+    """Write columns of a file to standard output as an Arrow stream, and return the exit status."""
     import pyarrow
 
-    stream, size = _input(), 0
+    size = 0
+    file = open_parquet(stream, pre_buffer=False)
+    types = [file.schema_arrow.field(name).type for name in columns]
+    plain = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in types]
+    schema = pyarrow.schema([*zip(columns, plain, strict=True)])
+    with pyarrow.ipc.new_stream(sys.stdout.buffer, schema) as writer:
+        for batch in file.iter_batches(1024, columns=columns, use_threads=False):
+            arrays = [batch.column(name).cast(kind) for name, kind in zip(columns, plain, strict=True)]
+            size += sum(array.nbytes for array in arrays)
+            if size > max_bytes:
+                return TOO_LARGE
+            writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+    return 0
+
+
+_BATCH_ROWS = 16
+_BUFFER_BYTES = 1 << 20
+
+
+def write_batches(stream: BinaryIO, column: str) -> int:
+    """Write a column of texts to standard output as an Arrow stream of small batches, and return 0."""
+    import pyarrow
+
+    # With pre_buffer, Arrow would read all row groups at once.
+    file = open_parquet(stream, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+    kind = file.schema_arrow.field(column).type
+    schema = pyarrow.schema([(column, kind.value_type if pyarrow.types.is_dictionary(kind) else kind)])
+    with pyarrow.ipc.new_stream(sys.stdout.buffer, schema) as writer:
+        for group in range(file.metadata.num_row_groups):
+            for batch in file.iter_batches(_BATCH_ROWS, [group], [column], use_threads=False):
+                texts = batch.column(0).cast(schema[0].type)
+                writer.write_batch(pyarrow.record_batch([texts], schema=schema))
+    return 0
+
+
+def _status_of(write: Callable[[BinaryIO], int]) -> int:
+    """Call a function with the file and limited memory; return its exit status, or that of its error."""
+    import pyarrow.parquet  # noqa: F401  (loaded first, because its memory does not count)
+
+    stream = _input()
     _limit_memory()
     try:
-        file = open_parquet(stream, pre_buffer=False)
-        types = [file.schema_arrow.field(name).type for name in columns]
-        plain = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in types]
-        schema = pyarrow.schema([*zip(columns, plain, strict=True)])
-        with pyarrow.ipc.new_stream(sys.stdout.buffer, schema) as writer:
-            for batch in file.iter_batches(1024, columns=columns, use_threads=False):
-                arrays = [batch.column(name).cast(kind) for name, kind in zip(columns, plain, strict=True)]
-                size += sum(array.nbytes for array in arrays)
-                if size > max_bytes:
-                    return TOO_LARGE
-                writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+        status = write(stream)
         sys.stdout.buffer.flush()
     except MemoryError:
         return NO_MEMORY
@@ -86,7 +117,7 @@ def decode(max_bytes: int, columns: list[str]) -> int:
         sys.stderr.write(str(error).partition("\n")[0])
         sys.stderr.flush()
         return INVALID
-    return 0
+    return status
 
 
 def main() -> int:
@@ -139,6 +170,12 @@ def _limit_memory() -> None:
 if __name__ == "__main__":
     status = 0
     try:
-        status = decode(int(sys.argv[1]), json.loads(sys.argv[2])) if len(sys.argv) > 1 else main()
+        match sys.argv[1:]:
+            case [max_bytes, columns]:
+                status = _status_of(lambda stream: decode(stream, int(max_bytes), json.loads(columns)))
+            case [column]:
+                status = _status_of(lambda stream: write_batches(stream, column))
+            case _:
+                status = main()
     finally:
         os._exit(status)  # Skip the cleanup, in which threads of pyarrow may crash the process.

@@ -21,6 +21,7 @@ from bert_probe.corpus import heads, schema
 from bert_probe.corpus.build import FileDifference
 from bert_probe.corpus.schema import TableSchema
 from bert_probe.errors import StoreError
+from bert_probe.text.parquet import page_bytes
 from tests.helpers.broken_stores import (
     TABLES,
     WRONG,
@@ -35,6 +36,7 @@ from tests.helpers.broken_stores import (
 )
 from tests.helpers.command_line import bert_probe as command
 from tests.helpers.gate import prove_unless
+from tests.helpers.memory import measure_peak
 
 Stores = Callable[[str], bert_probe.Store]
 
@@ -281,3 +283,75 @@ def test_compressed_arrow_files_are_refused(compression: str | None, tmp_path: P
         path.write_bytes(content[:position] + bytes([content[position] ^ 0x81]) + content[position + 1 :])
         file = schema.TableFile(path, layout, 1_000, stat.st_size, "", time.time_ns() + 10**12)
         assert isinstance(file.problem(), str)
+
+
+def varint(value: int, size: int = 0) -> bytes:
+    """Encode an integer as a Thrift varint; pad it to `size` bytes."""
+    encoded = bytearray()
+    value <<= 1  # zigzag
+    while value > 0x7F or len(encoded) + 1 < size:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(encoded) + bytes([value])
+
+
+def test_sizes_in_a_parquet_footer_are_compared_with_the_pages(tmp_path: Path) -> None:
+    layout = TableSchema(pa.schema({"row": pa.int64(), "text": pa.string()}))
+    path = tmp_path / "table.parquet"
+    pq.write_table(
+        pa.table([[1], ["x" * 20_000_000]], layout.schema), path, compression="zstd", use_dictionary=False
+    )
+    metadata = pq.read_metadata(path).row_group(0)
+    content = path.read_bytes()
+    for size in (metadata.total_byte_size, metadata.column(1).total_uncompressed_size):
+        stated = varint(size)
+        assert stated in content
+        content = content.replace(stated, varint(1, len(stated)))
+    path.write_bytes(content)
+    assert pq.read_metadata(path).row_group(0).total_byte_size == 1
+    assert pq.read_table(path)["text"][0].as_py() == "x" * 20_000_000
+    problem = schema.content_problem(path, layout, 1)
+    assert problem.startswith("would need 20,000,")
+
+
+def test_pages_with_too_many_values_or_other_encodings_are_refused(tmp_path: Path) -> None:
+    layout = TableSchema(pa.schema({"row": pa.int64(), "text": pa.string()}))
+    path = tmp_path / "table.parquet"
+    table = pa.table([range(20), ["x" * 100_000] * 20], layout.schema)
+    pq.write_table(table, path, use_dictionary=False, column_encoding={"text": "DELTA_BYTE_ARRAY"})
+    assert schema.content_problem(path, layout, 20) == (
+        "cannot be read: its pages have invalid sizes or encodings"
+    )
+    pq.write_table(table, path)
+    content = memoryview(path.read_bytes())
+    assert page_bytes(content, 40) > 100_000
+    with pytest.raises(ValueError, match="its pages have invalid sizes or encodings"):
+        page_bytes(content, 10)
+
+
+def test_oversized_summary_is_not_used(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = bert_probe.open_corpus(store)
+    expected = heads.head_statistics(opened)
+    monkeypatch.setattr(schema, "UNCHECKED_BYTES", 2**10)
+    table = pq.read_table(store / "statistics.parquet", partitioning=None)
+    large = pa.concat_tables([table.slice(0, 1)] * len(table))
+    assert large.schema.equals(table.schema, check_metadata=True)
+    bomb = pa.concat_tables([large] * 200).combine_chunks()
+    pq.write_table(bomb, store / "statistics.parquet", compression="zstd")
+    assert heads.read_summary(opened) is None
+    monkeypatch.setattr(schema, "UNCHECKED_BYTES", 2**23)
+    assert heads.read_summary(opened) is None  # the number of rows differs
+    assert repr(heads.head_statistics(opened)) == repr(expected)
+    (difference,) = bert_probe.verify_corpus(store).differences
+    assert difference == FileDifference(heads.SUMMARY, "cannot be read")
+
+
+def test_vectors_are_not_read_when_their_file_is_checked(tmp_path: Path) -> None:
+    layout = TableSchema(pa.schema({"row": pa.int64(), "vector": pa.list_(pa.float32(), 1_000)}), "arrow")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(5_000_000, np.float32)), 1_000)
+    path = tmp_path / "table.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, layout.schema) as writer:
+        writer.write_table(pa.table([range(5_000), vectors], schema=layout.schema))
+    with measure_peak() as peak:
+        assert schema.content_problem(path, layout, 5_000) == ""
+        assert peak() < 1_000_000

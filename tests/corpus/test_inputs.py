@@ -7,11 +7,14 @@ import hashlib
 import json
 import os
 import socket
+import sys
+import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from typing import cast
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -32,6 +35,7 @@ from bert_probe.corpus.inputs import (
     records,
 )
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
+from bert_probe.text import parquet
 from bert_probe.text.documents import read_documents
 from bert_probe.text.sentence_files import Sentence, parse_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
@@ -143,6 +147,47 @@ def test_repeated_text_of_a_parquet_file_takes_memory_once(tmp_path: Path) -> No
     with open_rows(file, file.name, None) as rows:
         peak = max(pool.bytes_allocated() for _ in rows)
     assert peak < 50_000_000
+
+
+def test_parquet_file_that_needs_too_much_memory_is_one_refusal(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    texts = pa.array(["a", "b", "x" * 300_000_000])
+    pq.write_table(pa.table({"text": texts}), file, row_group_size=2, use_dictionary=False)
+    assert file.stat().st_size < 50_000_000
+    assert texts_or_problems(list(records(find_inputs(file)))) == [
+        (1, "a"),
+        (2, "b"),
+        (3, BREAKS_OFF + "reading it takes more than 537 MB of memory."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("import os; os.abort()", "it crashes the process that reads it"),
+        ("import sys; sys.stderr.write('no column'); sys.exit(4)", "no column"),
+    ],
+)
+def test_process_that_reads_a_parquet_file_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, problem: str
+) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a"]}), file)
+    monkeypatch.setattr(parquet, "_command", lambda _column: [sys.executable, "-c", code])
+    assert texts_or_problems(list(records(find_inputs(file)))) == [(1, f"{BREAKS_OFF}{problem}.")]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="child processes cannot be listed")
+def test_process_that_reads_a_parquet_file_ends_with_the_reader(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"text {n}" * 1000 for n in range(10_000)]}), file)
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    before = children.read_text().split()
+    with open_rows(file, file.name, None) as rows:
+        assert next(rows).text
+        assert children.read_text().split() != before
+        cast(Generator[object], rows).close()
+        assert children.read_text().split() == before
 
 
 def test_parquet_cell_that_is_not_utf_8_refuses_only_its_row(tmp_path: Path) -> None:
