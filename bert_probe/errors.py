@@ -34,6 +34,10 @@ from contextlib import contextmanager
 class ProbeError(Exception):
     """Base class of all errors that BERT Probe raises."""
 
+    def __str__(self) -> str:
+        """Return the message. Lone surrogates, which a message can quote from a file, are escaped."""
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
+
 
 class CheckpointError(ProbeError):
     """Raised when a model cannot be loaded."""

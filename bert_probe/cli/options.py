@@ -250,7 +250,7 @@ def output_options(command: Command) -> Command:
 
 
 def save_or_rescue(write_to: Callable[[Path], object], path: Path) -> None:
-    """Write a result to a path or, if this fails, to the system's temporary folder.
+    """Write a result to a path or, if this fails, to the system's temporary folder or the home folder.
 
     Args:
         write_to: writes the result to a path, which is a file or a folder.
@@ -264,13 +264,18 @@ def save_or_rescue(write_to: Callable[[Path], object], path: Path) -> None:
     except WrittenElsewhereError:
         raise
     except ExportError as error:
-        folder = Path(tempfile.mkdtemp(prefix="bert-probe-"))
-        try:
-            write_to(folder / path.name)
-        except ExportError:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise error from None
-        raise WrittenElsewhereError(f"{error} The result is in {folder / path.name}.") from None
+        # The temporary folder may be missing or full, too.
+        for parent in (tempfile.gettempdir, Path.home):
+            folder = None
+            try:
+                folder = Path(tempfile.mkdtemp(prefix="bert-probe-", dir=parent()))
+                write_to(folder / path.name)
+            except (ExportError, OSError, RuntimeError):  # RuntimeError: there is no home folder
+                if folder is not None:
+                    shutil.rmtree(folder, ignore_errors=True)
+            else:
+                raise WrittenElsewhereError(f"{error} The result is in {folder / path.name}.") from None
+        raise
 
 
 def _save_view(result: Any, file: Path, force: bool) -> None:

@@ -25,6 +25,15 @@ _MAX_NOTEBOOK_CELLS = 20
 """Maximum number of rows and maximum number of columns of a table that a notebook shows."""
 
 
+def without_nan(value: Any) -> Any:
+    """Return a JSON value with null in place of NaN, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and value != value else value
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(ABC):
     """Base class of all results. Results are frozen, and their arrays are read-only.
@@ -49,7 +58,7 @@ class Result(ABC):
     @property
     def provenance(self) -> dict[str, Any]:
         """Model, digest, libraries, texts and question of the result; layers and heads count from 1."""
-        metadata = {"facts": dict(self.metadata)} if self.metadata else {}
+        metadata = {"facts": without_nan(dict(self.metadata))} if self.metadata else {}
         return {**self.inputs.record, "question": self.question.to_json(), **metadata}
 
     def table(self) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from bert_probe.analyses.retrieval.calibration import random_pair_scores, refere
 from bert_probe.analyses.vectors.layouts import cluster, cluster_words
 from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.analyses.vectors.sentences import POOLING, Sentences
-from bert_probe.analyses.vectors.similarity import scores_of_rows
+from bert_probe.analyses.vectors.similarity import iso_score, scores_of_rows
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -169,7 +169,7 @@ class CorpusHealth(Question):
             read_only(rows),
             threshold,
             source,
-            read_only(group_duplicates(neighbors, scores, threshold)),
+            read_only(group_duplicates(unit, neighbors, scores, threshold, after)),
             read_only(scores[:, 0]),
             read_only(outlier_scores),
             read_only(occurrences),
@@ -468,32 +468,50 @@ def modified_z_scores(values: Array) -> Array:
     return np.zeros_like(values) if not spread else np.asarray(0.6744897501960817 * deviations / spread)
 
 
-def group_duplicates(neighbors: Array, scores: Array, threshold: float) -> Array:
+def group_duplicates(
+    unit: Array, neighbors: Array, scores: Array, threshold: float, progress: Progress = no_progress
+) -> Array:
     """Return the duplicate group of each row; −1 for a row without duplicates.
 
-    Two rows are in the same group if a chain of nearest neighbors with cosines of at least `threshold`
-    connects them. Groups are numbered from 0 in the order of their first rows.
+    Two rows are in the same group if a chain of rows connects them whose cosines are at least `threshold`.
+    Groups are numbered from 0 in the order of their first rows.
 
     Args:
+        unit: L2-normalized vectors, shape [row, size].
         neighbors, scores: the result of `nearest_neighbors`.
         threshold: minimum cosine of two duplicates.
+        progress: see `_blocks`.
     """
+    # Because of rounding, the computed cosine of equal vectors may be slightly below 1.
+    limit = threshold - 4 * np.finfo(scores.dtype).eps
+    first, column = np.nonzero(scores >= limit)
+    labels = _components(len(neighbors), first, neighbors[first, column])
+    # A pair that neither of its rows has among its neighbors is missing, which requires that all neighbors of
+    # both are duplicates.
+    full = np.flatnonzero(scores[:, -1] >= limit)
+    pairs = [np.empty((0, 2), np.int64)]
+    for block in _blocks(unit[full], progress):
+        for other in range(0, block.stop, _BLOCK_ROWS):
+            rows, columns = full[block], full[other : other + _BLOCK_ROWS]
+            is_new = labels[rows][:, None] != labels[columns]
+            found = np.nonzero(is_new & (unit[rows] @ unit[columns].T >= limit))
+            pairs.append(np.unique(np.stack([labels[rows[found[0]]], labels[columns[found[1]]]], 1), axis=0))
+    labels = _components(len(neighbors), *np.concatenate(pairs).T)[labels]
+    is_group = np.bincount(labels)[labels] > 1
+    groups = np.full(len(neighbors), -1)
+    _, order, inverse = np.unique(labels[is_group], return_index=True, return_inverse=True)
+    groups[is_group] = np.argsort(np.argsort(order))[inverse]
+    return groups
+
+
+def _components(count: int, first: Array, second: Array) -> Array:
+    """Return the number of the connected component of each of `count` nodes of an undirected graph."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    count = len(neighbors)
-    # Because of rounding, the computed cosine of equal vectors may be slightly below 1.
-    tolerance = 4 * np.finfo(scores.dtype).eps
-    first, column = np.nonzero(scores >= threshold - tolerance)
-    graph = coo_array((np.ones(len(first)), (first, neighbors[first, column])), shape=(count, count))
-    _, labels = connected_components(graph, directed=False)
-    sizes = np.bincount(labels)
-    is_group = sizes[labels] > 1
-    groups = np.full(count, -1)
-    _, order = np.unique(labels[is_group], return_index=True)
-    numbers = {label: number for number, label in enumerate(labels[is_group][np.sort(order)])}
-    groups[is_group] = [numbers[label] for label in labels[is_group]]
-    return groups
+    graph = coo_array((np.ones(len(first)), (first, second)), shape=(count, count))
+    labels: Array = connected_components(graph, directed=False)[1]
+    return labels
 
 
 def _blocks(vectors: Array | ArrayFile, progress: Progress) -> Iterator[slice]:
@@ -548,24 +566,6 @@ def _norms(vectors: Array | ArrayFile, progress: Progress) -> Array:
         with np.errstate(over="ignore"):
             norms[rows] = np.linalg.norm(vectors[rows].astype(np.float64), axis=1)
     return np.where(norms <= MAX_VALUE, norms, np.inf)
-
-
-def iso_score(variances: Array) -> float:
-    """Return IsoScore, 0 to 1: how evenly the variance is spread over all dimensions (Rudman et al. 2022).
-
-    Args:
-        variances: variance along each principal component.
-    """
-    size = len(variances)
-    if size == 1:
-        return 1.0
-    norm = float(np.linalg.norm(variances))
-    if not norm:
-        return float("nan")
-    scaled = np.sqrt(size) * variances / norm
-    defect = float(np.linalg.norm(scaled - 1)) / np.sqrt(2 * (size - np.sqrt(size)))
-    used = (size - defect**2 * (size - np.sqrt(size))) ** 2 / size**2
-    return float((size * used - 1) / (size - 1))
 
 
 def two_nn(unit: Array, neighbors: Array, progress: Progress = no_progress) -> float:

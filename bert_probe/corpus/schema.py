@@ -387,7 +387,7 @@ def _check(file: Path, content: Mapping[str, Any], checks: Mapping[str, Check]) 
 
 
 UNCHECKED_BYTES = 2**23
-"""Decoded size of a file, in bytes, above which `MAX_RATIO` limits its compression ratio."""
+"""Decoded size of the files of a table, in bytes, above which `MAX_RATIO` limits the compression ratio."""
 MAX_RATIO = 100
 """Maximum ratio of decoded to stored bytes, as protection against decompression bombs."""
 
@@ -404,6 +404,7 @@ class TableFile:
         sha256: expected SHA-256 of the file.
         completed_ns: time at which the shard was completed, in nanoseconds. If the file was modified later,
             its content may have changed.
+        shards: number of shards of the store, see `content_problem`.
     """
 
     path: Path
@@ -412,6 +413,7 @@ class TableFile:
     size: int
     sha256: str
     completed_ns: int
+    shards: int = 1
 
     def problem(self, every_byte: bool = False, on_bytes: Callable[[int], None] = lambda _: None) -> str:
         """Return a phrase that describes what is wrong with the file, such as "has grown"; "" if it is valid.
@@ -432,7 +434,7 @@ class TableFile:
             return "is missing or truncated"
         except OSError as error:
             return f"cannot be read: {error}"
-        return content_problem(self.path, self.schema, self.rows)
+        return content_problem(self.path, self.schema, self.rows, self.shards)
 
     def _digest(self, on_bytes: Callable[[int], None]) -> str:
         digest = hashlib.sha256()
@@ -443,20 +445,21 @@ class TableFile:
         return digest.hexdigest()
 
 
-def content_problem(path: Path, table: TableSchema, rows: int | None) -> str:
+def content_problem(path: Path, table: TableSchema, rows: int | None, shards: int = 1) -> str:
     """Return a phrase that describes why the content of a file cannot be used as a table; "" if it can.
 
     Args:
         path: path of the file.
         table: expected schema and format.
         rows: expected number of rows; None if unknown.
+        shards: number of files that share `UNCHECKED_BYTES`.
     """
     try:
         size = path.stat().st_size
         schema, actual_rows, decoded = _metadata(path, table.ending)
         if not schema.equals(table.schema):
             return f"has unexpected columns: {_difference(schema, table.schema)}"
-        limit = max(UNCHECKED_BYTES, MAX_RATIO * size)
+        limit = max(UNCHECKED_BYTES // shards, MAX_RATIO * size)
         if decoded <= limit < actual_rows * decoded and table.ending == "parquet":
             decoded = max(decoded, _string_bytes(path, schema))
     except FileNotFoundError:
@@ -489,7 +492,11 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
         if any(map(_is_compressed, _batch_headers(_content(source)))):
             raise ValueError("its record batches are compressed")
-        rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+        rows = 0
+        for index in range(reader.num_record_batches):
+            batch = reader.get_batch(index)
+            batch.validate()  # compares the sizes of the buffers with the number of rows
+            rows += batch.num_rows
         return reader.schema, rows, path.stat().st_size
 
 

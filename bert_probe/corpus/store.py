@@ -354,7 +354,13 @@ def table_files(store: Store) -> Iterator[TableFile]:
             entry = shard.files[table]
             path = table_path(store.folder, table, schema, shard.name)
             yield TableFile(
-                path, schema, row_counts.get(table), entry["bytes"], entry["sha256"], completed_ns
+                path,
+                schema,
+                row_counts.get(table),
+                entry["bytes"],
+                entry["sha256"],
+                completed_ns,
+                len(store.shards),
             )
 
 

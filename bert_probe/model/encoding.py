@@ -24,16 +24,17 @@ SPACE = "␣"
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Convert a panic of the tokenizers library, which is not an `Exception`, to a TokenizerError.
+    """Convert a panic of the tokenizers library, or an error of the class Exception, to a TokenizerError.
 
     Raises:
-        TokenizerError: the library panicked, for example because a regular expression took too many steps.
+        TokenizerError: the library panicked, for example because a regular expression took too many steps, or
+            reported an error, such as an unknown word without an unknown token.
     """
     try:
         yield
     except BaseException as error:
-        # Compare the names, because pyo3 does not export its exception class.
-        if type(error).__name__ != "PanicException":
+        # Compare the names, because pyo3 does not export its exception class. A panic is not an `Exception`.
+        if type(error).__name__ != "PanicException" and type(error) is not Exception:
             raise
         message = " ".join(str(error).split())[:300].rstrip(".")
         raise TokenizerError(

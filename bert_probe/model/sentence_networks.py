@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.errors import CheckpointError, UnavailableError
+from bert_probe.model.preflight import read_headers
 from bert_probe.model.sentence_router import AGAIN, REMEDY
 from bert_probe.model.sources import digest
 from bert_probe.model.weights import write_lease
@@ -163,6 +164,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
     Raises:
         UnavailableError: the folder has no model.safetensors.
         CheckpointError: the file is broken, or does not fit the config.
+        WeightsError: the weights are integers.
     """
     file = path / "model.safetensors"
     if not file.is_file():
@@ -179,6 +181,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
                     f"The weights of the module {kind} have the shapes {str(shapes)[:300]}, but its config "
                     f"describes {expected}. {AGAIN}"
                 )
+            read_headers([file])  # rejects integers
             # Smaller types are converted to float32 without rounding.
             state = {
                 name: tensor if tensor.dtype == torch.float64 else tensor.float()

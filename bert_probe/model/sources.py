@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -9,7 +10,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -357,7 +358,8 @@ def check_tokenizer_files(folder: Path) -> None:
     """Raise an error if a tokenizer file is too large or adds too many tokens to the vocabulary.
 
     Raises:
-        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES` or `MAX_ADDED_TOKENS`, or cannot be read.
+        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES` or `MAX_ADDED_TOKENS`, cannot be read, or has a
+            broken normalizer, for which the tokenizers library could allocate 8 GB.
     """
     for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in folder.glob(pattern)):
         if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
@@ -368,16 +370,47 @@ def check_tokenizer_files(folder: Path) -> None:
     for file in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
         # Each added token is an object with this field. Searching the bytes is faster than parsing them.
         try:
-            added = file.read_bytes().count(b'"single_word"') if file.is_file() else 0
+            content = file.read_bytes() if file.is_file() else b""
         except OSError as error:
             raise TokenizerError(
                 f"{file.name} cannot be read: {error.strerror}. Download or copy the file again."
             ) from None
-        if added > MAX_ADDED_TOKENS:
+        if content.count(b'"single_word"') > MAX_ADDED_TOKENS:
             raise TokenizerError(
                 f"{file.name} adds more than {MAX_ADDED_TOKENS:,} tokens to the vocabulary. Save the "
                 "tokenizer with these tokens in the vocabulary of its model."
             )
+        if any(map(_is_broken_charsmap, _charsmaps(content))):
+            raise TokenizerError(
+                f"{file.name} has a normalizer with a broken precompiled_charsmap. Save the tokenizer again."
+            )
+
+
+def _charsmaps(content: bytes) -> Iterator[str]:
+    """Yield the values of precompiled_charsmap in the JSON of a tokenizer; nothing if it is not valid."""
+    if b"charsmap" not in content and b"\\u" not in content:  # any letter can be written as an escape
+        return
+    try:
+        objects = [json.loads(content)]
+    except (ValueError, RecursionError):
+        return
+    while objects:
+        value = objects.pop()
+        if isinstance(value, dict) and isinstance(value.get("precompiled_charsmap"), str):
+            yield value["precompiled_charsmap"]
+        if isinstance(value, dict):
+            objects += [item for key, item in value.items() if key != "vocab"]
+        elif isinstance(value, list):
+            objects += value
+
+
+def _is_broken_charsmap(charsmap: str) -> bool:
+    """Return whether a charsmap states that its trie is larger than the charsmap."""
+    try:
+        content = base64.b64decode(charsmap)
+    except ValueError:
+        return True
+    return bool(content) and int.from_bytes(content[:4], "little") > len(content) - 4
 
 
 def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
@@ -390,8 +423,14 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
 
     Raises:
         PickledWeightsError: there are no safetensors files.
-        WeightsError: a file is missing, broken or truncated.
+        WeightsError: a file is missing, broken or truncated, or peft would change the weights.
     """
+    if is_file(folder / "adapter_config.json"):
+        raise WeightsError(
+            "The folder contains an adapter (adapter_config.json), which changes the weights if peft is "
+            "installed. Merge the adapter with merge_and_unload of peft, and save the model in a new folder, "
+            "or remove the file."
+        )
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
     if single.is_file():

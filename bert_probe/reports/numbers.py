@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, Self
 
 import numpy as np
@@ -127,7 +128,7 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
         double: the arrays computed in float64, by name.
     """
     tolerances = []
-    for name, array in single.items():
+    for name, array in sorted(single.items()):  # safetensors returns arrays in any order
         other = double.get(name)
         if other is None or other.shape != array.shape:
             continue
@@ -158,19 +159,32 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
     )
 
 
-def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Return a dict that maps paths, such as ``facts.positions.0``, to the leaves of a JSON value."""
+_MAX_LEAVES: Final = 1_000_000
+"""Maximum number of leaves of a JSON value, each of which takes hundreds of bytes with its path."""
+
+
+def leaves(value: Any) -> dict[str, Any]:
+    """Return a dict that maps paths, such as ``facts.positions.0``, to the leaves of a JSON value.
+
+    Raises:
+        ReportError: the value has more than `_MAX_LEAVES` leaves.
+    """
+    found = dict(islice(_leaves(value, ""), _MAX_LEAVES + 1))
+    if len(found) > _MAX_LEAVES:
+        raise ReportError(f"A view has more than {_MAX_LEAVES:,} values outside its table. Split the report.")
+    return found
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         children: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, list | tuple):
         children = enumerate(value)
     else:
-        return {path: value.item() if isinstance(value, np.generic) else value}
-    return {
-        name: leaf
-        for key, child in children
-        for name, leaf in leaves(child, f"{path}.{key}" if path else str(key)).items()
-    }
+        yield path, value.item() if isinstance(value, np.generic) else value
+        return
+    for key, child in children:
+        yield from _leaves(child, f"{path}.{key}" if path else str(key))
 
 
 def outline(value: Any) -> Any:
@@ -211,7 +225,8 @@ def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
 def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
     """Return the allowed difference by name: the larger of the recomputed and the stated tolerance.
 
-    A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance.
+    A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance. That of color indices
+    is fixed.
 
     Args:
         own: the tolerances recomputed on this machine.
@@ -221,7 +236,10 @@ def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, 
     return {
         tolerance.of: max(
             tolerance.allowed,
-            min(stated_by_name.get(tolerance.of, 0.0), MAX_STATED_FACTOR * tolerance.allowed),
+            min(
+                stated_by_name.get(tolerance.of, 0.0),
+                (1 if tolerance.of == ENTRIES else MAX_STATED_FACTOR) * tolerance.allowed,
+            ),
         )
         for tolerance in own
     }

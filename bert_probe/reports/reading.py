@@ -123,6 +123,9 @@ def read_report(path: Path) -> ReportFile:
     """
     content = read_bytes(path, _MAX_FILE)
     if content.startswith(b"PK"):
+        # A browser would show the beginning of a ZIP named .html as a page.
+        if path.suffix.lower() not in ("", ".zip"):
+            raise ReportError(f"{path.name} is a ZIP, but its name does not end in .zip. Rename the file.")
         if len(content) > _MAX_FILE:
             raise ReportError(f"{path.name} is larger than {_MAX_FILE / 1e6:.0f} MB, the limit for a report.")
         return _read_zip(content, path.name)

@@ -238,7 +238,8 @@ class ViewCheck:
             for side in (portable_leaves(self.stated.provenance), actual.provenance)
         )
         allowed = combine(own, self.stated.tolerances.provenance)
-        differences = [*self._leaves("provenance", stated_leaves, actual_leaves, allowed)]
+        found = self._leaves("provenance", stated_leaves, actual_leaves, allowed)
+        differences = [*islice(found, MAX_DIFFERENCES)]
         yield from differences
         if differences:
             return
@@ -264,7 +265,8 @@ class ViewCheck:
         groups += [*zip(stated.payloads, own.payloads, strict=False)]
         if len(stated.payloads) != len(own.payloads):
             yield self.difference("tolerances", "", "pictures", len(stated.payloads), len(own.payloads))
-        for stated_group, own_group in groups:
+        for group in groups:
+            stated_group, own_group = (sorted(side, key=lambda tolerance: tolerance.of) for side in group)
             names = [[tolerance.of for tolerance in group] for group in (stated_group, own_group)]
             if names[0] != names[1]:
                 yield self.difference("tolerances", "", "names", *map(json.dumps, names))
@@ -331,7 +333,7 @@ class ViewCheck:
             all_stated = stated.tolerances.payloads
             stated_tolerances = all_stated[index] if index < len(all_stated) else ()
             allowed = combine(own_tolerances, stated_tolerances)
-            differences = [*self._payload(name, payload, parsed, allowed)]
+            differences = [*islice(self._payload(name, payload, parsed, allowed), MAX_DIFFERENCES)]
             yield from differences
             stated_digest = digests[index] if index < len(digests) else ""
             actual_digest = digest(payload) if payload is not None else "cannot be read"

@@ -6,7 +6,7 @@ import base64
 import io
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -39,7 +39,7 @@ from bert_probe.reports.report import (
 )
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_checks import ViewCheck
-from bert_probe.text.parquet import check_readable, pages
+from bert_probe.text.parquet import PageHeader, check_readable, pages
 from bert_probe.text.parquet_child import open_parquet
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
@@ -303,22 +303,46 @@ def _is_small(content: bytes, expected: bytes) -> bool:
 
 
 def _has_expected_size(content: bytes, metadata: Any, expected: Any) -> bool:
-    """Return whether a Parquet file has the expected numbers of rows and columns and expected page sizes."""
+    """Return whether a Parquet file has the expected numbers of rows and columns and expected page sizes.
+
+    The columns must fill the file without gaps, and their offsets must be those of their pages, because some
+    programs would read pages at other offsets.
+    """
     if metadata.num_rows != expected.num_rows or metadata.num_columns != expected.num_columns:
         return False
     if metadata.num_row_groups != expected.num_row_groups or metadata.schema.names != expected.schema.names:
         return False
     remaining = 4 * sum(chunk.total_uncompressed_size for chunk in _chunks(expected)) + _EXTRA_BYTES
+    position = 4  # after the magic number
     for chunk in _chunks(metadata):
-        if chunk.num_values != metadata.num_rows:
+        if chunk.num_values != metadata.num_rows or position > len(content):
             return False
-        for page in pages(content, chunk):
+        found = pages(content, chunk) if chunk.num_values else []
+        if not _is_at(position, chunk, found):
+            return False
+        position += chunk.total_compressed_size
+        for page in found:
             remaining -= page.size
             if remaining < 0 or page.size < 0 or not 0 <= page.values <= max(metadata.num_rows, 1):
                 return False
             if page.encoding not in _ENCODINGS:
                 return False
-    return True
+    return position == len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+
+
+def _is_at(position: int, chunk: Any, found: Sequence[PageHeader]) -> bool:
+    """Return whether the pages of a column begin at a position, and its offsets are those of these pages."""
+    if not found:
+        return True
+    dictionary = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
+    has_dictionary = found[0].is_dictionary
+    return (
+        found[0].start == position
+        and dictionary == (position if has_dictionary else None)
+        and len(found) > has_dictionary
+        and chunk.data_page_offset == found[has_dictionary].start
+        and not any(page.is_dictionary for page in found[1:])
+    )
 
 
 def _chunks(metadata: Any) -> list[Any]:

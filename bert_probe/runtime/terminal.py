@@ -70,7 +70,9 @@ class SafeStream(io.TextIOBase):
         return len(text)
 
     def write_bytes(self, content: bytes) -> None:
-        """Write bytes unchanged and flush."""
+        """Write bytes and flush; for a terminal, control characters except line ends and tabs are escaped."""
+        if self.direct.isatty():
+            content = visible(content.decode("utf-8", "replace"), allowed="\r\n\t").encode()
         with self._write_errors():
             self.direct.flush()
             self.direct.buffer.write(content)
@@ -179,16 +181,18 @@ def cancel_on_interrupt(progress: Progress, names: Sequence[str] = ("SIGINT",)) 
 
     Args:
         progress: the original callback.
-        names: names of the signals that have this effect. A second SIGHUP has no effect, because a terminal
-            that is closed can send it twice.
+        names: names of the signals that have this effect. Another signal, or a second SIGHUP, has no effect,
+            because a terminal that is closed and a system that shuts down send several.
     """
     interrupted = threading.Event()
+    received: set[int] = set()
 
     def on_signal(number: int, frame: Any) -> None:
-        if interrupted.is_set() and number == signal.SIGINT:
+        if number in received and number == signal.SIGINT:
             signal.default_int_handler(number, frame)
-        if interrupted.is_set() and number == signal.SIGTERM:
+        if number in received and number == signal.SIGTERM:
             _exit(number, frame)
+        received.add(number)
         interrupted.set()
 
     def cancellable_progress(done: int, total: int) -> None:

@@ -17,6 +17,7 @@ from functools import wraps
 from typing import Any, Final
 
 import psutil
+from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.app_session import AppSession
@@ -37,6 +38,10 @@ MAX_MESSAGE_BYTES: Final = 16_000_000
 """Maximum size of a WebSocket message in bytes."""
 MAX_INCOMPLETE_BYTES: Final = 160_000_000
 """Maximum total size of the incomplete messages of all WebSockets, in bytes."""
+MAX_MESSAGE_FIELDS: Final = 5_000
+"""Maximum number of fields of a WebSocket message, nested ones included. An empty field has two bytes, but
+takes up to 100 bytes in Streamlit's objects, and 800 bytes if it is the name of a file to be uploaded.
+"""
 _FILE_DESCRIPTORS: Final = 4_096
 """File descriptors needed for `MAX_CONNECTIONS`, connections that are rejected, and the app's own files."""
 _MARK: Final = "bert_probe_limits"
@@ -204,7 +209,11 @@ def _resetting(callback: Any) -> Any:
 
 
 def _limit_message_bytes(protocol: Any) -> None:
-    """Abort connections with large incomplete messages while the total exceeds `MAX_INCOMPLETE_BYTES`."""
+    """Abort connections with too many bytes or fields.
+
+    A connection with a large incomplete message is aborted while the total exceeds `MAX_INCOMPLETE_BYTES`, and
+    one with a complete message if `is_rejected` returns True.
+    """
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
 
     @wraps(data_received)
@@ -218,9 +227,64 @@ def _limit_message_bytes(protocol: Any) -> None:
     @wraps(complete)
     def completed(self: Any) -> None:
         self.incomplete_bytes = 0
+        if is_rejected(b"".join(self.frames)):
+            self.frames = []
+            self.transport.abort()
+            return
         complete(self)
 
     protocol.data_received, protocol.send_receive_event_to_app = counted, completed
+
+
+def is_rejected(message: bytes) -> bool:
+    """Return whether a long message has more than `MAX_MESSAGE_FIELDS` fields, or is not valid."""
+    if len(message) <= MAX_MESSAGE_FIELDS:
+        return False
+    count = 0
+    parts: list[tuple[int, int, Any]] = [(0, len(message), BackMsg.DESCRIPTOR)]
+    try:
+        while parts:
+            position, end, descriptor = parts.pop()
+            while position < end:
+                count += 1
+                if count > MAX_MESSAGE_FIELDS:
+                    return True
+                key, position = _varint(message, position)
+                start, position = _end_of_field(message, position, key & 7)
+                field = descriptor.fields_by_number.get(key >> 3)
+                if key & 7 == _SIZED and field is not None and field.message_type is not None:
+                    parts.append((start, position, field.message_type))
+            if position > end:
+                return True
+    except (IndexError, KeyError):
+        return True
+    return False
+
+
+_SIZED: Final = 2
+"""Type of protobuf fields with a size: strings, and messages."""
+
+
+def _end_of_field(message: bytes, position: int, kind: int) -> tuple[int, int]:
+    """Return the start and the end of the content of a protobuf field after its key."""
+    if kind == 0:
+        return position, _varint(message, position)[1]
+    if kind == _SIZED:
+        size, position = _varint(message, position)
+        return position, position + size
+    return position, position + {1: 8, 5: 4}[kind]
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return an integer and the position after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise IndexError("The message has an integer of more than 64 bits.")
 
 
 RECENT: Final = 4

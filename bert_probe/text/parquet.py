@@ -306,7 +306,7 @@ def _check_pages(
     """
     if metadata.num_columns > _MAX_COLUMNS:
         raise TextError(f"{name} has more than {_MAX_COLUMNS:,} columns. Save only the texts.")
-    remaining = MAX_BYTES
+    remaining, unused = MAX_BYTES, len(content)
     page_values = max(metadata.num_rows, 1) if max_values is None else math.inf
     remaining_values = max_values
     for group in range(metadata.num_row_groups):
@@ -314,6 +314,9 @@ def _check_pages(
         for chunk in chunks:
             if names is not None and chunk.path_in_schema not in names:
                 continue
+            unused -= chunk.total_compressed_size
+            if unused < 0:  # the pages of one column could be read again and again
+                raise ValueError("its columns overlap")
             for page in pages(content, chunk):
                 remaining -= page.size
                 if page.size < 0 or not 0 <= page.values <= page_values:
@@ -341,11 +344,15 @@ class PageHeader(NamedTuple):
         size: decompressed size of the page in bytes.
         values: number of values in the page; -1 if it is missing.
         encoding: ID of the encoding in parquet.thrift; -1 if it is missing.
+        start: position of the header in the file.
+        is_dictionary: whether the page contains a dictionary.
     """
 
     size: int
     values: int
     encoding: int
+    start: int
+    is_dictionary: bool
 
 
 def pages(content: bytes, chunk: Any) -> list[PageHeader]:
@@ -381,11 +388,15 @@ def page_bytes(content: memoryview, values: int) -> int:
             values than the columns.
     """
     size, remaining = 0, 2 * values  # the values, and the entries of dictionaries
+    unused = len(content)
     try:
         chunks = [chunk[_COLUMN] for group in read_footer(content)[_ROW_GROUPS] for chunk in group[_CHUNKS]]
         for chunk in chunks:
             if not chunk[_VALUES]:  # the offset of the first page can be 0 then
                 continue
+            unused -= chunk[_COMPRESSED_SIZE]
+            if unused < 0:
+                raise ValueError("its columns overlap")
             offsets = chunk[_DATA_OFFSET], chunk.get(_DICTIONARY_OFFSET)
             for page in _chunk_pages(content, *offsets, chunk[_COMPRESSED_SIZE]):
                 size += page.size
@@ -417,27 +428,29 @@ def _chunk_pages(
     if not 0 <= start <= start + size <= len(content):
         raise ValueError("The byte range of a column is not within the file.")
     headers = []
-    for fields in _page_headers(content[start : start + size]):
+    for position, fields in _page_headers(content[start : start + size]):
         if len(fields.keys() & {5, 7, 8}) > 1:
             raise ValueError("A page has several headers.")
         inner = fields.get(5) or fields.get(7) or fields.get(8)
         inner = inner if isinstance(inner, dict) else {}
-        headers.append(PageHeader(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
+        encoding = inner.get(4 if 8 in fields else 2, -1)
+        headers.append(PageHeader(fields[2], inner.get(1, -1), encoding, start + position, 7 in fields))
     return headers
 
 
-def _page_headers(chunk: bytes | memoryview) -> Sequence[dict[int, Any]]:
-    """Return the headers of all pages of a Parquet column chunk as mappings from field number to value.
+def _page_headers(chunk: bytes | memoryview) -> Sequence[tuple[int, dict[int, Any]]]:
+    """Return the position and the header of each page of a column chunk, as a mapping from field numbers.
 
     The headers are structs in Thrift's compact protocol; see PageHeader in parquet.thrift.
     """
     headers, offset = [], 0
     while offset < len(chunk):
+        start = offset
         fields, offset = read_struct(chunk, offset)
         if not 0 <= fields.get(3, -1) <= len(chunk) - offset or type(fields.get(2)) is not int:
             raise ValueError("A page is longer than its column.")
         offset += fields[3]
-        headers.append(fields)
+        headers.append((start, fields))
     return headers
 
 

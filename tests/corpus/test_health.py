@@ -14,15 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.sparse.csgraph import connected_components
 
 import bert_probe
 from bert_probe import CorpusHealth
 from bert_probe.analyses.retrieval.calibration import reference_sentences
 from bert_probe.analyses.vectors.layouts import _log_odds, cluster_words
+from bert_probe.analyses.vectors.similarity import iso_score
 from bert_probe.corpus import health
 from bert_probe.corpus.health import (
     group_duplicates,
-    iso_score,
     mean_cosine,
     modified_z_scores,
     nearest_neighbors,
@@ -103,9 +104,31 @@ def test_neighbors_of_equal_rows_are_other_rows(block: int, monkeypatch: pytest.
 
 def test_duplicate_groups_by_hand() -> None:
     """Rows 0, 2 and 3 form a chain of near-duplicates, row 1 has none, and rows 4 and 5 are equal."""
-    neighbors = np.array([[2], [0], [3], [2], [5], [4]])
-    scores = np.array([[0.95], [0.5], [0.99], [0.99], [1.0], [1.0]])
-    assert group_duplicates(neighbors, scores, 0.9).tolist() == [0, -1, 0, 0, 1, 1]
+    angles = np.radians([0, 90, 20, 30, 180, 180])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    for count in (1, 2, 5):
+        groups = group_duplicates(vectors, *nearest_neighbors(vectors, count), 0.9)
+        assert groups.tolist() == [0, -1, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("block", [3, 100])
+def test_duplicate_groups_equal_components_of_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More equal rows than neighbors: no row has a row of another group among its neighbors."""
+    monkeypatch.setattr(health, "_BLOCK_ROWS", block)
+    monkeypatch.setattr(health, "_BLOCK_NUMBERS", 6 * block)
+    generator = np.random.default_rng(3)
+    for _ in range(20):
+        centers = unit(generator.normal(size=(6, 6)))
+        close = unit(centers[:3] + 0.1 * generator.normal(size=(3, 6)))
+        vectors = np.repeat(np.concatenate([centers, close]), generator.integers(1, 7, 9), axis=0)
+        vectors = vectors[generator.permutation(len(vectors))]
+        labels = connected_components(vectors @ vectors.T >= 0.9 - 1e-12)[1]
+        groups = group_duplicates(vectors, *nearest_neighbors(vectors, 2), 0.9)
+        sizes = np.bincount(labels)[labels]
+        assert np.array_equal(groups < 0, sizes == 1)
+        assert np.array_equal((groups[:, None] == groups)[sizes > 1], (labels[:, None] == labels)[sizes > 1])
+        shown = groups[groups >= 0]
+        assert list(dict.fromkeys(shown.tolist())) == list(range(shown.max(initial=-1) + 1))
 
 
 def test_mean_cosine_equals_all_pairs() -> None:

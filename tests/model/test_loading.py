@@ -1,6 +1,7 @@
 """Test loading: every failure is an error with a remedy, and missing weights are never initialized."""
 
 import importlib.metadata
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -221,9 +222,36 @@ def test_broken_tokenizer_is_refused(folder: Path, text: str) -> None:
 
 def test_tokenizer_that_panics_when_it_is_opened_is_refused(folder: Path) -> None:
     change_config(
-        folder, "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+        folder, "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="}
     )
-    assert_refused(TokenizerError, folder, "The tokenizer failed: Precompiled", "Use another tokenizer")
+    assert_refused(TokenizerError, folder, "The tokenizer failed: ", "Use another tokenizer")
+
+
+@pytest.mark.parametrize("charsmap", ["AAAA", "//////8AAAA=", "a"])
+@pytest.mark.parametrize("key", ["precompiled_charsmap", "precompiled\\u005fcharsmap"])
+def test_normalizer_with_a_forged_size_is_refused(folder: Path, charsmap: str, key: str) -> None:
+    """The library would allocate up to 8 GB for a trie of the stated size."""
+    normalizer = {"type": "Sequence", "normalizers": [{"type": "Precompiled", "KEY": charsmap}]}
+    change_config(folder, "tokenizer.json", normalizer=normalizer)
+    file = folder / "tokenizer.json"
+    file.write_text(file.read_text().replace("KEY", key))
+    assert_refused(TokenizerError, folder, "broken precompiled_charsmap")
+
+
+def test_word_without_an_unknown_token_is_an_error(folder: Path) -> None:
+    change_config(
+        folder,
+        "tokenizer.json",
+        model=json.loads((folder / "tokenizer.json").read_text())["model"] | {"unk_token": "?"},
+    )
+    with pytest.raises(TokenizerError, match=r"The tokenizer failed: WordPiece error: Missing \?"):
+        bert_probe.load(folder).trace("漢")
+
+
+def test_adapter_in_the_folder_is_refused(folder: Path) -> None:
+    """transformers would add the adapter to the weights if peft is installed."""
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2000000}')
+    assert_refused(WeightsError, folder, "contains an adapter", "merge_and_unload")
 
 
 def test_tokenizer_that_panics_on_a_text_is_an_error(folder: Path) -> None:

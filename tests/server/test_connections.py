@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
+from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from bert_probe.server import asgi, connections, security_headers
 from tests.helpers.server import run_in_thread
@@ -241,12 +242,55 @@ def test_websocket_stays_open_and_its_messages_are_bounded(monkeypatch: pytest.M
         await client.send(HANDSHAKE)
         assert await client.status() == 101
         await asyncio.sleep(0.1)  # longer than the limit for a connection without a request
-        await client.send(frame(100_000, bytes(100_000)))
+        await client.send(frame(100_000, b"\x0a\x9c\x8d\x06" + bytes(99_996)))  # one field of 99,996 bytes
         assert await client.reader.readexactly(8) == b"\x82\x06100000"
         await client.send(frame(100_001, b""))
         await client.until_closed()
 
     run("httptools", attack)
+
+
+def test_message_with_too_many_fields_closes_the_connection() -> None:
+    message = BackMsg()
+    message.file_urls_request.file_names.extend([""] * 100_000)
+
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send(HANDSHAKE)
+        assert await client.status() == 101
+        content = message.SerializeToString()
+        await client.send(frame(len(content), content))
+        await client.until_closed()
+
+    run("httptools", attack)
+
+
+def test_fields_of_messages_are_counted_in_nested_messages() -> None:
+    text, widgets, names = BackMsg(), BackMsg(), BackMsg()
+    text.rerun_script.widget_states.widgets.add(id="a", string_value="b" * 1_000_000)
+    for number in range(1_000):
+        widgets.rerun_script.widget_states.widgets.add(
+            id=f"widget {number}", int_value=number, bool_value=True
+        )
+    names.file_urls_request.file_names.extend([f"file {number}" for number in range(4_000)])
+    for message in (text, widgets, names):
+        content = message.SerializeToString()
+        assert not connections.is_rejected(content)
+        assert connections.is_rejected(content + b"\x07" * 6_000)  # not valid
+        assert connections.is_rejected(content + b"\x0a\x7f")  # longer than the message
+    for repeated in (
+        widgets.rerun_script.widget_states.widgets,
+        widgets.rerun_script.cached_message_hashes,
+        names.file_urls_request.file_names,
+    ):
+        empty = type(repeated[0])() if len(repeated) else ""
+        repeated.extend([empty] * 5_000)
+    widgets.rerun_script.widget_states.ClearField("widgets")
+    assert connections.is_rejected(widgets.SerializeToString())
+    assert connections.is_rejected(names.SerializeToString())
+    selection = BackMsg()
+    selection.rerun_script.widget_states.widgets.add(id="a").string_array_value.data.extend([""] * 5_000)
+    assert connections.is_rejected(selection.SerializeToString())
 
 
 def test_incomplete_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:

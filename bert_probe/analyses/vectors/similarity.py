@@ -350,6 +350,24 @@ def _distribution(rows: list[list[float]], pairs: int) -> CosineDistribution:
     return CosineDistribution(mean, p5, p50, p95, pairs)
 
 
+def iso_score(variances: Array) -> float:
+    """Return IsoScore, 0 to 1: how evenly the variance is spread over all dimensions (Rudman et al. 2022).
+
+    Args:
+        variances: variance along each principal component.
+    """
+    size = len(variances)
+    if size == 1:
+        return 1.0
+    norm = float(np.linalg.norm(variances))
+    if not norm:
+        return float("nan")
+    scaled = np.sqrt(size) * variances / norm
+    defect = float(np.linalg.norm(scaled - 1)) / np.sqrt(2 * (size - np.sqrt(size)))
+    used = (size - defect**2 * (size - np.sqrt(size))) ** 2 / size**2
+    return float((size * used - 1) / (size - 1))
+
+
 def score(a: Array, b: Array, similarity: str) -> float:
     """Return the score of two vectors (see `scores`); the cosine of a zero vector is NaN."""
     if similarity == "cosine":
