@@ -8,6 +8,7 @@ one line to standard error and exits with status 2. After Ctrl+C, it prints one 
 from __future__ import annotations
 
 import sys
+import tempfile
 from typing import NoReturn
 
 import click
@@ -138,6 +139,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _status(arguments: list[str] | None) -> int:
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:  # torch could not be imported
+        return _print_error(
+            "No folder for temporary files can be written. Free some disk space, or set TMPDIR to a folder "
+            "that can be written."
+        )
     try:
         with extras.explain_missing():
             return _run(arguments)

@@ -211,8 +211,8 @@ def _resetting(callback: Any) -> Any:
 def _limit_message_bytes(protocol: Any) -> None:
     """Abort connections with too many bytes or fields.
 
-    A connection with a large incomplete message is aborted while the total exceeds `MAX_INCOMPLETE_BYTES`, and
-    one with a complete message if `is_rejected` returns True.
+    A connection with a large incomplete message is aborted while the total exceeds `MAX_INCOMPLETE_BYTES`,
+    and one with a complete message if `is_rejected` returns True.
     """
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
 

@@ -93,8 +93,11 @@ def test_snippets_train_the_same_model(has_held_out_file: bool) -> None:
     assert bert_probe.load("trained").tasks == ("text-classification",)
 
 
+SIGNALS = [["SIGINT"], ["SIGTERM"], ["SIGHUP", "SIGHUP"], ["SIGHUP", "SIGTERM"], ["SIGTERM", "SIGINT"]]
+
+
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("names", [["SIGINT"], ["SIGTERM"], ["SIGHUP", "SIGHUP"]], ids=" ".join)
+@pytest.mark.parametrize("names", SIGNALS, ids=" ".join)
 def test_signals_keep_the_best_weights(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     step = TrainingLoop.step
 

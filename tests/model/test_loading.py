@@ -242,9 +242,9 @@ def test_word_without_an_unknown_token_is_an_error(folder: Path) -> None:
     change_config(
         folder,
         "tokenizer.json",
-        model=json.loads((folder / "tokenizer.json").read_text())["model"] | {"unk_token": "?"},
+        model=json.loads((folder / "tokenizer.json").read_text())["model"] | {"unk_token": "nope"},
     )
-    with pytest.raises(TokenizerError, match=r"The tokenizer failed: WordPiece error: Missing \?"):
+    with pytest.raises(TokenizerError, match=r"The tokenizer failed: WordPiece error: Missing"):
         bert_probe.load(folder).trace("漢")
 
 
