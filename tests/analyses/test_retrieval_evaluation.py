@@ -135,6 +135,13 @@ def test_a_scorer_given_twice_is_refused() -> None:
             question(scorers=("bm25", "bm25"))
 
 
+def test_query_without_a_vector_is_named(minilm: Checkpoint) -> None:
+    queries = as_list({"good": "a boat", "odd": "[SEP]"})
+    judgments = Judgments.of({"good": {"d0": 1}, "odd": {"d1": 1}})
+    with pytest.raises(TextError, match=r"^Query odd: No token of the query has a vector\."):
+        RetrievalEvaluation(("late-interaction",)).of(minilm, DOCUMENTS, queries, judgments)
+
+
 def test_equal_scores_keep_the_order_of_the_documents() -> None:
     # trec_eval would resolve ties by descending ID, so that z precedes b.
     order = _order(np.array([0.5, np.nan, 0.5, 0.7]))

@@ -196,3 +196,34 @@ def test_result_that_does_not_fit_on_its_disk_is_saved_elsewhere(
     assert not Path(name).exists()
     files = [*tmp_path.glob(f"bert-probe-*/{name}")]
     assert [f"The result is in {file}." in refusal for file in files] == [True] * (failures == 1)
+
+
+@pytest.mark.parametrize("has_home", [True, False])
+def test_result_is_saved_at_home_without_a_temporary_folder(
+    has_home: bool, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, seen = writing._write_new, []
+
+    def failing(*arguments: Any) -> None:
+        seen.append(arguments)
+        if len(seen) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(*arguments)
+
+    monkeypatch.setattr(writing, "_write_new", failing)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    if has_home:
+        (tmp_path / "home").mkdir()
+    words = ("attention", "a boat", "--layer", "1", "--head", "1", "--out", "a.csv")
+    refusal = run(*words, built_in=minilm).refusal
+    assert "a.csv cannot be written: No space left on device" in refusal
+    files = [*tmp_path.glob("home/bert-probe-*/a.csv")]
+    assert [f"The result is in {file}." in refusal for file in files] == [True] * has_home
+
+
+def test_missing_temporary_folder_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", missing)
+    assert "set TMPDIR to a folder" in run("tokens", "a boat").refusal

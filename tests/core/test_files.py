@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bert_probe
+from bert_probe.analyses.attribution.head_attribution import HeadAttribution
 from bert_probe.core import files, frames
 from bert_probe.errors import ExportError
 from bert_probe.model.checkpoint import Checkpoint
@@ -161,6 +162,15 @@ def test_infinity_in_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="JSON cannot represent"):
         files.save(frame, tmp_path / "x.json")
     assert not list(tmp_path.iterdir())
+
+
+def test_metadata_that_are_not_a_number_are_null_in_json(minilm: Checkpoint, tmp_path: Path) -> None:
+    """With vectors of one dimension, all changes of the cosine are 0, and their rank correlation is NaN."""
+    result = HeadAttribution(dimensions=1).of(minilm.trace("a boat"), minilm.trace("a cat"))
+    assert np.isnan(result.agreement)
+    result.save(tmp_path / "x.json")
+    content = json.loads((tmp_path / "x.json").read_text())
+    assert content["provenance"]["facts"]["rank_correlation"] is None
 
 
 @pytest.mark.parametrize("file_format", FORMATS)

@@ -346,6 +346,54 @@ def test_oversized_summary_is_not_used(store: Path, monkeypatch: pytest.MonkeyPa
     assert difference == FileDifference(heads.SUMMARY, "cannot be read")
 
 
+@pytest.mark.parametrize("size", [0, 8, 4_000])
+@pytest.mark.parametrize("column", ["row", "vector"])
+def test_arrow_buffers_that_are_too_short_are_refused(column: str, size: int, tmp_path: Path) -> None:
+    """Otherwise, Arrow would read memory beyond the buffer."""
+    layout = TableSchema(pa.schema({"row": pa.int64(), "vector": pa.list_(pa.float32(), 4)}), "arrow")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(40_000, np.float32)), 4)
+    path = tmp_path / "table.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, layout.schema) as writer:
+        writer.write_table(pa.table([range(10_000), vectors], schema=layout.schema))
+    assert schema.content_problem(path, layout, 10_000) == ""
+    actual = {"row": 80_000, "vector": 160_000}[column].to_bytes(8, "little")
+    content = path.read_bytes()
+    assert actual in content
+    path.write_bytes(content.replace(actual, size.to_bytes(8, "little")))
+    assert schema.content_problem(path, layout, 10_000).startswith("cannot be read: ")
+
+
+def test_decoded_size_is_limited_for_all_shards_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "UNCHECKED_BYTES", 2**20)
+    layout = TableSchema(pa.schema({"row": pa.int64(), "text": pa.string()}))
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table([range(10), ["x" * 50_000] * 10], layout.schema), path, compression="zstd")
+    assert schema.content_problem(path, layout, 10, shards=1) == ""
+    assert "would need" in schema.content_problem(path, layout, 10, shards=100)
+
+
+def test_overlapping_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
+    layout = TableSchema(pa.schema({"a": pa.int64(), "b": pa.int64()}))
+    path = tmp_path / "table.parquet"
+    numbers = pa.array(np.random.default_rng(0).integers(0, 10**6, 1_000))
+    pq.write_table(pa.table([numbers, numbers], layout.schema), path, use_dictionary=False)
+    content = path.read_bytes()
+    first, second = (pq.read_metadata(path).row_group(0).column(index) for index in (0, 1))
+    assert page_bytes(memoryview(content), 2_000) > 0
+    size = varint(first.total_compressed_size)
+    assert size == varint(second.total_compressed_size)
+    start = varint(second.data_page_offset)
+    assert content.count(start) == 1
+    path.write_bytes(content.replace(start, varint(4, len(start))))
+    assert schema.content_problem(path, layout, 1_000) == ""  # read twice
+    group = pq.read_metadata(path).row_group(0)
+    assert group.column(1).data_page_offset == 4
+    with pytest.raises(ValueError, match="its columns overlap"):
+        page_bytes(memoryview(content[: 4 + first.total_compressed_size] + content[-3_000:]), 2_000)
+
+
 def test_vectors_are_not_read_when_their_file_is_checked(tmp_path: Path) -> None:
     layout = TableSchema(pa.schema({"row": pa.int64(), "vector": pa.list_(pa.float32(), 1_000)}), "arrow")
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(5_000_000, np.float32)), 1_000)

@@ -24,8 +24,18 @@ from PIL import Image
 import bert_probe
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.reports import numbers
 from bert_probe.reports.drafts import Draft, DraftEntry
-from bert_probe.reports.numbers import CHANGED, OTHER_VERSION, NamedModels
+from bert_probe.reports.numbers import (
+    CHANGED,
+    FACTOR,
+    MAX_STATED_FACTOR,
+    OTHER_VERSION,
+    NamedModels,
+    Tolerance,
+    combine,
+    of_arrays,
+)
 from bert_probe.reports.page import written
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report
@@ -442,6 +452,71 @@ def test_parquet_of_another_version_of_pyarrow_passes_with_a_remark(archive: byt
     verdict = verified(zip_files(files))
     assert verdict.differences == ()
     assert [remark for remark in verdict.remarks if "another version of pyarrow" in remark]
+
+
+def zigzag(value: int) -> bytes:
+    """Encode an integer as in the footer of a Parquet file."""
+    encoded, value = bytearray(), value << 1
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+@pytest.mark.parametrize("forgery", ["none", "offset", "gap before the footer", "gap at the start"])
+def test_parquet_with_other_pages_is_not_accepted(forgery: str, archive: bytes, verified: Verify) -> None:
+    """DuckDB reads the pages at the offset of the dictionary, which pyarrow ignores after the data."""
+    files = unzip(archive)
+    content = files["1-heads/table.parquet"]
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    data, footer = content[:start], content[start:-8]
+    chunk = pyarrow.parquet.read_metadata(io.BytesIO(content)).row_group(0).column(0)
+    offsets = b"\x26%b\x26%b" % (zigzag(chunk.data_page_offset), zigzag(4))  # fields 9 and 11, integers
+    assert offsets in footer
+    if forgery == "offset":
+        footer = footer.replace(offsets, b"\x26%b\x26%b" % (zigzag(4), zigzag(start)), 1)
+    elif forgery == "gap before the footer":
+        data += bytes(10)
+    elif forgery == "gap at the start":
+        data, footer = data[:4] + bytes(2) + data[4:], footer.replace(offsets, b"", 0)
+    else:
+        footer = footer.replace(b"parquet-cpp-arrow", b"parquet-cpp-other")
+    forged = data + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    if forgery in ("none", "offset"):
+        table = pyarrow.parquet.read_table(io.BytesIO(content))
+        assert pyarrow.parquet.read_table(io.BytesIO(forged)).equals(table)
+    files["1-heads/table.parquet"] = forged
+    verdict = verified(zip_files(files))
+    assert bool(verdict.differences) == (forgery != "none")
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.htm", "report.zip.svg"])
+def test_zip_with_the_name_of_a_page_is_refused(name: str, archive: bytes, tmp_path: Path) -> None:
+    """A browser would show the first, uncompressed file of the ZIP as a page."""
+    (tmp_path / name).write_bytes(archive)
+    with pytest.raises(ReportError, match=r"is a ZIP, but its name does not end in \.zip"):
+        read_report(tmp_path / name)
+
+
+def test_color_indices_may_differ_by_one_only() -> None:
+    own = (Tolerance("entries", 0.0, 1 / FACTOR), Tolerance("values", 1.0, 1e-7))
+    stated = (Tolerance("entries", 0.0, 1.0), Tolerance("values", 1.0, 1.0))
+    allowed = combine(own, stated)
+    assert allowed["entries"] == 1
+    assert allowed["values"] == MAX_STATED_FACTOR * own[1].allowed
+
+
+def test_tolerances_do_not_depend_on_the_order_of_arrays() -> None:
+    arrays = {name: np.ones(3, np.float32) for name in ("b", "a", "c")}
+    reversed_arrays = dict(reversed(arrays.items()))
+    assert of_arrays(arrays, arrays) == of_arrays(reversed_arrays, arrays)
+
+
+def test_number_of_values_of_a_view_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers, "_MAX_LEAVES", 10)
+    assert len(numbers.leaves({"a": [0] * 10})) == 10
+    with pytest.raises(ReportError, match="more than 10 values outside its table"):
+        numbers.leaves({"a": [0] * 11})
 
 
 def test_changed_cell_of_a_parquet_file_is_reported_in_its_place(archive: bytes, verified: Verify) -> None:

@@ -59,6 +59,23 @@ def test_text_is_escaped_and_bytes_are_not() -> None:
     assert out.buffer.getvalue() == b"tab\tand \\u202e\nexact \x1b[2J\n"
 
 
+class TerminalOutput(io.TextIOWrapper):
+    """A terminal that records bytes."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_control_characters_of_bytes_are_escaped_on_a_terminal() -> None:
+    """A report that is verified can contain sequences that clear the screen and hide what follows."""
+    out = TerminalOutput(io.BytesIO(), "utf-8")
+    with redirect_stdout(out), streams():
+        assert isinstance(sys.stdout, SafeStream)
+        sys.stdout.write_bytes("é,\x1b[2J\t1\r\n".encode())
+    assert isinstance(out.buffer, io.BytesIO)
+    assert out.buffer.getvalue() == "é,\\x1b[2J\t1\r\n".encode()
+
+
 def test_unencodable_character_is_escaped() -> None:
     out = io.TextIOWrapper(io.BytesIO(), "ascii")
     with redirect_stdout(out), streams():

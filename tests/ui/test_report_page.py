@@ -296,6 +296,8 @@ ASKED = {"question": "Tokens", "texts": [{"text": TEXT}]}
         (VIEW | {"address": {"a": SURROGATE}}, "lone surrogate"),
         (VIEW | {"address": {SURROGATE: "a"}}, "lone surrogate"),
         (VIEW | {"models": [{"name": SURROGATE}]}, "lone surrogate"),
+        (VIEW | {"models": SURROGATE}, "models"),
+        (VIEW | {SURROGATE: "a"}, "ud800"),
         ({"bert_probe_tray": 1, "title": SURROGATE, "views": []}, "lone surrogate"),
         ({"bert_probe_tray": 1, "views": [{"view": ASKED, "note": SURROGATE}]}, "lone surrogate"),
         (VIEW | {"address": {f"name {number}": "" for number in range(501)}}, "501 names"),

@@ -136,10 +136,16 @@ class HeadAttributionResult(Result):
 
     @property
     def agreement(self) -> float:
-        """Spearman's rank correlation of the heads' importance with their absolute change, -1 to 1."""
+        """Spearman's rank correlation of the heads' importance with their absolute change, -1 to 1.
+
+        NaN if all heads have the same importance or the same change.
+        """
         from scipy.stats import spearmanr  # imported here because the import is slow
 
-        return float(spearmanr(self.importance.ravel(), np.abs(self.changes).ravel()).statistic)
+        sides = self.importance.ravel(), np.abs(self.changes).ravel()
+        if any(side.min() == side.max() for side in sides):
+            return float("nan")
+        return float(spearmanr(*sides).statistic)
 
     @property
     def metadata(self) -> Mapping[str, Any]:

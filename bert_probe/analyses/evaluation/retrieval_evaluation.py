@@ -29,7 +29,7 @@ from bert_probe.analyses.retrieval.search import (
     IndexedDocuments,
     Search,
 )
-from bert_probe.analyses.vectors.sentences import encode_texts
+from bert_probe.analyses.vectors.sentences import encode_texts, name_text_errors
 from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.core import frames
 from bert_probe.core.evaluation_inputs import JudgedQueries
@@ -376,7 +376,10 @@ def _rank(
     evaluated = {name: _EvaluatedRankings(data) for name in search.scorers}
     for number, (query, own) in enumerate(zip(data.queries, blocks, strict=True)):
         progress(number, len(data.queries))
-        values, _ = replace(search, query=str(query)).scores(checkpoint, indexed, truncate, no_progress, own)
+        with name_text_errors(f"Query {query.id[:60]}"):
+            values, _ = replace(search, query=str(query)).scores(
+                checkpoint, indexed, truncate, no_progress, own
+            )
         if BM25_SCORER in values:  # Leave out documents without a word of the query, as search engines do.
             matches = values[BM25_SCORER]
             values[BM25_SCORER] = np.where(matches > 0, matches, np.nan)
