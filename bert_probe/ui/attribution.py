@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -321,8 +322,7 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
     blocks.caveat(
         "The first heatmap shows the effect of ablating each head. The second heatmap estimates "
         "this effect from one backward pass (Michel et al. 2019). Spearman's rank correlation of the two "
-        "heatmaps is "
-        f"{result.agreement:.2f}. Heads compensate for each other, so the effect of one head may become "
+        f"heatmaps is {'undefined' if isnan(result.agreement) else f'{result.agreement:.2f}'}. Heads compensate for each other, so the effect of one head may become "
         "visible only when another head is also ablated."
     )
     return result
