@@ -476,8 +476,7 @@ def content_problem(path: Path, table: TableSchema, rows: int | None, shards: in
 def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
     """Return the schema, the number of rows and the decoded size of a file without reading its columns.
 
-    The decoded size is a lower bound on the memory that the rows take. Repeated strings, which a Parquet file
-    stores once, count once.
+    The decoded size is a lower bound on the memory that the rows take; repeated strings count once.
 
     Raises:
         ValueError: the file is an Arrow file with compressed record batches, whose size would be unknown.
@@ -492,12 +491,10 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
         if any(map(_is_compressed, _batch_headers(_content(source)))):
             raise ValueError("its record batches are compressed")
-        rows = 0
-        for index in range(reader.num_record_batches):
-            batch = reader.get_batch(index)
+        batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+        for batch in batches:
             batch.validate()  # compares the sizes of the buffers with the number of rows
-            rows += batch.num_rows
-        return reader.schema, rows, path.stat().st_size
+        return reader.schema, sum(batch.num_rows for batch in batches), path.stat().st_size
 
 
 def _content(source: pa.NativeFile) -> memoryview:

@@ -353,14 +353,9 @@ def table_files(store: Store) -> Iterator[TableFile]:
         for table, schema in store.layouts.items():
             entry = shard.files[table]
             path = table_path(store.folder, table, schema, shard.name)
+            size, sha256 = entry["bytes"], entry["sha256"]
             yield TableFile(
-                path,
-                schema,
-                row_counts.get(table),
-                entry["bytes"],
-                entry["sha256"],
-                completed_ns,
-                len(store.shards),
+                path, schema, row_counts.get(table), size, sha256, completed_ns, len(store.shards)
             )
 
 

@@ -1,4 +1,4 @@
-"""Check whether the files in a report's ZIP, including Parquet files, match the data of the page."""
+"""Check whether the files in a report's ZIP match the data of the page."""
 
 from __future__ import annotations
 
@@ -6,27 +6,22 @@ import base64
 import io
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any, Final
 
 import pandas as pd
 import pyarrow
-import pyarrow.parquet
 from PIL import Image
 
 from bert_probe.core import files
-from bert_probe.errors import TextError
 from bert_probe.reports.numbers import (
     CHANGED,
-    MAX_DIFFERENCES,
     NOT_RENDERED,
     Difference,
     ViewNumbers,
     exact_text,
 )
-from bert_probe.reports.parquet_footers import has_equal_footer
 from bert_probe.reports.reading import ReportFile
 from bert_probe.reports.report import (
     MANIFEST,
@@ -39,8 +34,6 @@ from bert_probe.reports.report import (
 )
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_checks import ViewCheck
-from bert_probe.text.parquet import PageHeader, check_readable, pages
-from bert_probe.text.parquet_child import open_parquet
 
 _EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
@@ -76,21 +69,18 @@ def file_differences(
         check.sha256[path] = "" if content is None else digest(content)
         if content is None:
             continue  # `manifest_differences` reports missing files
-        if name == "table.parquet":
-            is_same = content == table
-            differences = (
-                [] if is_same else [*islice(_parquet_differences(check, content, table), MAX_DIFFERENCES)]
-            )
-            is_same = is_same or not differences
-            yield from (difference for difference in differences if difference.row)
-        else:
-            is_same = content == expected.get(name) or (
-                name in pictures and is_same_picture(content, pictures[name])
-            )
+        correct = table if name == "table.parquet" else {**expected, **pictures}[name]
+        is_same = content == correct or (name in pictures and is_same_picture(content, pictures[name]))
         if not is_same:
-            correct = table if name == "table.parquet" else {**expected, **pictures}[name]
             digests = digest(content), "" if correct is None else digest(correct)
             yield Difference(0, "file", path, "SHA-256", *digests, finding=NOT_RENDERED)
+        if not is_same and name == "table.parquet":
+            # Its cells are not compared, because programs can read different numbers from a forged file.
+            check.remarks.append(
+                f"View {check.number}: table.parquet has other bytes than pyarrow {pyarrow.__version__} and "
+                f"pandas {pd.__version__} write for the table of the page. Other versions could have written "
+                "it, but its numbers may also differ. Use the table of the page."
+            )
 
 
 def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
@@ -98,31 +88,6 @@ def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
         return restated(check.stated.table, actual.result.table(), check.stated.provenance)
     except (ValueError, TypeError, OverflowError):
         return None  # `ViewCheck.all` reports columns and types that differ
-
-
-def _parquet_differences(check: ViewCheck, content: bytes, expected: bytes | None) -> Iterator[Difference]:
-    """Compare the cells of a Parquet file with the stated table; used if the bytes of the file differ."""
-    tables = None if expected is None else decoded(content, expected)
-    if tables is None:
-        yield check.difference("table.parquet", "", "", "cannot be compared", "", finding=NOT_RENDERED)
-        return
-    table, is_same = tables
-    if not is_same:
-        yield check.difference(
-            "table.parquet", "", "schema", "different types, metadata or statistics", "", finding=NOT_RENDERED
-        )
-    for column, other in zip(check.stated.table.columns, table.columns, strict=True):
-        for row, (stated, cell) in enumerate(zip(column.cells, other.cells, strict=True)):
-            if stated != cell:
-                name = check.stated.table.row_name(row)
-                texts = exact_text(cell), exact_text(stated)
-                yield check.difference("table.parquet", name, column.name, *texts, finding=CHANGED)
-    if is_same:
-        check.remarks.append(
-            f"View {check.number}: table.parquet was written by another version of pyarrow. The types, cells "
-            "and statistics of table.parquet equal those of the page; the other bytes, such as sizes and "
-            "encodings, were not compared."
-        )
 
 
 def manifest_differences(
@@ -219,13 +184,6 @@ def _is_rounding(stated: str, expected: str) -> bool:
     return abs(float(stated) - float(expected)) < 1.5 * 10.0**-decimals
 
 
-_EXTRA_BYTES: Final = 1_000_000
-"""Number of bytes by which a file may exceed four times its expected size."""
-_ENCODINGS: Final = frozenset({0, 2, 3, 8})
-"""The Parquet encodings that pyarrow writes: plain, dictionary and run-length. Delta encodings are rejected,
-because they can expand a few bytes to many values."""
-
-
 def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
     """Serialize the table stated in a report to Parquet.
 
@@ -243,108 +201,3 @@ def restated(table: ReportTable, frame: pd.DataFrame, provenance: Mapping[str, A
         for column, dtype in zip(table.columns, types, strict=True)
     ]
     return table_file(pd.concat(columns, axis=1) if columns else pd.DataFrame(), provenance)
-
-
-def decoded(content: bytes, expected: bytes) -> tuple[ReportTable, bool] | None:
-    """Decode an untrusted Parquet file with limited memory.
-
-    Args:
-        content: the content of the untrusted file.
-        expected: content of the expected file.
-
-    Returns:
-        The table, and whether types, metadata and statistics match; None if the file cannot be decoded within
-        the memory limit.
-    """
-    try:
-        expected_file = pyarrow.parquet.ParquetFile(io.BytesIO(expected))
-        if not _is_small(content, expected):
-            return None
-        if content != expected:
-            check_readable(content, "table.parquet")
-        file = open_parquet(io.BytesIO(content))
-        if not _has_expected_size(content, file.metadata, expected_file.metadata):
-            return None
-        is_same = (
-            file.schema_arrow.equals(expected_file.schema_arrow, check_metadata=True)
-            and file.metadata.schema.equals(expected_file.metadata.schema)
-            and has_equal_footer(content, expected)
-        )
-        texts = [
-            field.name
-            for field in expected_file.schema_arrow
-            if pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type)
-        ]
-        # Repeated strings stay dictionary-encoded, which saves memory.
-        file = open_parquet(io.BytesIO(content), read_dictionary=texts)
-        return ReportTable.of(file.read().to_pandas(ignore_metadata=True)), is_same
-    except OSError as error:
-        if error.errno is not None:
-            raise  # Only the operating system sets errno; for a damaged file, pyarrow leaves it None.
-        return None
-    except (
-        TextError,
-        pyarrow.ArrowException,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        struct.error,
-        MemoryError,
-    ):
-        return None
-
-
-def _is_small(content: bytes, expected: bytes) -> bool:
-    footers = [int.from_bytes(file[-8:-4], "little") for file in (content, expected)]
-    return (
-        len(content) <= 4 * len(expected) + _EXTRA_BYTES and footers[0] <= 4 * footers[1] + _EXTRA_BYTES // 10
-    )
-
-
-def _has_expected_size(content: bytes, metadata: Any, expected: Any) -> bool:
-    """Return whether a Parquet file has the expected numbers of rows and columns and expected page sizes.
-
-    The columns must fill the file without gaps, and their offsets must be those of their pages, because some
-    programs would read pages at other offsets.
-    """
-    if metadata.num_rows != expected.num_rows or metadata.num_columns != expected.num_columns:
-        return False
-    if metadata.num_row_groups != expected.num_row_groups or metadata.schema.names != expected.schema.names:
-        return False
-    remaining = 4 * sum(chunk.total_uncompressed_size for chunk in _chunks(expected)) + _EXTRA_BYTES
-    position = 4  # after the magic number
-    for chunk in _chunks(metadata):
-        if chunk.num_values != metadata.num_rows or position > len(content):
-            return False
-        found = pages(content, chunk) if chunk.num_values else []
-        if not _is_at(position, chunk, found):
-            return False
-        position += chunk.total_compressed_size
-        for page in found:
-            remaining -= page.size
-            if remaining < 0 or page.size < 0 or not 0 <= page.values <= max(metadata.num_rows, 1):
-                return False
-            if page.encoding not in _ENCODINGS:
-                return False
-    return position == len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-
-
-def _is_at(position: int, chunk: Any, found: Sequence[PageHeader]) -> bool:
-    """Return whether the pages of a column begin at a position, and its offsets are those of these pages."""
-    if not found:
-        return True
-    dictionary = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
-    has_dictionary = found[0].is_dictionary
-    return (
-        found[0].start == position
-        and dictionary == (position if has_dictionary else None)
-        and len(found) > has_dictionary
-        and chunk.data_page_offset == found[has_dictionary].start
-        and not any(page.is_dictionary for page in found[1:])
-    )
-
-
-def _chunks(metadata: Any) -> list[Any]:
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return [group.column(number) for group in groups for number in range(group.num_columns)]

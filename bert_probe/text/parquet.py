@@ -344,15 +344,11 @@ class PageHeader(NamedTuple):
         size: decompressed size of the page in bytes.
         values: number of values in the page; -1 if it is missing.
         encoding: ID of the encoding in parquet.thrift; -1 if it is missing.
-        start: position of the header in the file.
-        is_dictionary: whether the page contains a dictionary.
     """
 
     size: int
     values: int
     encoding: int
-    start: int
-    is_dictionary: bool
 
 
 def pages(content: bytes, chunk: Any) -> list[PageHeader]:
@@ -428,29 +424,27 @@ def _chunk_pages(
     if not 0 <= start <= start + size <= len(content):
         raise ValueError("The byte range of a column is not within the file.")
     headers = []
-    for position, fields in _page_headers(content[start : start + size]):
+    for fields in _page_headers(content[start : start + size]):
         if len(fields.keys() & {5, 7, 8}) > 1:
             raise ValueError("A page has several headers.")
         inner = fields.get(5) or fields.get(7) or fields.get(8)
         inner = inner if isinstance(inner, dict) else {}
-        encoding = inner.get(4 if 8 in fields else 2, -1)
-        headers.append(PageHeader(fields[2], inner.get(1, -1), encoding, start + position, 7 in fields))
+        headers.append(PageHeader(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
     return headers
 
 
-def _page_headers(chunk: bytes | memoryview) -> Sequence[tuple[int, dict[int, Any]]]:
-    """Return the position and the header of each page of a column chunk, as a mapping from field numbers.
+def _page_headers(chunk: bytes | memoryview) -> Sequence[dict[int, Any]]:
+    """Return the headers of all pages of a Parquet column chunk as mappings from field number to value.
 
     The headers are structs in Thrift's compact protocol; see PageHeader in parquet.thrift.
     """
     headers, offset = [], 0
     while offset < len(chunk):
-        start = offset
         fields, offset = read_struct(chunk, offset)
         if not 0 <= fields.get(3, -1) <= len(chunk) - offset or type(fields.get(2)) is not int:
             raise ValueError("A page is longer than its column.")
         offset += fields[3]
-        headers.append((start, fields))
+        headers.append(fields)
     return headers
 
 

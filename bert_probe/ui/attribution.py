@@ -319,10 +319,11 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
         f"head-importance-{result.question.task}",
         label="Export importance",
     )
+    correlation = "undefined" if isnan(result.agreement) else f"{result.agreement:.2f}"
     blocks.caveat(
         "The first heatmap shows the effect of ablating each head. The second heatmap estimates "
         "this effect from one backward pass (Michel et al. 2019). Spearman's rank correlation of the two "
-        f"heatmaps is {'undefined' if isnan(result.agreement) else f'{result.agreement:.2f}'}. Heads compensate for each other, so the effect of one head may become "
+        f"heatmaps is {correlation}. Heads compensate for each other, so the effect of one head may become "
         "visible only when another head is also ablated."
     )
     return result

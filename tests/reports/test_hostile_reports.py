@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import io
 import json
 import re
 import tracemalloc
@@ -11,15 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from bert_probe.cli.main import main
 from bert_probe.errors import ReportError
-from bert_probe.reports import tables, zip_checks
+from bert_probe.reports import tables
 from bert_probe.reports.drafts import read_any
 from bert_probe.reports.json_reader import parse_json
 from bert_probe.reports.reading import read_report, unpack
@@ -114,78 +109,6 @@ def test_payload_is_not_unpacked_beyond_what_is_expected() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 5 * MEGABYTE
-
-
-def _file(frame: pd.DataFrame, **options: object) -> bytes:
-    sink = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pandas(frame, preserve_index=False), sink, **options)
-    return sink.getvalue()
-
-
-FRAME = pd.DataFrame(
-    {"token": [f"token {number}" for number in range(1_000)], "weight": np.arange(1_000) / 7}
-)
-
-
-def test_parquet_of_the_same_table_is_decoded() -> None:
-    for options in ({}, {"compression": "zstd"}, {"use_dictionary": False}, {"data_page_version": "2.0"}):
-        decoded = zip_checks.decoded(_file(FRAME, **options), _file(FRAME))
-        assert decoded == (ReportTable.of(FRAME), True)
-
-
-def _long_texts(length: int) -> bytes:
-    """Return a Parquet file whose rows all refer to one long text in the dictionary of its column."""
-    texts = pyarrow.DictionaryArray.from_arrays(np.zeros(len(FRAME), dtype=np.int32), ["x" * length])
-    sink = io.BytesIO()
-    table = pyarrow.table({"token": texts, "weight": FRAME["weight"].to_numpy()})
-    pyarrow.parquet.write_table(table, sink, compression="zstd", store_schema=False)
-    return sink.getvalue()
-
-
-def test_text_within_the_limit_of_the_dictionary_is_decoded() -> None:
-    decoded = zip_checks.decoded(_long_texts(1_000), _file(FRAME))
-    assert decoded is not None
-    assert decoded[0].columns[0].cells == ("x" * 1_000,) * len(FRAME)
-
-
-PARQUET_BOMBS: dict[str, Callable[[], bytes]] = {
-    "long texts": lambda: _long_texts(5 * MEGABYTE),
-    "many texts": lambda: _file(
-        FRAME.assign(token=[f"{'x' * 5_000}{row}" for row in range(1_000)]), compression="zstd"
-    ),
-    "rows": lambda: _file(pd.concat([FRAME] * 1_000), compression="zstd"),
-    "columns": lambda: _file(FRAME.assign(more=1)),
-    "deltas": lambda: _file(
-        FRAME, use_dictionary=False, column_encoding={"token": "DELTA_BYTE_ARRAY", "weight": "PLAIN"}
-    ),
-    "footer": lambda: _file(FRAME)[:-9] + b"\xff" + _file(FRAME)[-8:],
-    "length": lambda: _file(FRAME)[:-8] + b"\xff\xff\xff\x7fPAR1",
-    "short": lambda: b"PAR1",
-    "empty": lambda: b"",
-}
-# Each file is built when its test runs, because building all files would slow down the collection of tests.
-
-
-@pytest.mark.parametrize("name", PARQUET_BOMBS)
-def test_parquet_bomb_is_not_decoded(name: str) -> None:
-    assert zip_checks.decoded(PARQUET_BOMBS[name](), _file(FRAME)) is None
-
-
-def test_page_that_claims_more_than_the_footer_is_not_decoded() -> None:
-    frame = pd.DataFrame({"weight": np.random.default_rng(9).random(140_000)})
-    options: dict[str, object] = {"compression": "snappy", "use_dictionary": False}
-    options["data_page_size"] = 8 * MEGABYTE
-    # Older versions of pyarrow have no limit on the rows of a page.
-    if "max_rows_per_page" in inspect.signature(pyarrow.parquet.write_table).parameters:
-        options["max_rows_per_page"] = len(frame)
-    content = _file(frame, **options)
-    assert zip_checks.decoded(content, content) is not None
-    start = pyarrow.parquet.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(0).data_page_offset
-    # A page header starts with its type, followed by the uncompressed size as four bytes of seven bits each.
-    assert content[start : start + 3] == b"\x15\x00\x15"
-    assert all(byte >= 0x80 for byte in content[start + 3 : start + 6])
-    forged = content[: start + 3] + b"\xfe\xff\xff\x7f" + content[start + 7 :]
-    assert zip_checks.decoded(forged, content) is None
 
 
 # ---------------------------------------------------------------- view files, drafts and notes

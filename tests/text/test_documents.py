@@ -436,7 +436,7 @@ def test_typed_text_is_not_called_a_file() -> None:
 )
 def test_page_headers_with_ambiguous_sizes_are_refused(header: bytes) -> None:
     """The Parquet library ignores a field of another type, and uses the first of two values."""
-    assert parquet._page_headers(b"\x15\x00\x15\x02\x15\x00\x00")[0][1][2] == 1
+    assert parquet._page_headers(b"\x15\x00\x15\x02\x15\x00\x00")[0][2] == 1
     with pytest.raises(ValueError, match=r"a field twice|unknown type"):
         parquet._page_headers(header)
 

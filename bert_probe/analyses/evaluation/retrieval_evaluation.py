@@ -335,12 +335,11 @@ class System:
 
 def _query_vectors(search: Search, checkpoint: Checkpoint, data: _JudgedData, truncate: bool) -> Array:
     """Return the bi-encoder vectors of the queries, [query, dimension]."""
-    recipe = search.query_pooling(checkpoint)
-    ids = [query.id for query in data.queries]
-    encoded = encode_texts(
-        checkpoint, recipe, data.queries, truncate, lambda number: f"Query {ids[number - 1][:60]}"
-    )
-    return encoded.vectors
+
+    def name(number: int) -> str:
+        return f"Query {data.queries[number - 1].id[:60]}"
+
+    return encode_texts(checkpoint, search.query_pooling(checkpoint), data.queries, truncate, name).vectors
 
 
 def _blocks(queries: Array, documents: Array, similarity: str) -> Iterator[Array]:
@@ -376,10 +375,9 @@ def _rank(
     evaluated = {name: _EvaluatedRankings(data) for name in search.scorers}
     for number, (query, own) in enumerate(zip(data.queries, blocks, strict=True)):
         progress(number, len(data.queries))
+        query_search = replace(search, query=str(query))
         with name_text_errors(f"Query {query.id[:60]}"):
-            values, _ = replace(search, query=str(query)).scores(
-                checkpoint, indexed, truncate, no_progress, own
-            )
+            values, _ = query_search.scores(checkpoint, indexed, truncate, no_progress, own)
         if BM25_SCORER in values:  # Leave out documents without a word of the query, as search engines do.
             matches = values[BM25_SCORER]
             values[BM25_SCORER] = np.where(matches > 0, matches, np.nan)
