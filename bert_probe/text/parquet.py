@@ -411,7 +411,8 @@ def read_footer(content: bytes | memoryview) -> dict[int, Any]:
         ValueError, IndexError: the footer cannot be read.
     """
     size = int.from_bytes(content[-8:-4], "little")
-    return read_struct(content[max(0, len(content) - 8 - size) : -8], 0, is_footer=True)[0]
+    footer = bytes(content[max(0, len(content) - 8 - size) : -8])
+    return read_struct(footer, 0, is_footer=True)[0]
 
 
 def _chunk_pages(
@@ -541,5 +542,7 @@ def _varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
 
 
 def _zigzag(data: bytes | memoryview, offset: int) -> tuple[int, int]:
-    value, offset = _varint(data, offset)
+    value, offset = data[offset], offset + 1
+    if value >= 0x80:  # most integers have one byte
+        value, offset = _varint(data, offset - 1)
     return value >> 1 ^ -(value & 1), offset
