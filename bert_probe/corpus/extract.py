@@ -30,14 +30,16 @@ from bert_probe.corpus.inputs import (
     sentence_vector_size,
 )
 from bert_probe.corpus.schema import (
+    BINS,
     REFUSALS,
     ROWS,
     STATISTICS,
     TOKENS,
     Tables,
     TableSchema,
+    bin_edges,
+    bin_indices,
     layouts,
-    statistics_columns,
 )
 from bert_probe.errors import TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
@@ -445,6 +447,43 @@ def tokenize_records(
             merged = word_lens(encoding) if words is None else words.lens
         sentences.append(ReadRecord(record, encoding, words, merged))
     return sentences, rejected
+
+
+def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any]:
+    """Return the columns of the statistics table of a shard, with one row per measure and head.
+
+    Args:
+        profiles: measures of every head, float32 of shape [sentence, layer, head, measure].
+        max_tokens: maximum input length of the model in tokens, see `Description`.
+    """
+    count, layers, heads, _ = profiles.shape
+    grid = [(layer, head, name) for name in MEASURES for layer in range(layers) for head in range(heads)]
+    values = profiles.astype(np.float64).transpose(3, 1, 2, 0).reshape(len(grid), count)
+    bins = np.concatenate(
+        [
+            _histograms(measured, bin_edges(name, max_tokens))
+            for name, measured in zip(MEASURES, np.split(values, len(MEASURES)), strict=True)
+        ]
+    )
+    no_value = np.full(len(grid), np.nan)
+    return {
+        "layer": [layer + 1 for layer, _, _ in grid],
+        "head": [head + 1 for _, head, _ in grid],
+        "measure": [name for _, _, name in grid],
+        "count": np.full(len(grid), count),
+        "sum": values.sum(axis=1),
+        "squares": (values**2).sum(axis=1),
+        "min": values.min(axis=1) if count else no_value,
+        "max": values.max(axis=1) if count else no_value,
+        "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins.ravel()), BINS),
+    }
+
+
+def _histograms(values: Array, edges: Array) -> Array:
+    """Return the histogram of each row of a matrix, as int64 of shape [row, bin]."""
+    flat = bin_indices(values, edges) + np.arange(len(values))[:, None] * BINS
+    counts: Array = np.bincount(flat.ravel(), minlength=len(values) * BINS).reshape(-1, BINS)
+    return counts
 
 
 def rows_table(sentences: Sequence[ReadRecord], schema: TableSchema) -> pa.Table:

@@ -56,49 +56,12 @@ def bin_edges(measure: str, max_tokens: int | None) -> Array:
     return np.linspace(0, 1, BINS + 1)
 
 
-def statistics_columns(profiles: Array, max_tokens: int | None) -> dict[str, Any]:
-    """Return the columns of the statistics table of a shard, with one row per measure and head.
-
-    Args:
-        profiles: measures of every head, float32 of shape [sentence, layer, head, measure].
-        max_tokens: maximum input length of the model in tokens, see `Description`.
-    """
-    count, layers, heads, _ = profiles.shape
-    grid = [(layer, head, name) for name in MEASURES for layer in range(layers) for head in range(heads)]
-    values = profiles.astype(np.float64).transpose(3, 1, 2, 0).reshape(len(grid), count)
-    bins = np.concatenate(
-        [
-            _histograms(measured, bin_edges(name, max_tokens))
-            for name, measured in zip(MEASURES, np.split(values, len(MEASURES)), strict=True)
-        ]
-    )
-    no_value = np.full(len(grid), np.nan)
-    return {
-        "layer": [layer + 1 for layer, _, _ in grid],
-        "head": [head + 1 for _, head, _ in grid],
-        "measure": [name for _, _, name in grid],
-        "count": np.full(len(grid), count),
-        "sum": values.sum(axis=1),
-        "squares": (values**2).sum(axis=1),
-        "min": values.min(axis=1) if count else no_value,
-        "max": values.max(axis=1) if count else no_value,
-        "bins": pa.FixedSizeListArray.from_arrays(pa.array(bins.ravel()), BINS),
-    }
-
-
 def bin_indices(values: Array, edges: Array) -> Array:
     """Return the index of the bin that contains each value, from 0.
 
     A bin includes its lower edge. Values that rounding moves outside the edges are in the first or last bin.
     """
     return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
-
-
-def _histograms(values: Array, edges: Array) -> Array:
-    """Return the histogram of each row of a matrix, as int64 of shape [row, bin]."""
-    flat = bin_indices(values, edges) + np.arange(len(values))[:, None] * BINS
-    counts: Array = np.bincount(flat.ravel(), minlength=len(values) * BINS).reshape(-1, BINS)
-    return counts
 
 
 ROWS, TOKENS, STATISTICS, REFUSALS = "rows", "tokens", "statistics", "refusals"
@@ -486,7 +449,7 @@ def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
             metadata = open_parquet(stream).metadata
         schema, rows = metadata.schema.to_arrow_schema(), metadata.num_rows
         with pa.memory_map(str(path)) as source:
-            pages = page_bytes(_content(source), rows * sum(map(_values_per_row, schema.types)))
+            pages = page_bytes(_content(source), [*map(_values_per_row, schema.types)])
         return schema, rows, max(pages, rows * sum(map(_width, schema.types)))
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
         if any(map(_is_compressed, _batch_headers(_content(source)))):
@@ -527,22 +490,31 @@ def _batch_headers(content: memoryview) -> Iterator[tuple[memoryview, int]]:
     """
     (size,) = struct.unpack_from("<i", content, len(content) - 10)  # before the magic number ARROW1
     footer = content[len(content) - 10 - size : len(content) - 10]
-    blocks = _field(footer, struct.unpack_from("<I", footer)[0], 3)
+    root = struct.unpack_from("<I", footer)[0]
+    dictionaries, blocks = (_field(footer, root, index) for index in (2, 3))
+    if dictionaries is not None and _length(footer, dictionaries):
+        raise ValueError("it has dictionaries, which stores never have")
     if blocks is None:
         return
     vector = blocks + struct.unpack_from("<I", footer, blocks)[0]
     total = 0
-    for index in range(struct.unpack_from("<I", footer, vector)[0]):
+    for index in range(_length(footer, blocks)):
         offset, metadata_size, body_size = struct.unpack_from("<qi4xq", footer, vector + 4 + 24 * index)
         total += metadata_size + body_size
         if min(metadata_size, body_size) < 0 or total > len(content):
             raise ValueError("its record batches overlap")
         marker, size = struct.unpack_from("<Ii", content, offset)
         message = content[offset + 8 : offset + 8 + size]
-        header = _field(message, struct.unpack_from("<I", message)[0], 2)
-        if marker != 0xFFFFFFFF or header is None:
-            raise ValueError("its record batches cannot be read")
+        header, metadata = (_field(message, struct.unpack_from("<I", message)[0], index) for index in (2, 4))
+        if marker != 0xFFFFFFFF or header is None or metadata is not None:
+            # In the metadata, Arrow 0.17 stated the compression.
+            raise ValueError("its record batches have metadata, or cannot be read")
         yield message, header + struct.unpack_from("<I", message, header)[0]
+
+
+def _length(content: memoryview, vector: int) -> int:
+    length: int = struct.unpack_from("<I", content, vector + struct.unpack_from("<I", content, vector)[0])[0]
+    return length
 
 
 def _is_compressed(batch: tuple[memoryview, int]) -> bool:

@@ -482,7 +482,7 @@ def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Pro
         heads: flat head indices: layer × heads per layer + head, with layer and head from 0.
         progress: called with the number of shards read and their total.
     """
-    values = np.empty((len(heads), store.rows), np.float32)
+    values = np.full((len(heads), store.rows), np.nan, np.float32)
     done, files = 0, store.files(PROFILES)
     for number, file in enumerate(files):
         with store_errors(store.folder.name):
@@ -491,14 +491,24 @@ def read_measure(store: Store, measure: str, heads: Sequence[int], progress: Pro
             values[:, done : done + len(shard)] = shard.T[list(heads)]
         done += len(shard)
         progress(number + 1, len(files))
+    with store_errors(store.folder.name):
+        _check_rows(store, done)
     return values
+
+
+def _check_rows(store: Store, count: int) -> None:
+    """Raise ValueError for a column with missing rows; pyarrow does not report all broken pages."""
+    if count != store.rows:
+        raise ValueError(f"a column has {count:,} rows instead of {store.rows:,}")
 
 
 def row_numbers(store: Store) -> Array:
     """Return the record numbers of all sentences of a store, from 1, in the order of the store (int64)."""
     with store_errors(store.folder.name):
         shards = [pq.read_table(file, columns=["row"])["row"].to_numpy() for file in store.files(ROWS)]
-        return np.concatenate([np.empty(0, np.int64), *shards]).astype(np.int64, casting="safe")
+        numbers = np.concatenate([np.empty(0, np.int64), *shards]).astype(np.int64, casting="safe")
+        _check_rows(store, len(numbers))
+        return numbers
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:

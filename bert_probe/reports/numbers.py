@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from typing import Any, Final, Self
 
 import numpy as np
@@ -161,17 +160,23 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
 
 _MAX_LEAVES: Final = 1_000_000
 """Maximum number of leaves of a JSON value, each of which takes hundreds of bytes with its path."""
+_MAX_PATH, _MAX_PATHS = 10_000, 50_000_000
+"""Maximum number of characters of a leaf's path, and of all paths."""
 
 
 def leaves(value: Any) -> dict[str, Any]:
     """Return a dict that maps paths, such as ``facts.positions.0``, to the leaves of a JSON value.
 
     Raises:
-        ReportError: the value has more than `_MAX_LEAVES` leaves.
+        ReportError: the value has more than `_MAX_LEAVES` leaves, or paths that are too long.
     """
-    found = dict(islice(_leaves(value, ""), _MAX_LEAVES + 1))
-    if len(found) > _MAX_LEAVES:
-        raise ReportError(f"A view has more than {_MAX_LEAVES:,} values outside its table. Split the report.")
+    found, size = {}, 0
+    for number, (path, leaf) in enumerate(_leaves(value, ""), 1):
+        found[path] = leaf
+        size += len(path)
+        if number > _MAX_LEAVES or size > _MAX_PATHS:
+            reason = f"more than {_MAX_LEAVES:,} values outside its table, or values with long names"
+            raise ReportError(f"A view has {reason}. Split the report.")
     return found
 
 
@@ -183,6 +188,8 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     else:
         yield path, value.item() if isinstance(value, np.generic) else value
         return
+    if len(path) > _MAX_PATH:
+        raise ReportError(f"A value has a name of more than {_MAX_PATH:,} characters. Shorten the name.")
     for key, child in children:
         yield from _leaves(child, f"{path}.{key}" if path else str(key))
 

@@ -344,11 +344,13 @@ class PageHeader(NamedTuple):
         size: decompressed size of the page in bytes.
         values: number of values in the page; -1 if it is missing.
         encoding: ID of the encoding in parquet.thrift; -1 if it is missing.
+        is_dictionary: whether the page contains a dictionary.
     """
 
     size: int
     values: int
     encoding: int
+    is_dictionary: bool
 
 
 def pages(content: bytes, chunk: Any) -> list[PageHeader]:
@@ -365,43 +367,56 @@ def pages(content: bytes, chunk: Any) -> list[PageHeader]:
     return _chunk_pages(content, chunk.data_page_offset, dictionary, chunk.total_compressed_size)
 
 
-_ROW_GROUPS, _CHUNKS, _COLUMN = 4, 1, 3
+_ROWS, _ROW_GROUPS, _CHUNKS, _COLUMN = 3, 4, 1, 3
 _VALUES, _COMPRESSED_SIZE, _DATA_OFFSET, _DICTIONARY_OFFSET = 5, 7, 9, 11
 """Numbers of fields in the footer of a Parquet file; see parquet.thrift."""
 
 
-def page_bytes(content: memoryview, values: int) -> int:
+def page_bytes(content: memoryview, values_per_row: Sequence[int]) -> int:
     """Return the total size of the pages of an untrusted Parquet file after decompression.
 
     The headers of the pages are read without pyarrow, which some damaged metadata would crash.
 
     Args:
         content: the content of the file, with a footer of limited size.
-        values: number of values in all columns.
+        values_per_row: number of values of each column in each row.
 
     Raises:
-        ValueError: the footer or a header cannot be read, or the pages have an unsupported encoding, or more
-            values than the columns.
+        ValueError: the footer or a header cannot be read, columns overlap, or pages have an unsupported
+            encoding or another number of values than their column.
     """
-    size, remaining = 0, 2 * values  # the values, and the entries of dictionaries
-    unused = len(content)
+    size = 0
     try:
-        chunks = [chunk[_COLUMN] for group in read_footer(content)[_ROW_GROUPS] for chunk in group[_CHUNKS]]
-        for chunk in chunks:
-            if not chunk[_VALUES]:  # the offset of the first page can be 0 then
-                continue
-            unused -= chunk[_COMPRESSED_SIZE]
-            if unused < 0:
-                raise ValueError("its columns overlap")
-            offsets = chunk[_DATA_OFFSET], chunk.get(_DICTIONARY_OFFSET)
-            for page in _chunk_pages(content, *offsets, chunk[_COMPRESSED_SIZE]):
-                size += page.size
-                remaining -= page.values
-                if min(page.size, page.values, remaining) < 0 or page.encoding not in _ENCODINGS:
-                    raise ValueError("its pages have invalid sizes or encodings")
+        footer = read_footer(content)
+        groups, unused = footer[_ROW_GROUPS], len(content)
+        if sum(group[_ROWS] for group in groups) != footer[_ROWS]:
+            raise ValueError("its parts have another number of rows")
+        for group in groups:
+            for part, per_row in zip(group[_CHUNKS], values_per_row, strict=True):
+                chunk = part[_COLUMN]
+                unused -= chunk[_COMPRESSED_SIZE]
+                if unused < 0:
+                    raise ValueError("its columns overlap")
+                size += _chunk_bytes(content, chunk, group[_ROWS] * per_row)
     except (LookupError, TypeError, AttributeError):
         raise ValueError("its metadata cannot be read") from None
     return size
+
+
+def _chunk_bytes(content: memoryview, chunk: dict[int, Any], values: int) -> int:
+    """Return the size of the pages of a column chunk with `values` values; see `page_bytes`."""
+    if chunk[_VALUES] != values:
+        raise ValueError("a column has another number of values than rows")
+    if not values:  # the offset of the first page can be 0 then
+        return 0
+    offsets = chunk[_DATA_OFFSET], chunk.get(_DICTIONARY_OFFSET)
+    found = _chunk_pages(content, *offsets, chunk[_COMPRESSED_SIZE])
+    in_data = sum(page.values for page in found if not page.is_dictionary)
+    if in_data != values or any(
+        page.size < 0 or not 0 <= page.values <= values or page.encoding not in _ENCODINGS for page in found
+    ):
+        raise ValueError("its pages have invalid sizes or encodings")
+    return sum(page.size for page in found)
 
 
 def read_footer(content: bytes | memoryview) -> dict[int, Any]:
@@ -430,7 +445,8 @@ def _chunk_pages(
             raise ValueError("A page has several headers.")
         inner = fields.get(5) or fields.get(7) or fields.get(8)
         inner = inner if isinstance(inner, dict) else {}
-        headers.append(PageHeader(fields[2], inner.get(1, -1), inner.get(4 if 8 in fields else 2, -1)))
+        encoding = inner.get(4 if 8 in fields else 2, -1)
+        headers.append(PageHeader(fields[2], inner.get(1, -1), encoding, 7 in fields))
     return headers
 
 

@@ -25,6 +25,8 @@ MAX_PAGE_BYTES: Final = 20_000_000
 """Maximum size in bytes of a report's HTML file in the app. The command line has no such limit."""
 _PREVIEW_HEIGHT: Final = 720
 _TITLE: Final = "report_title"
+_REFUSED: Final = "report_refused_note"
+"""Key of the session state: maps a field to the typed text, if it did not fit into the draft; see `_try`."""
 _PREVIEW: Final = "report_preview"
 
 
@@ -79,13 +81,13 @@ def _use_example() -> None:
 
 
 def _title(draft: Draft) -> None:
-    st.session_state[_TITLE] = draft.title
+    st.session_state[_TITLE] = _refused(("title", draft.title), draft.title)
     st.text_input("Title", key=_TITLE, max_chars=200, placeholder="Report", on_change=_change_title)
 
 
 def _change_title() -> None:
-    title = st.session_state[_TITLE].strip()
-    _try(lambda: drafts.replace_draft(Draft(title, drafts.current().entries)))
+    draft, title = drafts.current(), st.session_state[_TITLE].strip()
+    _try(lambda: drafts.replace_draft(Draft(title, draft.entries)), ("title", draft.title), title)
 
 
 def _entry(index: int, entry: DraftEntry, count: int) -> None:
@@ -123,8 +125,8 @@ def _entry(index: int, entry: DraftEntry, count: int) -> None:
 
 def _note(index: int, entry: DraftEntry) -> None:
     key = f"report_note_{index}"
-    # Set the text in every run, so that a note moves together with its view.
-    st.session_state[key] = entry.note
+    # Set the text in every run, so that a note moves together with its view. A refused text is kept.
+    st.session_state[key] = _refused((index, entry.note), entry.note)
     st.text_area(
         f"Note on view {index + 1}",
         key=key,
@@ -144,14 +146,29 @@ def _note(index: int, entry: DraftEntry) -> None:
 
 
 def _change_note(index: int, key: str) -> None:
-    _try(lambda: drafts.set_note(index, st.session_state[key]))
+    previous, text = drafts.current().entries[index].note, st.session_state[key]
+    _try(lambda: drafts.set_note(index, text), (index, previous), text)
 
 
-def _try(change: Callable[[], None]) -> None:
+def _try(change: Callable[[], None], field: tuple[int | str, str], text: str) -> None:
+    """Change the draft, or show the error and keep the text of the field.
+
+    Args:
+        change: changes the draft.
+        field: the field, "title" or the index of a note, and its previous text.
+        text: the typed text.
+    """
+    st.session_state[_REFUSED] = {}
     try:
         change()
     except ProbeError as error:
+        st.session_state[_REFUSED] = {field: text}
         drafts.set_message(str(error))
+
+
+def _refused(field: tuple[int | str, str], otherwise: str) -> str:
+    text: str = st.session_state.get(_REFUSED, {}).get(field, otherwise)
+    return text
 
 
 # ---------------------------------------------------------------- report

@@ -299,6 +299,9 @@ def test_too_many_vectors_are_refused_before_they_are_allocated(
     monkeypatch.setattr(preflight, "free_memory", lambda: 1_000)
     with pytest.raises(OutOfMemoryError, match=r"Storing the vectors of 2 tokens .* Use fewer documents"):
         Search(QUERY, ("late-interaction",)).index(minilm, ["a boat"])
+    monkeypatch.setattr(preflight, "_task_bytes", 1_000)
+    with pytest.raises(UnavailableError, match=r"The vectors of 2 tokens need .* but this server allows"):
+        Search(QUERY, ("late-interaction",)).index(minilm, ["a boat"])
 
 
 def _changed(folder: Path, target: Path, name: str, **settings: Any) -> Path:

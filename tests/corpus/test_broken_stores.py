@@ -20,6 +20,7 @@ import bert_probe
 from bert_probe.corpus import heads, schema
 from bert_probe.corpus.build import FileDifference
 from bert_probe.corpus.schema import TableSchema
+from bert_probe.corpus.store import read_measure, row_numbers
 from bert_probe.errors import StoreError
 from bert_probe.text.parquet import page_bytes
 from tests.helpers.broken_stores import (
@@ -324,9 +325,12 @@ def test_pages_with_too_many_values_or_other_encodings_are_refused(tmp_path: Pat
     )
     pq.write_table(table, path)
     content = memoryview(path.read_bytes())
-    assert page_bytes(content, 40) > 100_000
+    assert page_bytes(content, [1, 1]) > 100_000
+    with pytest.raises(ValueError, match="a column has another number of values than rows"):
+        page_bytes(content, [1, 2])
+    fewer = path.read_bytes().replace(varint(20) + b"\x15\x10", varint(19) + b"\x15\x10")
     with pytest.raises(ValueError, match="its pages have invalid sizes or encodings"):
-        page_bytes(content, 10)
+        page_bytes(memoryview(fewer), [1, 1])
 
 
 def test_oversized_summary_is_not_used(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,6 +367,31 @@ def test_arrow_buffers_that_are_too_short_are_refused(column: str, size: int, tm
     assert schema.content_problem(path, layout, 10_000).startswith("cannot be read: ")
 
 
+def test_arrow_file_with_a_dictionary_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """The batches of a dictionary can be compressed."""
+    layout = TableSchema(pa.schema({"row": pa.int64(), "vector": pa.list_(pa.float32(), 4)}), "arrow")
+    values = pa.DictionaryArray.from_arrays(np.zeros(4, np.int32), pa.array(["x" * 1_000_000]))
+    path = tmp_path / "table.arrow"
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    table = pa.table({"row": range(4), "vector": values})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    assert schema.content_problem(path, layout, 4) == (
+        "cannot be read: it has dictionaries, which stores never have"
+    )
+
+
+def test_column_without_its_rows_is_reported(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow returns no rows for some broken pages."""
+    opened = bert_probe.open_corpus(store)
+    read = pq.read_table
+    monkeypatch.setattr(pq, "read_table", lambda *inputs, **options: read(*inputs, **options).slice(0, 1))
+    with pytest.raises(StoreError, match=r"a column has .* rows instead of"):
+        row_numbers(opened)
+    with pytest.raises(StoreError):
+        read_measure(opened, "entropy_bits", [0])
+
+
 def test_decoded_size_is_limited_for_all_shards_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,7 +410,7 @@ def test_overlapping_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> No
     pq.write_table(pa.table([numbers, numbers], layout.schema), path, use_dictionary=False)
     content = path.read_bytes()
     first, second = (pq.read_metadata(path).row_group(0).column(index) for index in (0, 1))
-    assert page_bytes(memoryview(content), 2_000) > 0
+    assert page_bytes(memoryview(content), [1, 1]) > 0
     size = varint(first.total_compressed_size)
     assert size == varint(second.total_compressed_size)
     start = varint(second.data_page_offset)
@@ -391,7 +420,7 @@ def test_overlapping_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> No
     group = pq.read_metadata(path).row_group(0)
     assert group.column(1).data_page_offset == 4
     with pytest.raises(ValueError, match="its columns overlap"):
-        page_bytes(memoryview(content[: 4 + first.total_compressed_size] + content[-3_000:]), 2_000)
+        page_bytes(memoryview(content[: 4 + first.total_compressed_size] + content[-3_000:]), [1, 1])
 
 
 def test_vectors_are_not_read_when_their_file_is_checked(tmp_path: Path) -> None:

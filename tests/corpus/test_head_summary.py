@@ -22,8 +22,9 @@ from scipy import stats
 import bert_probe
 from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.corpus import heads
+from bert_probe.corpus.extract import statistics_columns
 from bert_probe.corpus.heads import QUANTILES, SUMMARY, MeasureStatistics, head_statistics
-from bert_probe.corpus.schema import BINS, bin_edges, bin_indices, statistics_columns
+from bert_probe.corpus.schema import BINS, bin_edges, bin_indices
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe as run

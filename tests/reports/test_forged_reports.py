@@ -486,6 +486,11 @@ def test_number_of_values_of_a_view_is_limited(monkeypatch: pytest.MonkeyPatch) 
     assert len(numbers.leaves({"a": [0] * 10})) == 10
     with pytest.raises(ReportError, match="more than 10 values outside its table"):
         numbers.leaves({"a": [0] * 11})
+    with pytest.raises(ReportError, match=r"a name of more than 10,000 characters"):
+        numbers.leaves({"a" * 10_001: [0]})
+    monkeypatch.setattr(numbers, "_MAX_PATHS", 100)
+    with pytest.raises(ReportError, match="values with long names"):
+        numbers.leaves({"a" * 60: [0] * 2})
 
 
 def test_model_elsewhere_is_checked_under_the_name_in_the_report(

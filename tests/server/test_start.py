@@ -23,6 +23,7 @@ from streamlit import config
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.cli.main import main
+from bert_probe.model import preflight
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import access, asgi, paths, start
@@ -295,6 +296,7 @@ def test_public_options_reach_the_server(
     for name in ("FORWARDED_ALLOW_IPS", "MPLCONFIGDIR", "NUMBA_CACHE_DIR"):
         monkeypatch.setenv(name, "*")
     monkeypatch.setattr(shared_cache, "limit_traces", lambda size: sizes.append(size))
+    monkeypatch.setattr(preflight, "limit_tasks", lambda size: sizes.append(size))
     sizes: list[int] = []
     options = ["--public", "--models", f"{BUILT_IN},a/b", "--frame-ancestors", "https://huggingface.co"]
     with permissions.using(permissions.current()):
@@ -304,7 +306,7 @@ def test_public_options_reach_the_server(
         assert ended.value.code == 0
         assert (allowed.models, allowed.trusted_proxies, allowed.has_api) == ((BUILT_IN, "a/b"), 1, False)
         assert allowed.frame_ancestors == ("https://huggingface.co",)
-    assert (AppStub.config["server.maxUploadSize"], sizes) == (1, [allowed.trace_bytes])
+    assert (AppStub.config["server.maxUploadSize"], sizes) == (1, [allowed.trace_bytes, 250_000_000])
     assert os.environ["FORWARDED_ALLOW_IPS"] == ""
     assert f"users can open {BUILT_IN}, a/b, and nothing is saved" in capsys.readouterr().out
     assert opened_urls == []

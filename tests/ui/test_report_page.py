@@ -52,6 +52,25 @@ def dropped(content: bytes, page: str = "tokens") -> AppTest:
     return app
 
 
+def test_note_that_does_not_fit_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = a_report("one", "two")
+    monkeypatch.setattr(drafts, "MAX_BYTES", 2_000)
+    text = "long " * 500
+    app.text_area(key="report_note_1").set_value(text).run()
+    assert "would be larger than" in app.toast[0].value
+    assert [entry.note for entry in picked(app)] == ["one", "two"]
+    assert app.text_area(key="report_note_1").value == text
+    app.run()
+    assert app.text_area(key="report_note_1").value == text
+    app.text_area(key="report_note_1").set_value("short").run()
+    assert [entry.note for entry in picked(app)] == ["one", "short"]
+    assert app.text_area(key="report_note_1").value == "short"
+    monkeypatch.setattr(drafts, "MAX_BYTES", 100)
+    app.text_input(key="report_title").set_value("A title").run()
+    assert "would be larger than" in app.toast[0].value
+    assert app.text_input(key="report_title").value == "A title"
+
+
 def a_report(*notes: str) -> AppTest:
     """Return the Report page with a view for each note."""
     entries = [DraftEntry(ViewFile("Tokens", texts=(TextInput(f"{TEXT} {note}"),)), note) for note in notes]

@@ -14,6 +14,7 @@ from bert_probe.errors import EmptyTextError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint, encode_texts
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import forward, group_by_length, layer_states
+from bert_probe.model.preflight import task_limit
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, resolve_index
 from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledTexts
@@ -127,7 +128,7 @@ def plan_passes(
 ) -> ForwardPasses:
     """Return a plan that collects the vectors of all layers in as few passes as `PASS_BYTES` allows."""
     width = checkpoint.description.hidden_size * (8 if checkpoint.description.dtype == "float64" else 4)
-    layers_per_pass = max(1, PASS_BYTES // max(1, width * sum(part.count for part in parts)))
+    layers_per_pass = max(1, task_limit(PASS_BYTES) // max(1, width * sum(part.count for part in parts)))
     groups = tuple(
         tuple(layers[start : start + layers_per_pass]) for start in range(0, len(layers), layers_per_pass)
     )

@@ -20,6 +20,7 @@ from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_er
 from bert_probe.model.checkpoint import Checkpoint, Line, encode_texts
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import as_array, forward, group_by_length, layer_states
+from bert_probe.model.preflight import task_limit
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.labeled_texts import Label, LabeledTexts
@@ -342,10 +343,11 @@ def _vectors(
     description = checkpoint.description
     layers, itemsize = description.layers + 1, 8 if description.dtype == "float64" else 4
     size = int(starts[-1]) * description.hidden_size * layers * itemsize
-    if size > MAX_BYTES:
+    limit = task_limit(MAX_BYTES)
+    if size > limit:
         raise TextError(
-            f"The vectors of {starts[-1]:,} tokens in {layers} layers need {size / 1e9:.1f} GB, but the "
-            f"limit is {MAX_BYTES / 1e9:.0f} GB. Use fewer texts."
+            f"The vectors of {starts[-1]:,} tokens in {layers} layers need {size / 1e6:,.0f} MB, but the "
+            f"limit is {limit / 1e6:,.0f} MB. Use fewer texts."
         )
     states: list[Array] = []
     done = 0
