@@ -1,4 +1,4 @@
-"""Limit the length of texts, and truncate tokens."""
+"""Limit the length of texts and the memory of tasks, and truncate tokens."""
 
 from __future__ import annotations
 
@@ -187,3 +187,20 @@ def _shares(first: int, second: int, room: int) -> tuple[int, int]:
     else:
         shorter, longer = room // 2, room - room // 2
     return (shorter, longer) if first <= second else (longer, shorter)
+
+
+_task_bytes: int | None = None
+
+
+def limit_tasks(max_bytes: int | None) -> None:
+    """Set the maximum size in bytes of the vectors of a single task; None for no limit.
+
+    Call this before a server starts.
+    """
+    global _task_bytes
+    _task_bytes = max_bytes
+
+
+def task_limit(max_bytes: int) -> int:
+    """Return the maximum size of a task's vectors in bytes: `max_bytes`, or less on a public server."""
+    return max_bytes if _task_bytes is None else min(max_bytes, _task_bytes)

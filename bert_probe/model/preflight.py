@@ -204,23 +204,6 @@ _lock = threading.Lock()
 _reserved_bytes = 0
 
 
-_task_bytes: int | None = None
-
-
-def limit_tasks(max_bytes: int | None) -> None:
-    """Set the maximum size in bytes of the vectors of a single task; None for no limit.
-
-    Call this before a server starts.
-    """
-    global _task_bytes
-    _task_bytes = max_bytes
-
-
-def task_limit(max_bytes: int) -> int:
-    """Return the maximum size of a task's vectors in bytes: `max_bytes`, or less on a public server."""
-    return max_bytes if _task_bytes is None else min(max_bytes, _task_bytes)
-
-
 def free_memory() -> int:
     """Return the number of bytes that this process can still allocate on this machine and in its cgroup."""
     available = int(psutil.virtual_memory().available)

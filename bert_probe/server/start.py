@@ -19,7 +19,7 @@ import streamlit as st
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.errors import AddressError
-from bert_probe.model import preflight
+from bert_probe.model import lengths
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.permissions import Permissions
 from bert_probe.runtime.terminal import exit_on_sigterm
@@ -59,7 +59,7 @@ def start(
     allowed = Permissions() if allowed is None else allowed
     permissions.set_current(allowed)
     shared_cache.limit_traces(allowed.trace_bytes)
-    preflight.limit_tasks(allowed.task_bytes)
+    lengths.limit_tasks(allowed.task_bytes)
     if allowed.is_public:
         os.environ["FORWARDED_ALLOW_IPS"] = ""  # do not trust X-Forwarded-For from local clients
         _keep_caches_in(_temporary_folder())

@@ -35,7 +35,7 @@ from bert_probe.errors import (
     TextError,
     UnavailableError,
 )
-from bert_probe.model import preflight
+from bert_probe.model import lengths, preflight
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.from_model import keep_float64
 from bert_probe.model.late_interaction import open_multi_vector_model
@@ -299,7 +299,7 @@ def test_too_many_vectors_are_refused_before_they_are_allocated(
     monkeypatch.setattr(preflight, "free_memory", lambda: 1_000)
     with pytest.raises(OutOfMemoryError, match=r"Storing the vectors of 2 tokens .* Use fewer documents"):
         Search(QUERY, ("late-interaction",)).index(minilm, ["a boat"])
-    monkeypatch.setattr(preflight, "_task_bytes", 1_000)
+    monkeypatch.setattr(lengths, "_task_bytes", 1_000)
     with pytest.raises(UnavailableError, match=r"The vectors of 2 tokens need .* but this server allows"):
         Search(QUERY, ("late-interaction",)).index(minilm, ["a boat"])
 

@@ -14,7 +14,7 @@ from bert_probe import CorpusTokenMap, TokenMap
 from bert_probe.analyses.vectors import token_map
 from bert_probe.analyses.vectors.token_map import BASES, Planes, planes
 from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
-from bert_probe.model import preflight
+from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from tests.helpers.command_line import bert_probe as command
@@ -187,7 +187,7 @@ def test_unreadable_or_too_many_texts_raise_before_the_model_runs(
         ask(checkpoint, TEXTS)
     monkeypatch.undo()
     monkeypatch.setattr(token_map, "forward", refused)
-    monkeypatch.setattr(preflight, "_task_bytes", 1000)
+    monkeypatch.setattr(lengths, "_task_bytes", 1000)
     with pytest.raises(TextError, match=r"layers need .* MB, but the limit is 0 MB"):
         ask(checkpoint, TEXTS)
 

@@ -23,7 +23,7 @@ from streamlit import config
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.cli.main import main
-from bert_probe.model import preflight
+from bert_probe.model import lengths
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server import access, asgi, paths, start
@@ -296,7 +296,7 @@ def test_public_options_reach_the_server(
     for name in ("FORWARDED_ALLOW_IPS", "MPLCONFIGDIR", "NUMBA_CACHE_DIR"):
         monkeypatch.setenv(name, "*")
     monkeypatch.setattr(shared_cache, "limit_traces", lambda size: sizes.append(size))
-    monkeypatch.setattr(preflight, "limit_tasks", lambda size: sizes.append(size))
+    monkeypatch.setattr(lengths, "limit_tasks", lambda size: sizes.append(size))
     sizes: list[int] = []
     options = ["--public", "--models", f"{BUILT_IN},a/b", "--frame-ancestors", "https://huggingface.co"]
     with permissions.using(permissions.current()):

@@ -14,7 +14,7 @@ from bert_probe.errors import EmptyTextError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint, encode_texts
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import forward, group_by_length, layer_states
-from bert_probe.model.preflight import task_limit
+from bert_probe.model.lengths import task_limit
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, resolve_index
 from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledTexts

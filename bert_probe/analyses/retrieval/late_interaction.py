@@ -20,7 +20,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, ModelInputs, Token
 from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.late_interaction import MAXSIM, MEAN_MAXSIM, TokenSelection
-from bert_probe.model.preflight import reserved_memory, task_limit
+from bert_probe.model.lengths import task_limit
+from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sentence_networks import SentenceModule, token_states
 from bert_probe.model.trace import Array, read_only

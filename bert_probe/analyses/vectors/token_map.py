@@ -20,7 +20,7 @@ from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_er
 from bert_probe.model.checkpoint import Checkpoint, Line, encode_texts
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import as_array, forward, group_by_length, layer_states
-from bert_probe.model.preflight import task_limit
+from bert_probe.model.lengths import task_limit
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.labeled_texts import Label, LabeledTexts

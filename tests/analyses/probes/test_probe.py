@@ -29,7 +29,7 @@ from bert_probe.analyses.probing.probe import (
 from bert_probe.analyses.probing.vectors import EncodedTexts, LabeledData, encode_files, split_data
 from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
-from bert_probe.model import preflight
+from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, no_progress
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
@@ -161,7 +161,7 @@ def test_result_does_not_depend_on_number_of_passes(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once = Probe().of(minilm, TAGGED, SLEEPING)
-    monkeypatch.setattr(preflight, "_task_bytes", 1)  # the limit of a public server
+    monkeypatch.setattr(lengths, "_task_bytes", 1)  # the limit of a public server
     pooled = vectors.PooledTokens((), (), np.zeros(0), 5)
     assert vectors.plan_passes(minilm, [pooled], range(3)).layers == ((0,), (1,), (2,))
     again = Probe().of(minilm, TAGGED, SLEEPING)
