@@ -387,7 +387,7 @@ def page_bytes(content: memoryview, values_per_row: Sequence[int]) -> int:
     """
     size = 0
     try:
-        footer = read_footer(content)
+        footer = _read_footer(content)
         groups, unused = footer[_ROW_GROUPS], len(content)
         if sum(group[_ROWS] for group in groups) != footer[_ROWS]:
             raise ValueError("its parts have another number of rows")
@@ -419,7 +419,7 @@ def _chunk_bytes(content: memoryview, chunk: dict[int, Any], values: int) -> int
     return sum(page.size for page in found)
 
 
-def read_footer(content: bytes | memoryview) -> dict[int, Any]:
+def _read_footer(content: bytes | memoryview) -> dict[int, Any]:
     """Return the footer (FileMetaData) of a Parquet file; its size is next to the last four bytes.
 
     Raises:
@@ -435,8 +435,9 @@ def _chunk_pages(
 ) -> list[PageHeader]:
     """Return the headers of the pages of a column chunk, see `pages`."""
     # Like the Parquet library, ignore an offset that is not positive.
-    is_before = dictionary_offset is not None and 0 < dictionary_offset < data_offset
-    start = dictionary_offset if is_before and dictionary_offset is not None else data_offset
+    start = data_offset
+    if dictionary_offset is not None and 0 < dictionary_offset < data_offset:
+        start = dictionary_offset
     if not 0 <= start <= start + size <= len(content):
         raise ValueError("The byte range of a column is not within the file.")
     headers = []

@@ -69,17 +69,24 @@ def decode(stream: BinaryIO, max_bytes: int, columns: list[str]) -> int:
 
     size = 0
     file = open_parquet(stream, pre_buffer=False)
-    types = [file.schema_arrow.field(name).type for name in columns]
-    plain = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in types]
-    schema = pyarrow.schema([*zip(columns, plain, strict=True)])
+    schema = _plain_schema(file, columns)
     with pyarrow.ipc.new_stream(sys.stdout.buffer, schema) as writer:
         for batch in file.iter_batches(1024, columns=columns, use_threads=False):
-            arrays = [batch.column(name).cast(kind) for name, kind in zip(columns, plain, strict=True)]
+            arrays = [batch.column(field.name).cast(field.type) for field in schema]
             size += sum(array.nbytes for array in arrays)
             if size > max_bytes:
                 return TOO_LARGE
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
     return 0
+
+
+def _plain_schema(file: Any, columns: list[str]) -> Any:
+    """Return the schema of columns, with the type of the values in place of each dictionary type."""
+    import pyarrow
+
+    types = [file.schema_arrow.field(name).type for name in columns]
+    plain = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in types]
+    return pyarrow.schema([*zip(columns, plain, strict=True)])
 
 
 _BATCH_ROWS = 16
@@ -92,8 +99,7 @@ def write_batches(stream: BinaryIO, column: str) -> int:
 
     # With pre_buffer, Arrow would read all row groups at once.
     file = open_parquet(stream, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-    kind = file.schema_arrow.field(column).type
-    schema = pyarrow.schema([(column, kind.value_type if pyarrow.types.is_dictionary(kind) else kind)])
+    schema = _plain_schema(file, [column])
     with pyarrow.ipc.new_stream(sys.stdout.buffer, schema) as writer:
         for group in range(file.metadata.num_row_groups):
             for batch in file.iter_batches(_BATCH_ROWS, [group], [column], use_threads=False):
