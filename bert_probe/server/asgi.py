@@ -29,6 +29,7 @@ from bert_probe.server import (
     bertviz_frames,
     callbacks,
     connections,
+    media_files,
     paths,
     security_headers,
     sessions,
@@ -262,6 +263,7 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     connections.limit()
     callbacks.keep_clicks()
     connections.limit_references()
+    media_files.keep_downloads()
     yield
 
 

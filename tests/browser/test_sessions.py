@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import JOINER, MADE, App, visit, wait_until_settled
+from tests.helpers.browser import JOINER, MADE, App, save_download, visit, wait_until_settled
 from tests.helpers.families import TEXT
 from tests.helpers.waiting import wait_until
 
@@ -45,6 +45,16 @@ def test_layer_link_expires_with_its_session_only(app: App, new_page: Callable[.
     first_page.goto("about:blank")
     wait_until(lambda: status(first) != 200, 60)
     assert (status(first), status(second)) == (404, 200)
+
+
+def test_download_outlives_script_runs_of_other_sessions(app: App, new_page: Callable[..., Page]) -> None:
+    first, other = new_page(), new_page()
+    visit(first, f"{app.origin}/tokens?a={quote(TEXT)}")
+    first.get_by_role("button", name="Export").click()
+    url = save_download(first, "CSV", exact=True).url
+    for page in ("tokens", "vocabulary", "sizes"):
+        visit(other, f"{app.origin}/{page}")
+    assert status(url) == 200
 
 
 def test_file_name_is_shown_verbatim(app: App, page: Page) -> None:

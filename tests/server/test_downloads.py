@@ -1,4 +1,4 @@
-"""Test download of a trained model: content of the zip, limits, and expiry of the link."""
+"""Test downloads: the ZIP file of a trained model, its limits and its link; and files made by Streamlit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from unittest.mock import Mock
 
 import pytest
 from starlette.types import Message
+from streamlit.runtime.media_file_storage import MediaFileKind, MediaFileStorageError
+from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
 import bert_probe
 from bert_probe import Train
-from bert_probe.server import sessions
+from bert_probe.server import media_files, sessions
 from bert_probe.training.training_result import TrainingResult
 from tests.helpers.server import answer
 from tests.helpers.teaching import texts
@@ -107,3 +109,73 @@ def test_download_link_expires_with_session_and_owner(
     del link
     status, _, body = answer(address)
     assert (status, body) == (404, b"This model is no longer available. Train the model again.\n")
+
+
+@pytest.fixture
+def storage() -> MemoryMediaFileStorage:
+    media_files.keep_downloads()
+    return MemoryMediaFileStorage("/media")
+
+
+def add(
+    storage: MemoryMediaFileStorage, data: bytes, kind: MediaFileKind = MediaFileKind.DOWNLOADABLE
+) -> str:
+    return storage.load_and_get_id(data, "text/csv", kind, "vectors.csv")
+
+
+def stored(storage: MemoryMediaFileStorage, names: list[str]) -> list[bool]:
+    """Return whether each file can be downloaded."""
+    found = []
+    for name in names:
+        try:
+            found.append(len(storage.get_file(f"{name}.csv").content) > 0)
+        except MediaFileStorageError:
+            found.append(False)
+    return found
+
+
+def test_files_of_equal_size_have_different_ids(storage: MemoryMediaFileStorage) -> None:
+    first = bytes(3_000_000)
+    for position in (0, 700_000, 1_500_000, 2_999_999):
+        second = bytearray(first)
+        second[position] = 1
+        names = [add(storage, first), add(storage, bytes(second))]
+        assert storage.get_file(names[0]).content == first
+        assert storage.get_file(names[1]).content == second
+    assert add(storage, first) == names[0]
+
+
+def test_deleted_download_stays_available_for_a_limited_time(
+    storage: MemoryMediaFileStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(media_files.time, "monotonic", lambda: now)
+    names = [add(storage, b"first"), add(storage, b"second"), add(storage, b"third")]
+    for name in (names[0], names[0], names[1]):
+        storage.delete_file(name)
+    assert stored(storage, names) == [True, True, True]
+    add(storage, b"second")  # This download is in use again.
+    now += media_files.KEPT_SECONDS + 1
+    storage.delete_file(names[2])
+    assert stored(storage, names) == [False, True, True]
+    storage.delete_file(names[1])
+    storage.delete_file("unknown")
+    assert stored(storage, names) == [False, True, True]
+
+
+def test_deleted_downloads_take_limited_memory(
+    storage: MemoryMediaFileStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(media_files, "KEPT_BYTES", 100)
+    names = [add(storage, bytes([number]) * size) for number, size in enumerate((60, 30, 30, 500))]
+    for name in names[:3]:
+        storage.delete_file(name)
+    assert stored(storage, names) == [False, True, True, True]
+    storage.delete_file(names[3])
+    assert stored(storage, names) == [False, False, False, True]
+
+
+def test_pictures_are_deleted_at_once(storage: MemoryMediaFileStorage) -> None:
+    name = add(storage, b"picture", MediaFileKind.MEDIA)
+    storage.delete_file(name)
+    assert stored(storage, [name]) == [False]
