@@ -170,7 +170,9 @@ def not_run(submitted: Mapping[str, str], width: Literal["stretch", "content"] =
 
 def not_run_on_page() -> None:
     """Draw a mark at the bottom of the window, which the browser shows while any field is not submitted."""
-    st.html('<p class="not-run not-run-page" role="status"></p>')
+    # The container takes no space on the page; the placeholder of an element that is not loaded yet would.
+    with st.container(key="not_run_page"):
+        st.html('<p class="not-run not-run-page" role="status"></p>')
 
 
 def up_to(difference: float) -> str:

@@ -7,7 +7,14 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.helpers.browser import App, find_violations, open_page, visit, wait_until_settled
+from tests.helpers.browser import (
+    App,
+    find_violations,
+    open_page,
+    visit,
+    wait_until_ready,
+    wait_until_settled,
+)
 from tests.helpers.gate import prove_unless
 
 pytestmark = pytest.mark.browser
@@ -24,12 +31,34 @@ def expect_mark(page: Page, is_shown: bool, button: str = NEXT_TO_RUN) -> None:
         expect(page.locator(place)).to_have_text(text if is_shown else "")
 
 
+HEADING_TOPS = """() => {
+  window.headingTops = new Set();
+  const look = () => {
+    const heading = document.querySelector("h1");
+    if (heading) window.headingTops.add(heading.getBoundingClientRect().top);
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+
+def test_heading_does_not_move_while_the_page_loads(app: App, page: Page) -> None:
+    page.add_init_script(f"({HEADING_TOPS})()")
+    # The first time, the model takes longer to open than the browser needs to load the page's elements.
+    for _ in range(2):
+        visit(page, f"{app.origin}/tokens?a=we")
+        wait_until_ready(page)
+    tops = page.evaluate("[...window.headingTops]")
+    assert len(tops) == 1, f"The heading moved: {tops}"
+
+
 @pytest.mark.parametrize("name", prove_unless({"attention"}, ["tokens", "attention"]))
 def test_text_that_was_typed_but_not_run_is_marked(app: App, page: Page, name: str) -> None:
     visit(page, f"{app.origin}/{name}?a=we")
     text_box = page.get_by_role("textbox", name="Sentence A")
     controls = page.get_by_role("heading", level=1), page.get_by_role("button", name="Run")
     expect_mark(page, False)
+    wait_until_ready(page)
     places = [control.bounding_box() for control in controls]
     text_box.press("End")
     text_box.press("x")
