@@ -149,7 +149,7 @@ def test_deleted_download_stays_available_for_a_limited_time(
     storage: MemoryMediaFileStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(media_files.time, "monotonic", lambda: now)
+    monkeypatch.setattr(media_files, "time", Mock(monotonic=lambda: now))
     names = [add(storage, b"first"), add(storage, b"second"), add(storage, b"third")]
     for name in (names[0], names[0], names[1]):
         storage.delete_file(name)
