@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Literal, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from bert_probe.errors import StalledError
 from bert_probe.model.progress import Cancelled, Progress
@@ -164,6 +165,8 @@ T = TypeVar("T")
 
 AT_ONCE = 2
 """Maximum number of jobs that run concurrently; further jobs wait, which limits the use of memory."""
+CLIENT_AT_ONCE = AT_ONCE - 1
+"""Maximum number of concurrent jobs of a client of a public server, so that other clients need not wait."""
 GRACE = 20.0
 """Seconds after which the job of a disconnected owner is cancelled, unless the owner reconnects."""
 
@@ -172,6 +175,10 @@ EXIT_SECONDS = 3.0
 
 SLOTS: Final = Semaphore(AT_ONCE)
 """Semaphore that limits concurrent jobs to `AT_ONCE`."""
+
+_client_slots: Final[WeakValueDictionary[str, Semaphore]] = WeakValueDictionary()
+"""Limits the concurrent jobs of each client of a public server to `CLIENT_AT_ONCE`."""
+_client_slots_lock: Final = threading.Lock()
 
 _threads: Final = ThreadPool("bert-probe job")
 _working: Final[dict[Job[Any], threading.Event]] = {}
@@ -208,6 +215,7 @@ class Job(Generic[T]):
         work: Callable[[Progress], T],
         alive: Callable[[], bool] = lambda: True,
         *,
+        client: str = "",
         queued: bool = True,
         silence: float | None = None,
         ended: Callable[[], None] = lambda: None,
@@ -219,6 +227,7 @@ class Job(Generic[T]):
             work: function that receives a `Progress` and returns the result.
             alive: function that returns whether the owner is still connected. The work is cancelled after
                 `GRACE` seconds without an owner.
+            client: name of the client that the job belongs to; see `permissions.client_name`.
             queued: whether to wait for a slot. If False, the work starts immediately and must limit its own
                 memory.
             silence: seconds without a progress report after which the job fails.
@@ -230,6 +239,7 @@ class Job(Generic[T]):
         self.error: BaseException | None = None
         self._result: T | None = None
         self._alive, self._queued, self._silence, self._ended = alive, queued, silence, ended
+        self._client = client
         self._last_alive = self._last_report = time.monotonic()
         self._begun: float | None = None  # time at which a queued job got its slot
         self._lock, self._over = threading.Lock(), threading.Event()
@@ -285,8 +295,16 @@ class Job(Generic[T]):
         finally:
             _working.pop(self).set()
 
-    def _slot(self) -> AbstractContextManager[None]:
-        return SLOTS.turn(self._check) if self._queued else nullcontext()
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        with ExitStack() as slots:
+            if self._queued and permissions.current().is_public:
+                with _client_slots_lock:
+                    of_client = _client_slots.setdefault(self._client, Semaphore(CLIENT_AT_ONCE))
+                slots.enter_context(of_client.turn(self._check))
+            if self._queued:
+                slots.enter_context(SLOTS.turn(self._check))
+            yield
 
     def _begin(self) -> None:
         self._check()

@@ -24,6 +24,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, BinaryIO, Final
 from weakref import WeakValueDictionary, ref
 
+import streamlit as st
 from cachetools import LRUCache
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -49,6 +50,11 @@ def current() -> str:
     """Return the id of the session whose script runs in this thread, or "" outside of a session."""
     context = get_script_run_ctx()
     return "" if context is None else context.session_id
+
+
+def client() -> str:
+    """Return the name of the client whose script runs in this thread; see `permissions.client_name`."""
+    return permissions.client_name(st.context.ip_address or "")
 
 
 def is_connected(session: str) -> bool:

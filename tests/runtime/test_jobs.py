@@ -13,7 +13,7 @@ import pytest
 
 from bert_probe.errors import OutOfMemoryError, StalledError
 from bert_probe.model.progress import Cancelled, Progress
-from bert_probe.runtime import jobs
+from bert_probe.runtime import jobs, permissions
 from bert_probe.runtime.jobs import Job
 from tests.helpers.waiting import wait_until
 from tests.helpers.work import Steps, all_jobs_ended
@@ -124,6 +124,22 @@ def test_concurrency_is_limited_and_waiting_jobs_can_be_cancelled() -> None:
     wait_until(all_jobs_ended)
     assert fourth.state == "cancelled"
     assert works[-1].begun == 0
+
+
+def test_jobs_of_one_client_leave_a_slot_for_other_clients() -> None:
+    with permissions.using(permissions.public()):
+        works = [Steps(1) for _ in range(4)]
+        first, second = (Job("cause", work, client="192.0.2.1") for work in works[:2])
+        wait_until(lambda: first.state == "running" or second.state == "running")
+        other = Job("cause", works[2], client="192.0.2.2")
+        wait_until(lambda: other.state == "running")
+        assert sorted((first.state, second.state)) == ["running", "waiting"]
+        third = Job("cause", works[3], client="192.0.2.2")
+        for work in works:
+            work.step(2)
+        assert [job.value(20) for job in (first, second, other, third)] == ["result"] * 4
+        wait_until(all_jobs_ended)
+    assert not jobs._client_slots
 
 
 def test_jobs_and_progress_bars_do_not_import_streamlit() -> None:
