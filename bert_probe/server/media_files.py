@@ -2,7 +2,8 @@
 
 When the user clicks a download button whose content is a function, Streamlit stores the file and sends its
 URL to the browser. No session references such a file: Streamlit deletes it after the next two script runs of
-any session, which may end before the browser has requested the URL.
+any session, which may end before the browser has requested the URL. The function itself is deleted when a
+script run of another session ends while the session's own script runs.
 
 The URL contains a hash of the file. For files larger than 1 MB, Streamlit hashes only the beginning, the
 middle and the end, so the vectors of two lists of texts may have the same URL and the same content.
@@ -16,7 +17,8 @@ from functools import wraps
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from streamlit.runtime import memory_media_file_storage
+from streamlit.runtime import media_file_manager, memory_media_file_storage
+from streamlit.runtime.media_file_manager import MediaFileManager
 from streamlit.runtime.media_file_storage import MediaFileKind
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
@@ -30,13 +32,17 @@ _MARK: Final = "bert_probe_downloads"
 # For each storage: the id of each file to be deleted -> when Streamlit deleted it, oldest first.
 _deleted: WeakKeyDictionary[MemoryMediaFileStorage, dict[str, float]] = WeakKeyDictionary()
 
+_running: set[str] = set()
+"""IDs of the sessions whose script is running."""
+
 
 def keep_downloads() -> None:
-    """Patch Streamlit's storage, once per process: postpone deletions, and hash all bytes of each file."""
+    """Patch Streamlit once per process: postpone deletions, and hash all bytes of each file."""
     if not hasattr(MemoryMediaFileStorage, _MARK):
         setattr(MemoryMediaFileStorage, _MARK, True)
         memory_media_file_storage._calculate_file_id = file_id
         _postpone_deletions()
+        _keep_functions()
 
 
 def file_id(data: bytes, mimetype: str, filename: str | None = None) -> str:
@@ -78,3 +84,35 @@ def _postpone_deletions() -> None:
 
     MemoryMediaFileStorage.load_and_get_id = load_again  # type: ignore[method-assign]
     MemoryMediaFileStorage.delete_file = delete_later  # type: ignore[method-assign]
+
+
+def _keep_functions() -> None:
+    """Keep the functions of a session's download buttons until the end of its next script run.
+
+    Streamlit clears the references of a session when its script starts, and deletes all functions without
+    references when any script ends.
+    """
+    clear, remove = MediaFileManager.clear_session_refs, MediaFileManager.remove_orphaned_files
+
+    @wraps(clear)
+    def clear_references(self: MediaFileManager, session_id: str | None = None) -> None:
+        if session_id is None:  # the script of this thread's session starts
+            _running.add(media_file_manager._get_session_id())
+        else:  # the session ends
+            _running.discard(session_id)
+        clear(self, session_id)
+
+    @wraps(remove)
+    def remove_files(self: MediaFileManager) -> None:
+        _running.discard(media_file_manager._get_session_id())
+        remove(self)
+
+    def remove_functions(self: MediaFileManager) -> None:
+        used = {name for files in self._files_by_session_and_coord.values() for name in files.values()}
+        for name, function in [*self._deferred_callables.items()]:
+            if name not in used and function["session_id"] not in _running:
+                self._drop_deferred_id(name)
+
+    MediaFileManager.clear_session_refs = clear_references  # type: ignore[method-assign]
+    MediaFileManager.remove_orphaned_files = remove_files  # type: ignore[method-assign]
+    MediaFileManager._remove_orphaned_deferred_callables = remove_functions  # type: ignore[method-assign]

@@ -15,6 +15,8 @@ from unittest.mock import Mock
 
 import pytest
 from starlette.types import Message
+from streamlit.runtime import media_file_manager
+from streamlit.runtime.media_file_manager import MediaFileManager
 from streamlit.runtime.media_file_storage import MediaFileKind, MediaFileStorageError
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
@@ -179,3 +181,39 @@ def test_pictures_are_deleted_at_once(storage: MemoryMediaFileStorage) -> None:
     name = add(storage, b"picture", MediaFileKind.MEDIA)
     storage.delete_file(name)
     assert stored(storage, [name]) == [False]
+
+
+def test_functions_of_buttons_are_kept_until_the_script_ends(
+    storage: MemoryMediaFileStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, session = MediaFileManager(storage), ["one"]
+    monkeypatch.setattr(media_file_manager, "_get_session_id", lambda: session[0])
+
+    def button() -> str:
+        return manager.add_deferred(lambda: b"content", "text/csv", "1.0", "vectors.csv")
+
+    def available(name: str) -> bool:
+        try:
+            return manager.execute_deferred(name).startswith("/media/")
+        except MediaFileStorageError:
+            return False
+
+    manager.clear_session_refs()
+    first = button()
+    manager.remove_orphaned_files()
+    manager.clear_session_refs()  # The script runs again.
+    session[0] = "two"
+    manager.clear_session_refs()
+    manager.remove_orphaned_files()
+    assert available(first)
+    session[0] = "one"
+    second = button()
+    assert available(first)
+    manager.remove_orphaned_files()
+    assert not available(first)
+    assert available(second)
+    manager.clear_session_refs("one")
+    manager.remove_orphaned_files()
+    assert not available(second)
+    assert not media_files._running
+    assert not manager._deferred_callables
