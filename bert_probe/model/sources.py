@@ -42,6 +42,13 @@ MAX_TOKENIZER_BYTES = 100_000_000
 """Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 MAX_ADDED_TOKENS = 20_000
 """Maximum number of added tokens of a tokenizer; loading 300,000 added tokens takes 19 seconds."""
+_ADDED_TOKENS_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+"""Files that add tokens to the vocabulary of a tokenizer."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
@@ -367,15 +374,14 @@ def check_tokenizer_files(folder: Path) -> None:
                 f"{file.name} has {file.stat().st_size:,} bytes, but at most {MAX_TOKENIZER_BYTES:,} are "
                 "allowed. Use a smaller tokenizer."
             )
-    for file in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
-        # Each added token is an object with this field. Searching the bytes is faster than parsing them.
+    for file in map(folder.joinpath, _ADDED_TOKENS_FILES):
         try:
             content = file.read_bytes() if file.is_file() else b""
         except OSError as error:
             raise TokenizerError(
                 f"{file.name} cannot be read: {error.strerror}. Download or copy the file again."
             ) from None
-        if content.count(b'"single_word"') > MAX_ADDED_TOKENS:
+        if _added_tokens(file.name, content) > MAX_ADDED_TOKENS:
             raise TokenizerError(
                 f"{file.name} adds more than {MAX_ADDED_TOKENS:,} tokens to the vocabulary. Save the "
                 "tokenizer with these tokens in the vocabulary of its model."
@@ -384,6 +390,28 @@ def check_tokenizer_files(folder: Path) -> None:
             raise TokenizerError(
                 f"{file.name} has a normalizer with a broken precompiled_charsmap. Save the tokenizer again."
             )
+
+
+def _added_tokens(name: str, content: bytes) -> int:
+    """Return the number of tokens that a tokenizer file adds to the vocabulary.
+
+    Returns 0 for a file that is not valid, or that adds fewer than `MAX_ADDED_TOKENS` tokens.
+    """
+    # Counting bytes is faster than parsing the vocabulary. Each added token of tokenizer.json is an object;
+    # in the other files, it is an element of a list or of an object.
+    is_main = name == "tokenizer.json"
+    if content.count(b"{" if is_main else b",") < MAX_ADDED_TOKENS:
+        return 0
+    try:
+        settings = json.loads(content)
+    except (ValueError, RecursionError):
+        return 0
+    if not isinstance(settings, dict):
+        return 0
+    if name == "added_tokens.json":
+        return len(settings)
+    tokens = [settings.get("added_tokens")] if is_main else settings.values()
+    return sum(len(value) for value in tokens if isinstance(value, (dict, list)))
 
 
 def _charsmaps(content: bytes) -> Iterator[str]:

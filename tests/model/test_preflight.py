@@ -324,6 +324,38 @@ def test_tokenizer_with_too_many_added_tokens_is_refused(
     assert_refused(TokenizerError, folder, f"adds more than {added - 1} tokens to the vocabulary")
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("tokenizer_config.json", {"extra_special_tokens": [f"t{index}" for index in range(101)]}),
+        ("tokenizer_config.json", {"extra_special_tokens": {f"a{i}": f"t{i}" for i in range(101)}}),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {f"{i}": {"content": f"t{i}"} for i in range(101)}},
+        ),
+        ("special_tokens_map.json", {"additional_special_tokens": [f"t{index}" for index in range(101)]}),
+        ("added_tokens.json", {f"t{index}": 200 + index for index in range(101)}),
+    ],
+)
+def test_tokenizer_with_too_many_special_tokens_is_refused(
+    folder: Path, name: str, settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MAX_ADDED_TOKENS", 100)
+    bert_probe.load(folder)
+    file = folder / name
+    given = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(given | settings))
+    assert_refused(TokenizerError, folder, f"{name} adds more than 100 tokens to the vocabulary")
+
+
+def test_added_tokens_with_escaped_names_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = len(json.loads((folder / "tokenizer.json").read_text())["added_tokens"])
+    monkeypatch.setattr(sources, "MAX_ADDED_TOKENS", added - 1)
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace('"single_word"', r'"single\u005fword"'))
+    assert_refused(TokenizerError, folder, f"adds more than {added - 1} tokens to the vocabulary")
+
+
 def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_CONFIG_BYTES", 10)
     size = (folder / "config.json").stat().st_size
