@@ -32,8 +32,8 @@ def tokenizer_of(folder: Path) -> Any:
 
 
 def train_step(model: Any, encoding: Encoding) -> None:
-    """Run one training step."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    """Run one training step; with a larger learning rate, random models would compute NaN after it."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
