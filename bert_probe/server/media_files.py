@@ -1,9 +1,10 @@
-"""Patch Streamlit's storage of generated files so that a download is complete and never another file.
+"""Patch Streamlit's files so that a download is complete, is never another file, and takes limited memory.
 
-When the user clicks a download button whose content is a function, Streamlit stores the file and sends its
-URL to the browser. No session references such a file: Streamlit deletes it after the next two script runs of
-any session, which may end before the browser has requested the URL. The function itself is deleted when a
-script run of another session ends while the session's own script runs.
+When the user clicks a download button whose content is a function, Streamlit calls the function, stores the
+file and sends its URL to the browser. No session references such a file: Streamlit deletes it after the next
+two script runs of any session, which may end before the browser has requested the URL, or may never happen.
+The function itself is deleted when a script run of another session ends while the session's own script runs.
+All functions run at once, each of which takes a multiple of the size of its file.
 
 The URL contains a hash of the file. For files larger than 1 MB, Streamlit hashes only the beginning, the
 middle and the end, so the vectors of two lists of texts may have the same URL and the same content.
@@ -11,38 +12,54 @@ middle and the end, so the vectors of two lists of texts may have the same URL a
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
+from collections.abc import Awaitable, Callable
 from functools import wraps
+from pathlib import PurePosixPath
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from streamlit.proto.BackMsg_pb2 import BackendOperationRequest
+from streamlit.proto.ForwardMsg_pb2 import BackendOperationResponse
 from streamlit.runtime import media_file_manager, memory_media_file_storage
+from streamlit.runtime.backend_operation_handler import DeferredFileHandler
 from streamlit.runtime.media_file_manager import MediaFileManager
-from streamlit.runtime.media_file_storage import MediaFileKind
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
+from bert_probe.server import sessions
+
 KEPT_SECONDS: Final = 60.0
-"""Number of seconds for which a download stays available after Streamlit has deleted it."""
+"""Number of seconds for which a generated file is available, regardless of script runs."""
 KEPT_BYTES: Final = 100_000_000
-"""Maximum total size in bytes of the deleted downloads that stay available; the last one always does."""
+"""Maximum total size of the generated files in bytes; the last one is always available."""
+AT_ONCE: Final = 2
+"""Maximum number of files that are generated at the same time, at most one for each client."""
 
 _MARK: Final = "bert_probe_downloads"
 
-# For each storage: the id of each file to be deleted -> when Streamlit deleted it, oldest first.
-_deleted: WeakKeyDictionary[MemoryMediaFileStorage, dict[str, float]] = WeakKeyDictionary()
-
+_generated: WeakKeyDictionary[MediaFileManager, dict[str, float]] = WeakKeyDictionary()
+"""For each manager: the id of each generated file -> time of its generation in seconds, oldest first."""
 _running: set[str] = set()
 """IDs of the sessions whose script is running."""
+_slots: Final = asyncio.Semaphore(AT_ONCE)
+_client_locks: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
 
 
 def keep_downloads() -> None:
-    """Patch Streamlit once per process: postpone deletions, and hash all bytes of each file."""
-    if not hasattr(MemoryMediaFileStorage, _MARK):
-        setattr(MemoryMediaFileStorage, _MARK, True)
-        memory_media_file_storage._calculate_file_id = file_id
-        _postpone_deletions()
-        _keep_functions()
+    """Patch Streamlit, once per process."""
+    manager: Any = MediaFileManager
+    if hasattr(manager, _MARK):
+        return
+    setattr(manager, _MARK, True)
+    memory_media_file_storage._calculate_file_id = file_id
+    DeferredFileHandler.handle = _handle_in_turn(DeferredFileHandler.handle)  # type: ignore[method-assign]
+    manager.execute_deferred = _generate_and_keep(manager.execute_deferred)
+    manager._delete_file = _delete_unless_kept(manager._delete_file)
+    manager.clear_session_refs = _note_start(manager.clear_session_refs)
+    manager.remove_orphaned_files = _note_end(manager.remove_orphaned_files)
+    manager._remove_orphaned_deferred_callables = _remove_functions
 
 
 def file_id(data: bytes, mimetype: str, filename: str | None = None) -> str:
@@ -53,47 +70,63 @@ def file_id(data: bytes, mimetype: str, filename: str | None = None) -> str:
     return digest.hexdigest()
 
 
-def _postpone_deletions() -> None:
-    """Delete downloads only after `KEPT_SECONDS`, or earlier if they exceed `KEPT_BYTES`.
+_Handle = Callable[[DeferredFileHandler, BackendOperationRequest, str], Awaitable[BackendOperationResponse]]
 
-    Streamlit calls both methods with a lock.
-    """
-    load, delete = MemoryMediaFileStorage.load_and_get_id, MemoryMediaFileStorage.delete_file
 
-    @wraps(load)
-    def load_again(self: MemoryMediaFileStorage, *args: Any, **options: Any) -> str:
-        name = load(self, *args, **options)
-        _deleted.get(self, {}).pop(name, None)
-        return name
+def _handle_in_turn(handle: _Handle) -> Any:
+    @wraps(handle)
+    async def handle_in_turn(
+        self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
+    ) -> BackendOperationResponse:
+        of_client = _client_locks.setdefault(sessions.client(session_id), asyncio.Lock())
+        async with of_client, _slots:
+            return await handle(self, request, session_id)
 
+    return handle_in_turn
+
+
+def _generate_and_keep(generate: Callable[[MediaFileManager, str], str]) -> Any:
+    @wraps(generate)
+    def generate_and_keep(self: MediaFileManager, file_id: str) -> str:
+        url = generate(self, file_id)
+        name = PurePosixPath(url).stem
+        with self._lock:
+            files = _generated.setdefault(self, {})
+            files.pop(name, None)
+            files[name] = time.monotonic()  # at the end of the dictionary
+            _remove_outdated(self)
+        return url
+
+    return generate_and_keep
+
+
+def _remove_outdated(manager: MediaFileManager) -> None:
+    """Remove generated files after `KEPT_SECONDS` or beyond `KEPT_BYTES`. The caller holds the lock."""
+    storage = manager._storage
+    assert isinstance(storage, MemoryMediaFileStorage)
+    files = _generated.setdefault(manager, {})
+    sizes = {name: storage.get_file(name).content_size for name in files}
+    unused = manager._get_inactive_file_ids()
+    for name, since in [*files.items()]:
+        is_excess = sum(sizes.values()) > KEPT_BYTES and len(files) > 1
+        if is_excess or time.monotonic() - since > KEPT_SECONDS:
+            del files[name], sizes[name]
+            # Streamlit does not delete a file again of which it has forgotten the metadata.
+            if name in unused or name not in manager._file_metadata:
+                manager._file_metadata.pop(name, None)
+                storage.delete_file(name)
+
+
+def _delete_unless_kept(delete: Callable[[MediaFileManager, str], None]) -> Any:
     @wraps(delete)
-    def delete_later(self: MemoryMediaFileStorage, file_id: str) -> None:
-        file, deleted = self._files_by_id.get(file_id), _deleted.setdefault(self, {})
-        if file is None or file.kind != MediaFileKind.DOWNLOADABLE:
+    def delete_unless_kept(self: MediaFileManager, file_id: str) -> None:
+        if file_id not in _generated.get(self, {}):
             delete(self, file_id)
-            return
-        now = time.monotonic()
-        deleted.pop(file_id, None)
-        deleted[file_id] = now  # at the end of the dictionary
-        total = sum(self._files_by_id[name].content_size for name in deleted)
-        for name, since in [*deleted.items()][:-1]:
-            if now - since > KEPT_SECONDS or total > KEPT_BYTES:
-                total -= self._files_by_id[name].content_size
-                del deleted[name]
-                delete(self, name)
 
-    MemoryMediaFileStorage.load_and_get_id = load_again  # type: ignore[method-assign]
-    MemoryMediaFileStorage.delete_file = delete_later  # type: ignore[method-assign]
+    return delete_unless_kept
 
 
-def _keep_functions() -> None:
-    """Keep the functions of a session's download buttons until the end of its next script run.
-
-    Streamlit clears the references of a session when its script starts, and deletes all functions without
-    references when any script ends.
-    """
-    clear, remove = MediaFileManager.clear_session_refs, MediaFileManager.remove_orphaned_files
-
+def _note_start(clear: Callable[[MediaFileManager, str | None], None]) -> Any:
     @wraps(clear)
     def clear_references(self: MediaFileManager, session_id: str | None = None) -> None:
         if session_id is None:  # the script of this thread's session starts
@@ -102,17 +135,26 @@ def _keep_functions() -> None:
             _running.discard(session_id)
         clear(self, session_id)
 
+    return clear_references
+
+
+def _note_end(remove: Callable[[MediaFileManager], None]) -> Any:
     @wraps(remove)
     def remove_files(self: MediaFileManager) -> None:
         _running.discard(media_file_manager._get_session_id())
         remove(self)
+        with self._lock:
+            _remove_outdated(self)
 
-    def remove_functions(self: MediaFileManager) -> None:
-        used = {name for files in self._files_by_session_and_coord.values() for name in files.values()}
-        for name, function in [*self._deferred_callables.items()]:
-            if name not in used and function["session_id"] not in _running:
-                self._drop_deferred_id(name)
+    return remove_files
 
-    MediaFileManager.clear_session_refs = clear_references  # type: ignore[method-assign]
-    MediaFileManager.remove_orphaned_files = remove_files  # type: ignore[method-assign]
-    MediaFileManager._remove_orphaned_deferred_callables = remove_functions  # type: ignore[method-assign]
+
+def _remove_functions(manager: MediaFileManager) -> None:
+    """Remove functions without references, except those of sessions whose script is running.
+
+    Streamlit clears the references of a session when its script starts. The caller holds the lock.
+    """
+    used = {name for files in manager._files_by_session_and_coord.values() for name in files.values()}
+    for name, function in [*manager._deferred_callables.items()]:
+        if name not in used and function["session_id"] not in _running:
+            manager._drop_deferred_id(name)

@@ -24,7 +24,6 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, BinaryIO, Final
 from weakref import WeakValueDictionary, ref
 
-import streamlit as st
 from cachetools import LRUCache
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -52,9 +51,11 @@ def current() -> str:
     return "" if context is None else context.session_id
 
 
-def client() -> str:
-    """Return the name of the client whose script runs in this thread; see `permissions.client_name`."""
-    return permissions.client_name(st.context.ip_address or "")
+def client(session: str) -> str:
+    """Return the name of the client of a session, see `permissions.client_name`; "" if it is unknown."""
+    info = runtime.get_instance().get_client(session) if runtime.exists() else None
+    context = None if info is None else info.client_context
+    return permissions.client_name((context and context.remote_ip) or "")
 
 
 def is_connected(session: str) -> bool:

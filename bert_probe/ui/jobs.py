@@ -83,8 +83,9 @@ def run(
         is_clicked = _start_button(container, key, label, _cancelled_note(job, unit))
         is_offered = not is_clicked
     if is_clicked or (start and job is None):
-        is_alive = partial(sessions.is_connected, sessions.current())
-        job = Job(cause, work, is_alive, client=sessions.client(), **limits)
+        session = sessions.current()
+        is_alive = partial(sessions.is_connected, session)
+        job = Job(cause, work, is_alive, client=sessions.client(session), **limits)
     if job is None:
         return None
     jobs[key] = job  # move the job to the end of the dict, as the most recently used job

@@ -7,17 +7,22 @@ import io
 import shutil
 import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 from starlette.types import Message
+from streamlit.proto.BackMsg_pb2 import BackendOperationRequest
+from streamlit.proto.ForwardMsg_pb2 import BackendOperationResponse
 from streamlit.runtime import media_file_manager
+from streamlit.runtime.backend_operation_handler import DeferredFileHandler
 from streamlit.runtime.media_file_manager import MediaFileManager
-from streamlit.runtime.media_file_storage import MediaFileKind, MediaFileStorageError
+from streamlit.runtime.media_file_storage import MediaFileStorageError
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
 import bert_probe
@@ -114,106 +119,142 @@ def test_download_link_expires_with_session_and_owner(
 
 
 @pytest.fixture
-def storage() -> MemoryMediaFileStorage:
+def manager(monkeypatch: pytest.MonkeyPatch) -> MediaFileManager:
+    """Return a manager of files; the current session is `session[0]`."""
     media_files.keep_downloads()
-    return MemoryMediaFileStorage("/media")
+    monkeypatch.setattr(media_file_manager, "_get_session_id", lambda: SESSION[0])
+    SESSION[0] = "one"
+    return MediaFileManager(MemoryMediaFileStorage("/media"))
 
 
-def add(
-    storage: MemoryMediaFileStorage, data: bytes, kind: MediaFileKind = MediaFileKind.DOWNLOADABLE
-) -> str:
-    return storage.load_and_get_id(data, "text/csv", kind, "vectors.csv")
+SESSION = ["one"]
+"""The session whose script runs."""
 
 
-def stored(storage: MemoryMediaFileStorage, names: list[str]) -> list[bool]:
-    """Return whether each file can be downloaded."""
-    found = []
-    for name in names:
-        try:
-            found.append(len(storage.get_file(f"{name}.csv").content) > 0)
-        except MediaFileStorageError:
-            found.append(False)
-    return found
+def run_script(manager: MediaFileManager, session: str, *contents: bytes) -> list[str]:
+    """Run the script of a session with a button for each file, and return the IDs of the functions."""
+    SESSION[0] = session
+    manager.clear_session_refs()
+    names = [add_button(manager, content, str(index)) for index, content in enumerate(contents)]
+    manager.remove_orphaned_files()
+    return names
 
 
-def test_files_of_equal_size_have_different_ids(storage: MemoryMediaFileStorage) -> None:
+def add_button(manager: MediaFileManager, content: bytes, coordinates: str = "0") -> str:
+    return manager.add_deferred(lambda: content, "text/csv", coordinates, "vectors.csv")
+
+
+def served(manager: MediaFileManager, url: str) -> bytes | None:
+    """Return the content at a URL; None if the server would answer 404."""
+    file = manager.read_file(Path(url).stem)
+    return None if file is None else file.content
+
+
+def test_files_of_equal_size_have_different_urls(manager: MediaFileManager) -> None:
     first = bytes(3_000_000)
     for position in (0, 700_000, 1_500_000, 2_999_999):
-        second = bytearray(first)
-        second[position] = 1
-        names = [add(storage, first), add(storage, bytes(second))]
-        assert storage.get_file(names[0]).content == first
-        assert storage.get_file(names[1]).content == second
-    assert add(storage, first) == names[0]
+        changed = bytearray(first)
+        changed[position] = 1
+        buttons = run_script(manager, "one", first, bytes(changed))
+        urls = [*map(manager.execute_deferred, buttons)]
+        assert [served(manager, url) for url in urls] == [first, bytes(changed)]
+        assert manager.execute_deferred(buttons[0]) == urls[0]
 
 
-def test_deleted_download_stays_available_for_a_limited_time(
-    storage: MemoryMediaFileStorage, monkeypatch: pytest.MonkeyPatch
+def test_generated_file_is_available_for_a_limited_time(
+    manager: MediaFileManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(media_files, "time", Mock(monotonic=lambda: now))
-    names = [add(storage, b"first"), add(storage, b"second"), add(storage, b"third")]
-    for name in (names[0], names[0], names[1]):
-        storage.delete_file(name)
-    assert stored(storage, names) == [True, True, True]
-    add(storage, b"second")  # This download is in use again.
-    now += media_files.KEPT_SECONDS + 1
-    storage.delete_file(names[2])
-    assert stored(storage, names) == [False, True, True]
-    storage.delete_file(names[1])
-    storage.delete_file("unknown")
-    assert stored(storage, names) == [False, True, True]
+    buttons = run_script(manager, "one", b"first", b"second")
+    urls = [*map(manager.execute_deferred, buttons)]
+    for _ in range(3):
+        run_script(manager, "two")
+    assert [served(manager, url) for url in urls] == [b"first", b"second"]
+    now += media_files.KEPT_SECONDS - 1
+    assert manager.execute_deferred(buttons[1]) == urls[1]
+    now += 2
+    run_script(manager, "two")
+    assert [served(manager, url) for url in urls] == [None, b"second"]
+    now += media_files.KEPT_SECONDS
+    run_script(manager, "two")
+    assert [served(manager, url) for url in urls] == [None, None]
+    assert not manager._file_metadata
+    assert manager.execute_deferred(buttons[0]) == urls[0]
+    assert served(manager, urls[0]) == b"first"
 
 
-def test_deleted_downloads_take_limited_memory(
-    storage: MemoryMediaFileStorage, monkeypatch: pytest.MonkeyPatch
+def test_generated_files_take_limited_memory(
+    manager: MediaFileManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(media_files, "KEPT_BYTES", 100)
-    names = [add(storage, bytes([number]) * size) for number, size in enumerate((60, 30, 30, 500))]
-    for name in names[:3]:
-        storage.delete_file(name)
-    assert stored(storage, names) == [False, True, True, True]
-    storage.delete_file(names[3])
-    assert stored(storage, names) == [False, False, False, True]
+    contents = [bytes([number]) * size for number, size in enumerate((60, 30, 30, 500))]
+    urls = [*map(manager.execute_deferred, run_script(manager, "one", *contents))]
+    assert [served(manager, url) for url in urls] == [None, None, None, contents[3]]
+    urls = [*map(manager.execute_deferred, run_script(manager, "one", *contents[:3]))]
+    assert [served(manager, url) for url in urls] == [None, *contents[1:3]]
 
 
-def test_pictures_are_deleted_at_once(storage: MemoryMediaFileStorage) -> None:
-    name = add(storage, b"picture", MediaFileKind.MEDIA)
-    storage.delete_file(name)
-    assert stored(storage, [name]) == [False]
+def test_other_files_are_deleted_with_their_references(manager: MediaFileManager) -> None:
+    SESSION[0] = "one"
+    url = manager.add(b"picture", "image/png", "0")
+    assert served(manager, url) == b"picture"
+    run_script(manager, "one")
+    assert served(manager, url) is None
 
 
-def test_functions_of_buttons_are_kept_until_the_script_ends(
-    storage: MemoryMediaFileStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manager, session = MediaFileManager(storage), ["one"]
-    monkeypatch.setattr(media_file_manager, "_get_session_id", lambda: session[0])
-
-    def button() -> str:
-        return manager.add_deferred(lambda: b"content", "text/csv", "1.0", "vectors.csv")
-
-    def available(name: str) -> bool:
+def test_functions_of_buttons_are_kept_until_the_script_ends(manager: MediaFileManager) -> None:
+    def is_available(button: str) -> bool:
         try:
-            return manager.execute_deferred(name).startswith("/media/")
+            return manager.execute_deferred(button).startswith("/media/")
         except MediaFileStorageError:
             return False
 
-    manager.clear_session_refs()
-    first = button()
+    (first,) = run_script(manager, "one", b"first")
+    manager.clear_session_refs()  # The script of session "one" runs again.
+    run_script(manager, "two")
+    assert is_available(first)
+    SESSION[0] = "one"
+    second = add_button(manager, b"second")
+    assert is_available(first)
     manager.remove_orphaned_files()
-    manager.clear_session_refs()  # The script runs again.
-    session[0] = "two"
-    manager.clear_session_refs()
-    manager.remove_orphaned_files()
-    assert available(first)
-    session[0] = "one"
-    second = button()
-    assert available(first)
-    manager.remove_orphaned_files()
-    assert not available(first)
-    assert available(second)
+    assert [is_available(first), is_available(second)] == [False, True]
     manager.clear_session_refs("one")
-    manager.remove_orphaned_files()
-    assert not available(second)
+    run_script(manager, "two")
+    assert not is_available(second)
     assert not media_files._running
     assert not manager._deferred_callables
+
+
+def test_files_are_generated_in_turn(manager: MediaFileManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "client", lambda session: session[0])
+    active: list[str] = []
+    most: list[list[str]] = []
+
+    def generate(client: str) -> bytes:
+        active.append(client)
+        most.append([*active])
+        time.sleep(0.01)
+        active.remove(client)
+        return b"content"
+
+    manager.clear_session_refs()
+    clients = [client for client in "abc" for _ in range(4)]
+    buttons = [
+        manager.add_deferred(partial(generate, client), "text/csv", str(index))
+        for index, client in enumerate(clients)
+    ]
+    handler = DeferredFileHandler(lambda: manager)
+
+    async def request_all() -> list[BackendOperationResponse]:
+        requests = [BackendOperationRequest(request_id=name) for name in buttons]
+        for request, name in zip(requests, buttons, strict=True):
+            request.deferred_file.file_id = name
+        return await asyncio.gather(*map(handler.handle, requests, clients))
+
+    responses = asyncio.run(request_all())
+    assert all(response.deferred_file.url for response in responses)
+    assert max(map(len, most)) == media_files.AT_ONCE
+    assert all(len(set(together)) == len(together) for together in most)
+    assert len(most) == len(buttons)
+    assert not media_files._client_locks
