@@ -33,6 +33,7 @@ from bert_probe.corpus.schema import FORMAT, MANIFEST, STATISTICS, VERSION
 from bert_probe.corpus.store import (
     Shard,
     Store,
+    check_no_link,
     open_corpus,
     read_store,
     remove_partial_files,
@@ -292,6 +293,8 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             if not path.exists():
                 path.mkdir()
                 stack.callback(_remove_if_empty, path)
+            for part in filter(Path.is_dir, path.iterdir()):
+                check_no_link(part)
             if not os.access(path, os.W_OK | os.X_OK):
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         except UnicodeEncodeError:

@@ -24,6 +24,7 @@ from typing import BinaryIO, NamedTuple, cast
 import pyarrow as pa
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.text import strict_json
 from bert_probe.text.formats import (
     FASTA_ENDINGS,
     ValidationErrors,
@@ -168,8 +169,9 @@ def _join(start: bytes | None, end: bytes) -> bytes | None:
     return None if start is None or len(start) + len(end) > MAX_LINE else start + end
 
 
-HEADER_LINES = 100
-"""Number of lines at the start of a JSON lines file that determine the columns of the file."""
+HEADER_LINES, MAX_KEYS = 100, 1_000_000
+"""Number of lines at the start of a JSON lines file that determine the columns of the file, and the maximum
+number of characters of their keys."""
 _PARQUET_ERRORS = (OSError, pa.ArrowException)
 
 
@@ -334,6 +336,11 @@ def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Ite
         value = None if line.problem else _parse_json(line.text or "")[0]
         if isinstance(value, dict):
             keys.update(dict.fromkeys(value))
+        if sum(map(len, keys)) > MAX_KEYS:
+            raise SelectionError(
+                f"The keys in the first lines of {name} have more than {MAX_KEYS:,} characters. Write short "
+                "keys, and write long texts as values."
+            )
     key = [*keys][find_column([key.strip() for key in keys], column, name)] if keys else column
     return (
         _json_row(line, key)
@@ -360,11 +367,11 @@ def _json_row(line: InputLine, key: str | None) -> FileRow:
 def _parse_json(text: str) -> tuple[object, str]:
     """Parse a line of JSON. Return its value and "", or None and a sentence that describes the error."""
     try:
-        return json.loads(text), ""
+        return strict_json.loads(text), ""
     except json.JSONDecodeError as error:
         return None, f"The line is not valid JSON: {error.msg}, at character {error.colno:,}."
-    except ValueError:  # The number has more digits than Python can read.
-        return None, "The JSON on this line contains a number with too many digits."
+    except ValueError as error:
+        return None, f"The JSON on this line cannot be used: {error}."
     except RecursionError:
         return None, "The JSON on this line is nested too deeply."
 

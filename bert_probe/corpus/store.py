@@ -433,9 +433,22 @@ def atomic_path(file: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def check_no_link(folder: Path) -> None:
+    """Check that a folder of a store is not a symbolic link, through which files elsewhere could be replaced.
+
+    Raises:
+        StoreError: the folder is a symbolic link.
+    """
+    if folder.is_symlink():
+        raise StoreError(
+            f"{folder} is a symbolic link, and nothing is written to folders outside of a store. Replace the "
+            "link by a folder."
+        )
+
+
 def remove_partial_files(folder: Path) -> None:
     """Remove the temporary files of an interrupted run from a store, which must be locked."""
-    for partial in folder.rglob(f".*{_PARTIAL}"):
+    for partial in folder.rglob(f".*.{'[0-9a-f]' * 8}{_PARTIAL}"):
         with suppress(OSError):
             partial.unlink()
 

@@ -27,7 +27,7 @@ import torch
 from bert_probe.analyses.vectors.similarity import unit_rows
 from bert_probe.core import extras
 from bert_probe.corpus.schema import read_bytes
-from bert_probe.corpus.store import atomic_path, write_json
+from bert_probe.corpus.store import atomic_path, check_no_link, write_json
 from bert_probe.errors import OutOfMemoryError, ShapeError, StoreError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only, tensor_view
@@ -48,6 +48,7 @@ _SAMPLES_PER_LIST = 64
 _MIN_PROBES = 8
 _SEED = 0
 _INDEX_ENDING, _METADATA_ENDING = ".faiss", ".json"
+_DIGITS = 16  # number of hexadecimal digits of the store's digest in a file name
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,10 @@ class VectorIndex:
             OutOfMemoryError: there is not enough memory to build the index.
         """
         _faiss()
-        file = folder / f"{layer:02}-{digest[:16]}{_INDEX_ENDING}"
+        file = folder / f"{layer:02}-{digest[:_DIGITS]}{_INDEX_ENDING}"
         metadata = _read_metadata(file)
         if metadata is None or (metadata.digest, metadata.layer) != (digest, layer):
+            check_no_link(folder)
             try:
                 metadata = _build(file, digest, layer, vectors, progress)
             except OSError as error:
@@ -165,8 +167,8 @@ def _build(file: Path, digest: str, layer: int, vectors: LayerVectors, progress:
             digest, layer, lists.ntotal, lists.nlist, probes, recall, queries, size, sha256
         )
     write_json(file.with_suffix(_METADATA_ENDING), asdict(metadata))
-    for path in file.parent.glob(f"{layer:02}-*"):
-        if path.stem != file.stem:
+    for path in file.parent.glob(f"{layer:02}-{'[0-9a-f]' * _DIGITS}.*"):
+        if path.stem != file.stem and path.suffix in (_INDEX_ENDING, _METADATA_ENDING):
             path.unlink(missing_ok=True)
     return metadata
 

@@ -84,7 +84,7 @@ def test_incomplete_shard_of_killed_run_is_ignored(family: Checkpoints, lines: P
     digest = store.digest
     # The shard has table files, some of them incomplete, but not the JSON file, which is written last.
     (store.folder / "shards" / "00002.json").unlink()
-    (store.folder / "vectors" / ".00002.arrow.ab12.part").write_bytes(b"half")
+    (store.folder / "vectors" / ".00002.arrow.0123ab12.part").write_bytes(b"half")
     (store.folder / "vectors" / "00002.arrow").write_bytes(b"cut")
     left = open_corpus(store.folder)
     assert not left.finished
@@ -309,6 +309,28 @@ def test_folder_with_other_files_is_refused(family: Checkpoints, lines: Path) ->
     assert [file.name for file in folder.iterdir()] == ["thesis.txt"]
     with pytest.raises(StoreError, match="cannot be written"):
         build_corpus(family("bert"), QUESTION, [lines], folder / "thesis.txt" / "store")
+
+
+def test_store_whose_folder_is_a_link_is_not_continued(family: Checkpoints, lines: Path) -> None:
+    build(family("bert"), lines, "store")
+    store, elsewhere = lines.with_name("store"), lines.with_name("elsewhere")
+    (store / "rows").rename(elsewhere)
+    (store / "rows").symlink_to(elsewhere)
+    content = {file: file.read_bytes() for file in elsewhere.iterdir()}
+    with pytest.raises(StoreError, match=r"rows is a symbolic link, and nothing is written"):
+        build(family("bert"), lines, "store")
+    assert {file: file.read_bytes() for file in elsewhere.iterdir()} == content
+    assert open_corpus(store).records
+
+
+def test_only_temporary_files_of_a_run_are_removed(family: Checkpoints, lines: Path) -> None:
+    build(family("bert"), lines, "store")
+    store = lines.with_name("store")
+    kept, removed = store / ".movie.part", store / "rows" / ".00000.parquet.0123abcd.part"
+    for file in (kept, removed):
+        file.touch()
+    build(family("bert"), lines, "store")
+    assert [kept.exists(), removed.exists()] == [True, False]
 
 
 def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:

@@ -293,7 +293,19 @@ BAD = [
             (3, "The text contains a lone surrogate, which is not valid Unicode."),
             (4, "The text contains a NUL character."),
             (5, "The JSON on this line is nested too deeply."),
-            (6, "The JSON on this line contains a number with too many digits."),
+            (
+                6,
+                "The JSON on this line cannot be used: a number has 5,000 digits, but at most 4,300 are "
+                "allowed.",
+            ),
+        ],
+    ),
+    (
+        "a.jsonl",
+        '{"text": "a"}\n{"text": "a", "text": "b"}',
+        [
+            (1, "a"),
+            (2, 'The JSON on this line cannot be used: the key "text" occurs twice; write the key once.'),
         ],
     ),
     (
@@ -613,6 +625,13 @@ def test_cyclic_links_are_not_followed(folder: Path) -> None:
             "a.csv.gz cannot be read (line 1). The file",
         ),
         ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Choose one"),
+        (
+            "a.jsonl",
+            b"".join(b'{"%d%s": 1}\n' % (number, b"k" * 200_000) for number in range(6)),
+            None,
+            SelectionError,
+            "a.jsonl have more than 1,000,000 characters. Write short keys",
+        ),
         ("a.parquet", b"PAR1", None, TextError, "a.parquet cannot be read: "),
         (
             "a.txt",

@@ -198,6 +198,35 @@ def test_measured_recall_matches_probed_lists(clouds: list[Path], tmp_path: Path
         assert np.isin(ten, every).all()
 
 
+def test_only_outdated_indexes_of_the_layer_are_removed(clouds: list[Path], tmp_path: Path) -> None:
+    vectors, folder = LayerVectors(clouds, 6), tmp_path / "index"
+    folder.mkdir()
+    outdated = [folder / f"06-{'0' * 16}{ending}" for ending in (".faiss", ".json")]
+    others = [
+        folder / name
+        for name in (
+            "06-june.pdf",
+            "06-.txt",
+            f"06-{'g' * 16}.json",
+            f"06-{'0' * 16}.txt",
+            f"05-{'0' * 16}.json",
+        )
+    ]
+    for file in (*outdated, *others):
+        file.touch()
+    VectorIndex.of(folder, DIGEST, 6, vectors)
+    assert not any(file.exists() for file in outdated)
+    assert all(file.exists() for file in others)
+
+
+def test_index_is_not_written_through_a_link(clouds: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "index").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="is a symbolic link, and nothing is written"):
+        VectorIndex.of(tmp_path / "index", DIGEST, 6, LayerVectors(clouds, 6))
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
 def test_index_is_rebuilt_only_when_outdated(clouds: list[Path], tmp_path: Path) -> None:
     vectors, folder = LayerVectors(clouds, 6), tmp_path / "index"
 
