@@ -73,6 +73,7 @@ class EmbeddedPayload(NamedTuple):
 
 _LETTERS = str.maketrans("&<>", ",./")
 """Translation of base-85 characters that HTML would escape."""
+_GROUPS = 1 << 16  # number of groups of five characters that are encoded or decoded at once
 
 
 def encode_text(payload: bytes) -> EmbeddedPayload:
@@ -86,8 +87,12 @@ def encode_text(payload: bytes) -> EmbeddedPayload:
         by_plane = np.frombuffer(payload, np.uint8).reshape(-1, PLANES).T.tobytes()
         candidates.append((_deflate(by_plane), PLANES))
     compressed, planes = min(candidates, key=lambda candidate: len(candidate[0]))
-    text = base64.b85encode(compressed, pad=True).decode("ascii").translate(_LETTERS)
-    return EmbeddedPayload(planes, len(compressed), text)
+    # In parts, because b85encode and b85decode take fifty bytes of memory for each group of characters.
+    text = b"".join(
+        base64.b85encode(compressed[start : start + 4 * _GROUPS], pad=True)
+        for start in range(0, len(compressed), 4 * _GROUPS)
+    )
+    return EmbeddedPayload(planes, len(compressed), text.decode("ascii").translate(_LETTERS))
 
 
 def _deflate(content: bytes) -> bytes:
@@ -118,7 +123,10 @@ def decode_text(embedded: EmbeddedPayload, max_bytes: int = MAX_BYTES) -> bytes:
         raise ValueError("The payload is invalid: its format or length does not match the encoding.")
     if any(letter in letters for letter in "&<>"):
         raise ValueError("The payload is invalid: it contains characters that the encoding does not use.")
-    compressed = base64.b85decode(letters.translate(_BACK))
+    code = letters.translate(_BACK)
+    compressed = b"".join(
+        base64.b85decode(code[start : start + 5 * _GROUPS]) for start in range(0, len(code), 5 * _GROUPS)
+    )
     inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     try:
         content = inflate.decompress(compressed[:length], max_bytes + 1)

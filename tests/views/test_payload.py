@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_probe.views import payload as payload_module
 from bert_probe.views.payload import encode_text, pack
 from tests.helpers.framed import decode_text
 from tests.helpers.payloads import read_payload
@@ -56,6 +59,15 @@ def test_embedded_payload_is_lossless_and_needs_no_escaping(payload: bytes) -> N
     encoded = encode_text(payload)
     assert decode_text(*encoded) == payload
     assert not set(encoded.text) & set("&<>\"'\\")
+
+
+def test_text_of_a_large_payload_equals_that_of_a_single_encoding() -> None:
+    payload = np.random.default_rng(0).bytes(700_001)
+    encoded = encode_text(payload)
+    assert payload_module.decode_text(encoded) == decode_text(*encoded) == payload
+    compressed = base64.b85decode(encoded.text.translate(str.maketrans(",./", "&<>")))
+    assert len(compressed) > 2 * 4 * payload_module._GROUPS
+    assert zlib.decompress(compressed, wbits=-zlib.MAX_WBITS) == payload
 
 
 def test_payload_equals_that_of_the_javascript_test() -> None:
