@@ -253,8 +253,11 @@ REFERENCE_HELP: Final = (
 # Spaces around a column name are stripped later, because matching them here would take cubic time.
 _REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
 _ROW: Final = re.compile("[0-9]{1,9}")
-_NUMBER: Final = re.compile(r"0[0.,]*0|0")
-_SEPARATORS: Final = ".,"
+_FIRST, _OTHER = "\ue000", "\ue001"
+"""Private characters in place of the first and the other characters of a reference."""
+_JOINERS: Final = "eE'’·_"
+_UNCHANGED: Final = f".,{_FIRST}{_OTHER}"
+_NUMBER: Final = re.compile(rf"0[0.,]*0|0|{_FIRST}{_OTHER}*(?:[.,j]*{_FIRST}{_OTHER}*)+")
 
 
 @dataclass(frozen=True)
@@ -301,17 +304,30 @@ def render_note(note: str, table: ReportTable) -> str:
 
 
 def unchecked_numbers(note: str) -> list[str]:
-    """Return the numbers in a note that cannot be verified, because they are not references."""
-    text = _REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note)
-    digits = "".join(map(_mask, text))
-    return [text[slice(*number.span())] for number in _NUMBER.finditer(digits)]
+    """Return the numbers in a note that cannot be verified.
+
+    These are typed numbers, and references that are joined to one number, as in ``{{1, row}}.{{2, row}}``.
+    """
+    masked = _REFERENCE.sub(lambda match: _mask_reference(match) if _is_reference(match) else match[0], note)
+    masked = "".join(map(_mask, masked))
+    return [note[slice(*number.span())] for number in _NUMBER.finditer(masked)]
+
+
+def _mask_reference(reference: re.Match[str]) -> str:
+    return _FIRST + _OTHER * (len(reference[0]) - 1)
 
 
 def _mask(character: str) -> str:
-    """Replace a digit of any script by "0", and all other characters except "." and "," by a space."""
-    if character in _SEPARATORS:
+    """Return the kind of a character: "0" for a digit of any script, "j" for one that may join two numbers.
+
+    Points, commas and the characters of references are returned unchanged, and a space for all others.
+    """
+    if character in _UNCHANGED:
         return character
-    return " " if unicodedata.numeric(character, None) is None else "0"
+    if unicodedata.numeric(character, None) is not None:
+        return "0"
+    is_invisible = unicodedata.category(character) in ("Cc", "Cf", "Me", "Mn") and not character.isspace()
+    return "j" if character in _JOINERS or is_invisible else " "
 
 
 def _is_reference(match: re.Match[str]) -> bool:

@@ -23,6 +23,25 @@ def test_reference_with_spaces_is_not_unchecked() -> None:
     assert tables.unchecked_numbers("7 and {{ 3 ,  mean weight\n}} and 2.5") == ["7", "2.5"]
 
 
+@pytest.mark.parametrize("joiner", ["", ".", ",", "e", "'", "\u200b", "\u0301", "_"])
+def test_joined_references_are_unchecked(joiner: str) -> None:
+    joined = "{{1, layer}}" + joiner + "{{2, head}}"
+    assert tables.unchecked_numbers(f"We found {joined}.") == [joined]
+    assert tables.unchecked_numbers(f"{joined}{joiner}{{{{3, head}}}}") == [
+        f"{joined}{joiner}{{{{3, head}}}}"
+    ]
+
+
+@pytest.mark.parametrize("between", [" ", ", ", " and ", "–", "%", "\n", " . "])
+def test_separate_references_are_not_unchecked(between: str) -> None:
+    assert tables.unchecked_numbers("{{1, layer}}" + between + "{{2, head}}") == []
+
+
+def test_private_characters_in_a_note_are_not_references() -> None:
+    assert tables.unchecked_numbers("a \ue000\ue001 b") == []
+    assert tables.unchecked_numbers("4\ue000\ue001\ue000") == ["4", "\ue000\ue001\ue000"]
+
+
 def test_digits_of_every_script_are_unchecked() -> None:
     assert tables.unchecked_numbers("９５.３ and ٩٥ %, ½, x² and 1,000.") == [
         "９５.３",
