@@ -384,14 +384,14 @@ MAX_ITEMS = 1000
 """Maximum number of entries in a list, which bounds the cost of an analysis."""
 
 
-def check_item_count(name: str, value: Sequence[Any]) -> None:
-    """Raise an error if a list has more than `MAX_ITEMS` entries.
+def check_item_count(name: str, value: Sequence[Any], maximum: int = MAX_ITEMS) -> None:
+    """Raise an error if a list has more than `maximum` entries.
 
     Raises:
         SelectionError: the list is too long.
     """
-    if len(value) > MAX_ITEMS:
-        raise SelectionError(f"{name} has {len(value):,} entries, but at most {MAX_ITEMS:,} are allowed.")
+    if len(value) > maximum:
+        raise SelectionError(f"{name} has {len(value):,} entries, but at most {maximum:,} are allowed.")
 
 
 POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}

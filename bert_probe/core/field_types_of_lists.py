@@ -18,6 +18,8 @@ from bert_probe.core.field_types import (
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 
+MAX_INDICES = 10_000
+"""Maximum number of layers or heads in a list, including repetitions."""
 _INDEX_PATTERN = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
 
 
@@ -58,6 +60,7 @@ class ListOf(FieldType):
         """Parse a list of values from JSON."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list, not {value!r}.")
+        check_item_count(name, value)
         return self.check(name, [self.kind.from_json(name, item, sizes) for item in value])
 
     def write(self, value: Any) -> str:
@@ -66,7 +69,9 @@ class ListOf(FieldType):
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
         """Parse the values from a string with one value per line."""
-        return self.check(name, [self.kind.read(name, line, sizes) for line in text.split("\n")])
+        lines = text.split("\n")
+        check_item_count(name, lines)
+        return self.check(name, [self.kind.read(name, line, sizes) for line in lines])
 
     def options(self, option: str, value: Any) -> list[str]:
         """Return command-line arguments that repeat the option for each value."""
@@ -86,6 +91,7 @@ class ChoiceList(FieldType):
             raise SelectionError(
                 f"{name} must be a list of words from {', '.join(self.choice.words)}, not {value!r}."
             )
+        check_item_count(name, value)
         return tuple(dict.fromkeys(self.choice.check(name, word) for word in value))
 
     def to_json(self, value: Any) -> Any:
@@ -121,6 +127,7 @@ class Indices(FieldType):
             raise SelectionError(f"{name} must be a list of numbers, not {value!r}.")
         if not len(value):
             raise SelectionError(f"No {self.index.axis} is selected. Select at least one {self.index.axis}.")
+        check_item_count(name, value, MAX_INDICES)
         return tuple(dict.fromkeys(self.index.check(name, item) for item in value))
 
     def resolve(self, name: str, value: Any, trace: Trace) -> Any:
@@ -136,7 +143,7 @@ class Indices(FieldType):
     @property
     def schema(self) -> Schema:
         """The JSON Schema of an array of layers or heads, or the string "all"."""
-        indices = {"type": "array", "items": self.index.schema, "minItems": 1}
+        indices = {"type": "array", "items": self.index.schema, "minItems": 1, "maxItems": MAX_INDICES}
         return {"anyOf": [{"const": "all"}, indices]}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
@@ -145,6 +152,7 @@ class Indices(FieldType):
             return None
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be all or a list of numbers, not {value!r}.")
+        check_item_count(name, value, MAX_INDICES)
         return self.check(name, [self.index.from_json(name, item, sizes) for item in value])
 
     def write(self, value: Any) -> str:
@@ -155,7 +163,9 @@ class Indices(FieldType):
         """Parse layers or heads from a comma-separated string; return None for "all"."""
         if text == "all":
             return None
-        return tuple(dict.fromkeys(self.index.read(name, item, sizes) for item in text.split(",")))
+        items = text.split(",")
+        check_item_count(name, items, MAX_INDICES)
+        return tuple(dict.fromkeys(self.index.read(name, item, sizes) for item in items))
 
 
 class HeadSet(FieldType):
@@ -177,6 +187,7 @@ class HeadSet(FieldType):
             raise SelectionError(f"{name} must be a list of (layer, head) pairs, not {value!r}.")
         if not len(value):
             raise SelectionError("The list of heads is empty. Pass at least one head.")
+        check_item_count(name, value, MAX_INDICES)
         pairs = []
         for pair in value:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
@@ -200,16 +211,17 @@ class HeadSet(FieldType):
     def schema(self) -> Schema:
         """The JSON Schema of an array of heads, which are strings such as "8.10"."""
         head = {"type": "string", "pattern": self._pattern}
-        return {"type": "array", "items": head, "minItems": 1}
+        return {"type": "array", "items": head, "minItems": 1, "maxItems": MAX_INDICES}
 
     def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """Parse heads from a list of strings such as "8.10"."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list of heads such as 8.10, not {value!r}.")
+        check_item_count(name, value, MAX_INDICES)
         for item in value:
             if not isinstance(item, str) or not re.fullmatch(self._pattern, item):
                 raise SelectionError(_not_a_head(item))
-        return self.check(name, [head for item in value for head in self.read(name, item, sizes)])
+        return self._read_items(name, value, sizes)
 
     @property
     def _pattern(self) -> str:
@@ -225,17 +237,21 @@ class HeadSet(FieldType):
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
         """Parse heads from a comma-separated string."""
-        heads = []
-        for item in text.split(","):
+        return self._read_items(name, text.split(","), sizes)
+
+    def _read_items(self, name: str, items: Sequence[str], sizes: Dimensions) -> Any:
+        check_item_count(name, items, MAX_INDICES)
+        heads: dict[tuple[int, int], None] = {}  # an ordered set
+        for item in dict.fromkeys(items):
             layer, dot, head = item.strip().partition(".")
             if layer and not dot and self.whole_layers:
                 layer_index = self.layer.read("layer", layer, sizes)
-                heads += [(layer_index, head_index) for head_index in range(sizes.heads)]
+                heads |= dict.fromkeys((layer_index, head_index) for head_index in range(sizes.heads))
                 continue
             if not dot:
                 raise SelectionError(_not_a_head(item))
-            heads.append((self.layer.read("layer", layer, sizes), self.head.read("head", head, sizes)))
-        return self.check(name, heads)
+            heads[self.layer.read("layer", layer, sizes), self.head.read("head", head, sizes)] = None
+        return self.check(name, [*heads])
 
 
 class OneHead(FieldType):

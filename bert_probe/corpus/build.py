@@ -370,7 +370,7 @@ def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progre
         StoreError: the manifest or a shard's JSON file is missing, broken, or contradicts another JSON file.
     """
     store = read_store(folder)
-    files = list(table_files(store))
+    files = list(table_files(store, store.layouts))
     done, total = 0, sum(file.size for file in files)
 
     def on_bytes(count: int) -> None:
@@ -378,7 +378,7 @@ def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progre
         done += count
         progress(min(done, total), total)
 
-    problems = [(file, file.problem(every_byte=True, on_bytes=on_bytes)) for file in files]
+    problems = [(file, file.change(every_byte=True, on_bytes=on_bytes) or file.problem()) for file in files]
     differences = [
         FileDifference(file.path.relative_to(store.folder).as_posix(), problem)
         for file, problem in problems

@@ -378,8 +378,12 @@ class TableFile:
     completed_ns: int
     shards: int = 1
 
-    def problem(self, every_byte: bool = False, on_bytes: Callable[[int], None] = lambda _: None) -> str:
-        """Return a phrase that describes what is wrong with the file, such as "has grown"; "" if it is valid.
+    def problem(self) -> str:
+        """Return a phrase that describes why the content cannot be used as the table; "" if it can."""
+        return content_problem(self.path, self.schema, self.rows, self.shards)
+
+    def change(self, every_byte: bool = False, on_bytes: Callable[[int], None] = lambda _: None) -> str:
+        """Return a phrase that describes how the file has changed, such as "has grown"; "" if it has not.
 
         Args:
             every_byte: whether to always compare the digest. By default, it is compared only if the file was
@@ -397,7 +401,7 @@ class TableFile:
             return "is missing or truncated"
         except OSError as error:
             return f"cannot be read: {error}"
-        return content_problem(self.path, self.schema, self.rows, self.shards)
+        return ""
 
     def _digest(self, on_bytes: Callable[[int], None]) -> str:
         digest = hashlib.sha256()

@@ -8,9 +8,9 @@ import json
 import os
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -101,6 +101,7 @@ class Store:
     folder: Path
     manifest: Mapping[str, Any]
     shards: tuple[Shard, ...]
+    _checked: set[str] = field(default_factory=set, init=False, repr=False)  # tables whose files were checked
 
     @cached_property
     def question(self) -> IngestConfig:
@@ -168,23 +169,29 @@ class Store:
         return table in self.layouts
 
     def files(self, table: str) -> list[Path]:
-        """Return the files of a table, one per shard, in order.
+        """Return the files of a table, one per shard, in order. Their content is checked the first time.
 
         Raises:
             UnavailableError: the store does not have this table.
+            StoreError: the columns, the number of rows or the decoded size of a file are not as expected.
         """
         if not self.has(table):
             raise UnavailableError(
                 f"{self.folder.name} has no table {table}. Its tables are {', '.join(self.layouts)}. "
                 f"Build the store again with --keep {','.join([*self.question.keep, table])}."
             )
+        if table not in self._checked:
+            for file in table_files(self, [table]):
+                if problem := file.problem():
+                    raise _broken(self, file, problem)
+            self._checked.add(table)
         return [table_path(self.folder, table, self.layouts[table], shard.name) for shard in self.shards]
 
     def table(self, name: str) -> ds.Dataset:
         """Return a table over all shards as a lazily read Arrow dataset.
 
         Raises:
-            UnavailableError: the store does not have this table.
+            UnavailableError, StoreError: see `files`.
         """
         files = [str(file) for file in self.files(name)]
         schema = self.layouts[name]
@@ -283,22 +290,25 @@ class Store:
 def open_corpus(folder: str | os.PathLike[str]) -> Store:
     """Open an existing store, even if it is not complete.
 
-    Sizes, columns and row counts of its files are compared with the description of the store. SHA-256 digests
-    are compared only for files that were modified after their shard was complete; `verify_corpus` compares
-    all digests.
+    Sizes of its files are compared with the description of the store. SHA-256 digests are compared only for
+    files that were modified after their shard was complete; `verify_corpus` compares all digests. The content
+    of a table is checked when the table is used, see `Store.files`.
 
     Raises:
         StoreError: the folder is not a store, has another format version, or has missing or changed files.
     """
     store = read_store(folder)
-    for file in table_files(store):
-        if problem := file.problem():
-            raise StoreError(
-                f"{file.path} {problem}. Copy the file again from the original store, or delete "
-                f"{store.folder / SHARDS / file.path.stem}.json and start the run again to rebuild this "
-                "shard."
-            )
+    for file in table_files(store, store.layouts):
+        if change := file.change():
+            raise _broken(store, file, change)
     return store
+
+
+def _broken(store: Store, file: TableFile, problem: str) -> StoreError:
+    return StoreError(
+        f"{file.path} {problem}. Copy the file again from the original store, or delete "
+        f"{store.folder / SHARDS / file.path.stem}.json and start the run again to rebuild this shard."
+    )
 
 
 def read_store(folder: str | os.PathLike[str]) -> Store:
@@ -335,8 +345,8 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
     return store
 
 
-def table_files(store: Store) -> Iterator[TableFile]:
-    """Yield the files of all tables, shard by shard, with their expected properties."""
+def table_files(store: Store, tables: Collection[str]) -> Iterator[TableFile]:
+    """Yield the files of tables, shard by shard, with their expected properties."""
     heads = store.sizes.layers * store.sizes.heads
     for shard in store.shards:
         completed_ns = (store.folder / SHARDS / f"{shard.name}.json").stat().st_mtime_ns
@@ -350,8 +360,8 @@ def table_files(store: Store) -> Iterator[TableFile]:
             SENTENCE_VECTORS: shard.rows,
             NEIGHBORS: shard.tokens * heads,
         }
-        for table, schema in store.layouts.items():
-            entry = shard.files[table]
+        for table in tables:
+            schema, entry = store.layouts[table], shard.files[table]
             path = table_path(store.folder, table, schema, shard.name)
             size, sha256 = entry["bytes"], entry["sha256"]
             yield TableFile(

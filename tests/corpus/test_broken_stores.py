@@ -97,8 +97,10 @@ def test_table_of_another_schema_is_refused(
     table: str, change: Callable[[pa.Table], pa.Table], problem: str, store: Path
 ) -> None:
     rewrite(store, table, change)
-    with pytest.raises(StoreError, match=problem):
-        bert_probe.open_corpus(store)
+    opened = bert_probe.open_corpus(store)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=problem):
+            opened.table(table)
     assert problem in command("corpus", "query", str(store), "SELECT 1").refusal
 
 
