@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import streamlit as st
 
@@ -15,7 +14,7 @@ from bert_probe.reports import tables
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.report import Report
-from bert_probe.reports.view_files import ModelReference, describe_inputs, describe_question
+from bert_probe.reports.view_files import ModelReference, ViewFile, describe_inputs, describe_question
 from bert_probe.runtime import shared_cache
 from bert_probe.server.sessions import Preview
 from bert_probe.ui import blocks, drafts, jobs, model_choice, state
@@ -25,8 +24,8 @@ MAX_PAGE_BYTES: Final = 20_000_000
 """Maximum size in bytes of a report's HTML file in the app. The command line has no such limit."""
 _PREVIEW_HEIGHT: Final = 720
 _TITLE: Final = "report_title"
-_REFUSED: Final = "report_refused_note"
-"""Key of the session state: maps a field to the typed text, if it did not fit into the draft; see `_try`."""
+_REFUSED: Final = "report_refused_texts"
+"""Session key of the texts that could not be written into the draft; see `_RefusedText`."""
 _PREVIEW: Final = "report_preview"
 
 
@@ -81,13 +80,15 @@ def _use_example() -> None:
 
 
 def _title(draft: Draft) -> None:
-    st.session_state[_TITLE] = _refused(("title", draft.title), draft.title)
+    refused = _refused_text("title", None)
+    st.session_state[_TITLE] = draft.title if refused is None else refused.text
     st.text_input("Title", key=_TITLE, max_chars=200, placeholder="Report", on_change=_change_title)
+    if refused is not None:
+        st.caption(refused.message)
 
 
 def _change_title() -> None:
-    draft, title = drafts.current(), st.session_state[_TITLE].strip()
-    _try(lambda: drafts.replace_draft(Draft(title, draft.entries)), ("title", draft.title), title)
+    _apply("title", None, st.session_state[_TITLE].strip())
 
 
 def _entry(index: int, entry: DraftEntry, count: int) -> None:
@@ -106,14 +107,14 @@ def _entry(index: int, entry: DraftEntry, count: int) -> None:
                     key=f"{direction} {index}",
                     help=f"Move view {index + 1} {direction}",
                     disabled=not 0 <= index + by < count,
-                    on_click=partial(drafts.move, index, by),
+                    on_click=partial(_move, index, by),
                 )
             st.button(
                 "Remove",
                 key=f"remove {index}",
                 type="tertiary",
                 help=f"Remove view {index + 1}",
-                on_click=partial(drafts.remove, index),
+                on_click=partial(_remove, index),
             )
     lines = [
         state.escape(describe_inputs(view), 400),
@@ -126,7 +127,8 @@ def _entry(index: int, entry: DraftEntry, count: int) -> None:
 def _note(index: int, entry: DraftEntry) -> None:
     key = f"report_note_{index}"
     # Set the text in every run, so that a note moves together with its view. A refused text is kept.
-    st.session_state[key] = _refused((index, entry.note), entry.note)
+    refused = _refused_text(index, entry.view)
+    st.session_state[key] = entry.note if refused is None else refused.text
     st.text_area(
         f"Note on view {index + 1}",
         key=key,
@@ -136,6 +138,9 @@ def _note(index: int, entry: DraftEntry) -> None:
         on_change=_change_note,
         args=(index, key),
     )
+    if refused is not None:
+        st.caption(refused.message)
+        return
     unchecked = tables.unchecked_numbers(entry.note)
     if unchecked:
         numbers = state.escape(", ".join(unchecked))
@@ -146,29 +151,76 @@ def _note(index: int, entry: DraftEntry) -> None:
 
 
 def _change_note(index: int, key: str) -> None:
-    previous, text = drafts.current().entries[index].note, st.session_state[key]
-    _try(lambda: drafts.set_note(index, text), (index, previous), text)
+    _apply(index, drafts.current().entries[index].view, st.session_state[key])
 
 
-def _try(change: Callable[[], None], field: tuple[int | str, str], text: str) -> None:
-    """Change the draft, or show the error and keep the text of the field.
+_Field = int | Literal["title"]
+"""A field of the page: the title, or the note on the view with this index."""
 
-    Args:
-        change: changes the draft.
-        field: the field, "title" or the index of a note, and its previous text.
+
+class _RefusedText(NamedTuple):
+    """A typed text that could not be written into the draft, and stays in its field.
+
+    Attributes:
+        view: the view of a note; None for the title.
         text: the typed text.
+        problem: the error message.
     """
-    st.session_state[_REFUSED] = {}
+
+    view: ViewFile | None
+    text: str
+    problem: str
+
+    @property
+    def message(self) -> str:
+        """A sentence to show below the field."""
+        return f":orange[This text is not saved.] {state.escape(self.problem, 400)}"
+
+
+def _refused() -> dict[_Field, _RefusedText]:
+    refused: dict[_Field, _RefusedText] = st.session_state.setdefault(_REFUSED, {})
+    return refused
+
+
+def _refused_text(field: _Field, view: ViewFile | None) -> _RefusedText | None:
+    """Return the refused text of a field; None if there is none, or if the draft has been replaced since."""
+    refused = _refused().get(field)
+    return None if refused is None or refused.view != view else refused
+
+
+def _apply(field: _Field, view: ViewFile | None, text: str) -> None:
+    """Write a text into the draft. If that fails, keep the text in its field, and show the error."""
+    _refused().pop(field, None)
     try:
-        change()
+        if field == "title":
+            drafts.replace_draft(Draft(text, drafts.current().entries))
+        else:
+            drafts.set_note(field, text)
     except ProbeError as error:
-        st.session_state[_REFUSED] = {field: text}
+        _refused()[field] = _RefusedText(view, text, str(error))
         drafts.set_message(str(error))
 
 
-def _refused(field: tuple[int | str, str], otherwise: str) -> str:
-    text: str = st.session_state.get(_REFUSED, {}).get(field, otherwise)
-    return text
+def _move(index: int, by: int) -> None:
+    """Move a view together with its note, including a refused note."""
+    places: dict[_Field, _Field] = {index: index + by, index + by: index}
+    st.session_state[_REFUSED] = {places.get(field, field): text for field, text in _refused().items()}
+    drafts.move(index, by)
+
+
+def _remove(index: int) -> None:
+    """Remove a view, and try to write the refused texts again."""
+    refused = {
+        field if field == "title" or field < index else field - 1: text
+        for field, text in _refused().items()
+        if field != index
+    }
+    st.session_state[_REFUSED] = {}
+    drafts.remove(index)
+    entries = drafts.current().entries
+    for field, text in refused.items():
+        if field == "title" or (field < len(entries) and entries[field].view == text.view):
+            _apply(field, text.view, text.text)
 
 
 # ---------------------------------------------------------------- report

@@ -71,9 +71,49 @@ def test_note_that_does_not_fit_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     assert app.text_input(key="report_title").value == "A title"
 
 
+def test_refused_notes_stay_with_their_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = a_report("", "", "", "four " * 100)
+    texts = ["one " * 400, "two " * 400]
+    draft: Draft = app.session_state["tray"]
+    monkeypatch.setattr(drafts, "MAX_BYTES", len(draft.to_bytes()) + 1_000)
+    for index, text in enumerate(texts):
+        app.text_area(key=f"report_note_{index}").set_value(text).run()
+    assert note_fields(app) == [*texts, "", "four " * 100]
+    assert page_text(app).count("This text is not saved.") == 2
+    app.button(key="down 1").click().run()
+    assert note_fields(app) == [texts[0], "", texts[1], "four " * 100]
+    app.button(key="remove 1").click().run()
+    assert note_fields(app) == [*texts, "four " * 100]
+    assert [entry.note for entry in picked(app)] == ["", "", "four " * 100]
+    app.button(key="remove 2").click().run()
+    # There is space for one of the two notes now.
+    assert note_fields(app) == texts
+    assert [entry.note for entry in picked(app)] == [texts[0], ""]
+    app.button(key="remove 0").click().run()
+    assert note_fields(app) == [texts[1]]
+    assert [entry.note for entry in picked(app)] == [texts[1]]
+    assert "This text is not saved." not in page_text(app)
+
+
+def test_refused_note_is_not_shown_in_another_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = a_report("", "")
+    monkeypatch.setattr(drafts, "MAX_BYTES", 2_000)
+    app.text_area(key="report_note_0").set_value("one " * 500).run()
+    app.session_state["tray"] = Draft("", tuple(reversed(picked(app))))
+    app.run()
+    assert note_fields(app) == ["", ""]
+
+
+def note_fields(app: AppTest) -> list[str]:
+    return [app.text_area(key=f"report_note_{index}").value for index in range(len(picked(app)))]
+
+
 def a_report(*notes: str) -> AppTest:
     """Return the Report page with a view for each note."""
-    entries = [DraftEntry(ViewFile("Tokens", texts=(TextInput(f"{TEXT} {note}"),)), note) for note in notes]
+    entries = [
+        DraftEntry(ViewFile("Tokens", texts=(TextInput(f"{TEXT} {number} {note[:20]}"),)), note)
+        for number, note in enumerate(notes)
+    ]
     app = open_page("tokens", a=TEXT)
     app.session_state["tray"] = Draft("", tuple(entries))
     return app.switch_page("../../pages/report.py").run()
