@@ -588,7 +588,7 @@ def two_nn(unit: Array, neighbors: Array, progress: Progress = no_progress) -> f
     is_distinct = first > 1e-6
     ratios = np.sort(np.maximum(second[is_distinct] / first[is_distinct], 1.0))
     count = int(len(ratios) * (1 - _DISCARDED))
-    x, y = np.log(ratios[:count]), -np.log1p(-np.arange(1, count + 1) / (len(ratios) + 1))
+    x, y = np.log(ratios[:count]), -np.log1p(-np.arange(1, count + 1) / len(ratios))
     denominator = float(x @ x)
     return float(x @ y) / denominator if denominator else float("nan")
 

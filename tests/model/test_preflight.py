@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import pre_tokenizers
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
 import bert_probe
@@ -372,6 +374,27 @@ def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.Mo
                 "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40,
             },
         ),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 40}),
+        (
+            "pre_tokenizer",
+            {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+                ]
+                * 40,
+            },
+        ),
+        (
+            "pre_tokenizer",
+            {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+                ]
+                * 7,
+            },
+        ),
         ("normalizer", {"type": "Replace", "pattern": {"Regex": "."}, "content": "a" * 1_000}),
         ("normalizer", {"type": "Prepend", "prepend": "a" * 1_000}),
         (
@@ -396,6 +419,35 @@ def test_tokenizer_that_lengthens_texts_is_refused(
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {component: state}))
     assert_refused(TokenizerError, folder, f"The {component} in tokenizer.json", "more than 100 times longer")
+
+
+def test_expansion_of_common_tokenizers() -> None:
+    longest = unicodedata.normalize("NFKC", "\ufdfa")
+    tree = b"\1\2\3\4"
+    characters = len(tree).to_bytes(4, "little") + tree + longest.encode() + b"\0"
+    charsmap = base64.b64encode(characters).decode()
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
+    normalizers = [{"type": "Precompiled", "precompiled_charsmap": charsmap}, spaces]
+    unigram = lengths._normalizer_expansion({"type": "Sequence", "normalizers": normalizers})
+    metaspace = lengths._pre_tokenizer_expansion(
+        {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, {"type": "Metaspace"}]}
+    )
+    assert (unigram, metaspace) == (2 * 18, 2)
+    assert unigram * metaspace < lengths.MAX_EXPANSION
+    assert lengths._normalizer_expansion({"type": "BertNormalizer", "handle_chinese_chars": True}) == 3
+    assert lengths._pre_tokenizer_expansion({"type": "ByteLevel", "add_prefix_space": False}) == 4
+
+
+@pytest.mark.parametrize("text", ["é", "😀", "a", "中", "ﷺ"])
+def test_expansion_is_not_exceeded_by_the_tokenizers_library(text: str) -> None:
+    for prefix in (False, True):
+        step = pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False)
+        bound = lengths._pre_tokenizer_expansion(json.loads(step.__getstate__()))
+        for count in (1, 2, 3):
+            chained = pre_tokenizers.Sequence([step] * count)
+            parts = chained.pre_tokenize_str(text)
+            assert sum(len(part) for part, _ in parts) <= bound**count
+            assert lengths._pre_tokenizer_expansion(json.loads(chained.__getstate__())) == bound**count
 
 
 def test_expansion_of_a_character_map() -> None:

@@ -105,7 +105,7 @@ def test_refused_note_is_not_shown_in_another_draft(monkeypatch: pytest.MonkeyPa
 
 
 def note_fields(app: AppTest) -> list[str]:
-    return [app.text_area(key=f"report_note_{index}").value for index in range(len(picked(app)))]
+    return [app.text_area(key=f"report_note_{index}").value or "" for index in range(len(picked(app)))]
 
 
 def a_report(*notes: str) -> AppTest:

@@ -42,9 +42,23 @@ def cosine(a: Array, b: Array) -> Array:
             f"and {b.shape}."
         )
     # Use double precision, so that a vector's cosine similarity to itself is 1 and not 0.99999994.
-    product = unit_rows(a) @ unit_rows(b).T
-    bounded: Array = np.clip(product, -1.0, 1.0).astype(np.result_type(a, b, np.float32))
+    product = _product(unit_rows(a), unit_rows(b), np.result_type(a, b, np.float32))
+    bounded: Array = np.clip(product, -1.0, 1.0)
     return bounded
+
+
+def _product(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the product of every row of ``a`` and every row of ``b``; equal rows of ``b`` have the same.
+
+    The rounding error of BLAS depends on the position of a row. Conversion to float32 removes it.
+    """
+    product: Array = (a @ b.T).astype(dtype)
+    if product.dtype == np.float64:
+        first_rows: dict[bytes, int] = {}
+        equal = [first_rows.setdefault(row.tobytes(), index) for index, row in enumerate(b)]
+        if len(first_rows) < len(b):
+            product = product[:, equal]
+    return product
 
 
 def cosine_of_rows(a: Array, b: Array) -> Array:
@@ -401,14 +415,13 @@ def scores(a: Array, b: Array, similarity: str) -> Array:
     """
     if similarity == "cosine":
         return cosine(a, b)
-    first, second = a.astype(np.float64), b.astype(np.float64)
+    first, second, dtype = a.astype(np.float64), b.astype(np.float64), np.result_type(a, b, np.float32)
     if similarity == "dot":
-        values = first @ second.T
-    else:
-        from scipy.spatial.distance import cdist  # imported here because the import is slow
+        return _product(first, second, dtype)
+    from scipy.spatial.distance import cdist  # imported here because the import is slow
 
-        values = -cdist(first, second, {"euclidean": "euclidean", "manhattan": "cityblock"}[similarity])
-    compared: Array = values.astype(np.result_type(a, b, np.float32))
+    values = -cdist(first, second, {"euclidean": "euclidean", "manhattan": "cityblock"}[similarity])
+    compared: Array = values.astype(dtype)
     return compared
 
 
