@@ -26,6 +26,7 @@ from bert_probe.runtime.cache import Cache
 from bert_probe.server import paths, sessions
 from bert_probe.ui import corpus_stores
 from bert_probe.ui.corpus_search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
+from tests.helpers.broken_stores import rewrite
 from tests.helpers.pages import HOSTILE, change_url, error_text, page_text, table_of_snippets, url_params
 from tests.helpers.pages import open_page as page
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
@@ -142,6 +143,18 @@ def test_missing_broken_or_unfinished_store_is_reported(
     for manifest in torn:
         (tmp_path / "torn" / "manifest.json").write_text(json.dumps(manifest))
         assert "broken" in error_text(corpus("torn"))
+
+
+@pytest.mark.parametrize(("table", "part"), [("rows", "near"), ("tokens", "near"), ("profiles", "heads")])
+def test_table_with_a_missing_column_is_reported(
+    table: str, part: str, tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.STORES_VARIABLE, str(tmp_path))
+    shutil.copytree(shelf / LINES, tmp_path / "columns")
+    (tmp_path / "columns" / "statistics.parquet").unlink()
+    rewrite(tmp_path / "columns", table, lambda content: content.drop_columns(content.column_names[0]))
+    assert f"{table}/00000.parquet has unexpected columns" in error_text(corpus("columns", corpus_part=part))
+    assert not error_text(corpus("columns", corpus_part="about"))
 
 
 def test_built_store_is_kept_while_a_page_shows_it(
