@@ -141,9 +141,12 @@ def call_tool(
         }
         # Serialize and parse the arguments to apply the same number checks as the HTTP API.
         content = body.parse_json(json.dumps(arguments).encode())
-        result = body.read_body(question, content).answer(shared, progress)
-        record = select_rows(result, options["first_row"], options["most_rows"])
-        picture = _picture(result) if options["picture"] else []
+
+        def finish(result: Result) -> tuple[dict[str, Any], list[types.ImageContent]]:
+            record = select_rows(result, options["first_row"], options["most_rows"])
+            return record, _picture(result) if options["picture"] else []
+
+        record, picture = body.read_body(question, content).answer(shared, progress, finish)
     except Exception as error:
         problem = errors.problem_for(error)
         if problem is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import pandas as pd
 
@@ -29,7 +29,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import permissions
 from bert_probe.runtime.cache import ResultCache
-from bert_probe.runtime.jobs import SLOTS
+from bert_probe.runtime.jobs import SLOTS, Semaphore
 from bert_probe.runtime.permissions import (
     MAX_BODY_BYTES,
     MAX_CELLS,
@@ -40,6 +40,13 @@ from bert_probe.runtime.permissions import (
 from bert_probe.text import strict_json
 from bert_probe.text.labeled_texts import KINDS
 from bert_probe.text.strict_json import DuplicateKeyError
+
+SMALL_CHARACTERS: Final = 500
+"""Number of characters of the texts of a request up to which its traces are small."""
+LARGE_SLOTS: Final = Semaphore(4)
+"""Limits the concurrent requests with larger texts or tables, because of their memory."""
+
+FinishedT = TypeVar("FinishedT")
 
 JSON: Final = "application/json"
 FORMATS: Final[Mapping[str, str]] = {
@@ -103,12 +110,18 @@ class Body:
     files: Mapping[str, BodyFile]
     truncate: bool
 
-    def answer(self, shared: ModelServices, progress: Progress) -> Result:
-        """Answer the request and return the result.
+    def answer(
+        self, shared: ModelServices, progress: Progress, finish: Callable[[Result], FinishedT]
+    ) -> FinishedT:
+        """Answer the request, and return what `finish` makes of the result.
+
+        A request that takes long or much memory waits for a slot before its traces are computed, and holds it
+        until its result is finished.
 
         Args:
             progress: called with the number of steps done and the total; an exception from this callback
                 cancels the work.
+            finish: function that is called with the result, for example to serialize its table.
 
         Raises:
             ProbeError: the question cannot be answered.
@@ -120,20 +133,32 @@ class Body:
         def check() -> None:
             progress(0, 0)
 
-        arguments = self._arguments(shared, checkpoints, check)
-        check()
-        question.check_limits(*arguments)
-        untyped_question: Any = question
-        options: dict[str, Any] = {"progress": progress} if self.registered.has_progress else {}
-        waits = self.registered.has_progress and _takes_long(question, arguments)
-        with SLOTS.turn(check) if waits else nullcontext():
+        slots = self._slots(question)
+        with nullcontext() if slots is None else slots.turn(check):
+            arguments = self._arguments(shared, checkpoints, check)
+            check()
+            question.check_limits(*arguments)
+            untyped_question: Any = question
+            options: dict[str, Any] = {"progress": progress} if self.registered.has_progress else {}
             # Questions about files are not cached, because the rows of files are not hashable.
             # AttentionLong is not cached, because its result would keep the trace in memory.
             if self.files or isinstance(question, AttentionLong):
                 result: Result = untyped_question.of(*arguments, **options)
             else:
                 result = shared.answers.of(untyped_question.of, *arguments, **options)
-        return result
+            check()
+            return finish(result)
+
+    def _slots(self, question: Any) -> Semaphore | None:
+        """Return the semaphore that limits requests like this one; None if it is short and small."""
+        is_attention = isinstance(question, Attention | AttentionLong)
+        if self.registered.has_progress and not (
+            is_attention and not get_measure(question.measure).runs_model
+        ):
+            return SLOTS
+        characters = sum(len(text) + len(pair or "") for text, pair in self.texts)
+        is_large = characters > SMALL_CHARACTERS or isinstance(question, AttentionLong)
+        return LARGE_SLOTS if is_large else None
 
     def _arguments(
         self, shared: ModelServices, checkpoints: Sequence[Checkpoint], check: Callable[[], None]
@@ -150,15 +175,6 @@ class Body:
             for name, file in self.files.items()
         }
         return inputs.arguments(InputValues(checkpoints, traces, self.sentences, files, self.truncate))
-
-
-def _takes_long(question: Any, arguments: Sequence[Any]) -> bool:
-    """Return whether a question takes long. Questions about attention take long only with slow measures."""
-    if not isinstance(question, Attention | AttentionLong):
-        return True
-    trace, measure = arguments[0], get_measure(question.measure)
-    layers = (question.layer,) if isinstance(question, Attention) else question.layers
-    return any(measure.takes_long(trace, layer) for layer in layers or range(trace.layers))
 
 
 def parse_json(content: bytes) -> Any:

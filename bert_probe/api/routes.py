@@ -172,9 +172,8 @@ def _answer_table(name: str, content: bytes, accept: str, progress: Progress) ->
 
     media = body.choose_media_type(accept)
     request = body.read_body(registered_questions()[name], body.parse_json(content))
-    result = request.answer(shared_cache, progress)
-    progress(0, 0)
-    return Response(body.serialize(result, media), headers=_NO_STORE, media_type=media)
+    table = request.answer(shared_cache, progress, lambda result: body.serialize(result, media))
+    return Response(table, headers=_NO_STORE, media_type=media)
 
 
 async def _run_until_disconnect(work: Work, request: Request) -> Response:

@@ -65,7 +65,7 @@ def test_evaluations_of_too_much_data_are_refused(
     services: Any = SimpleNamespace(open_checkpoint=lambda *_: minilm, traces=print)
     request = body.read_body(registered_questions()[name], {"files": members})
     with pytest.raises(UnavailableError, match=r"evaluates at most .*, or the command line"):
-        request.answer(services, no_progress)
+        request.answer(services, no_progress, body.build_table)
 
 
 def test_schema_states_the_limit_of_a_text() -> None:

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import jsonschema
@@ -21,7 +22,7 @@ from starlette.types import Message
 
 import bert_probe
 from bert_probe.api import schema
-from bert_probe.api.body import FORMATS, Body
+from bert_probe.api.body import FORMATS, LARGE_SLOTS, Body
 from bert_probe.api.registry import registered_questions
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress
@@ -265,7 +266,7 @@ class EndlessWork:
     def __init__(self) -> None:
         self.started, self.ended = threading.Event(), threading.Event()
 
-    def answer(self, _body: Body, _shared: object, progress: Progress) -> None:
+    def answer(self, _body: Body, _shared: object, progress: Progress, _finish: object) -> None:
         self.started.set()
         try:
             while True:
@@ -323,6 +324,28 @@ def test_long_work_shares_the_slots_of_the_pages(here: TestClient, monkeypatch: 
         quick = here.post("/api/v1/attention", json=TOKENS)
     problem_detail(waited, 504, "took-too-long")
     assert quick.status_code == 200
+
+
+def test_requests_with_large_traces_or_tables_wait_for_each_other(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check() -> None:
+        pass
+
+    monkeypatch.setattr(permissions, "MAX_ANSWER_SECONDS", 0.7)
+    long_text = {"text": "boat " * 101}
+    with ExitStack() as slots:
+        for _ in range(LARGE_SLOTS.limit):
+            slots.enter_context(LARGE_SLOTS.turn(check))
+        waited = [
+            here.post("/api/v1/attention", json=long_text),
+            here.post("/api/v1/attention-long-form", json=TOKENS),
+        ]
+        quick = here.post("/api/v1/attention", json=TOKENS)
+    for answer in waited:
+        problem_detail(answer, 504, "took-too-long")
+    assert quick.status_code == 200
+    assert here.post("/api/v1/attention", json=long_text).status_code == 200
 
 
 def test_unexpected_error_hides_its_message(

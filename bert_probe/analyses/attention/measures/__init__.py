@@ -40,8 +40,9 @@ class AttentionMeasure:
         shares: whether rows sum to 1 over all keys; otherwise the largest value depends on the text.
         rolled: whether the values of a layer combine the attention of this layer and all layers below it,
             with a weight for the residual connection.
+        runs_model: whether `of_layer` runs the model. Its result is cached with the trace.
         takes_long: function that takes a trace and a layer, and returns whether `of_layer` has to run the
-            model. In this case, the result is cached with the trace, so a second call is fast.
+            model, because its result is not cached yet.
         caveat: function that takes a trace and returns a warning about its model; "" if there is none.
     """
 
@@ -57,6 +58,7 @@ class AttentionMeasure:
     lengths: Callable[[Trace, int], Array] | None = None
     shares: bool = True
     rolled: bool = False
+    runs_model: bool = False
     takes_long: Callable[[Trace, int], bool] = lambda _trace, _layer: False
     caveat: Callable[[Trace], str] = lambda _: ""
 
