@@ -21,6 +21,7 @@ from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.api.errors import BodyError, NotAcceptableError, TooLargeError
 from bert_probe.api.registry import RegisteredQuestion
 from bert_probe.core import files
+from bert_probe.core.frames import text_length
 from bert_probe.core.inputs import Inputs, InputValues
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
@@ -35,6 +36,7 @@ from bert_probe.runtime.permissions import (
     MAX_CELLS,
     MAX_NAME_LENGTH,
     MAX_SENTENCES,
+    MAX_TABLE_CHARACTERS,
     MAX_TEXTS,
 )
 from bert_probe.text import strict_json
@@ -43,7 +45,7 @@ from bert_probe.text.strict_json import DuplicateKeyError
 
 SMALL_CHARACTERS: Final = 500
 """Number of characters of the texts of a request up to which its traces are small."""
-LARGE_SLOTS: Final = Semaphore(4)
+LARGE_SLOTS: Final = Semaphore(2)
 """Limits the concurrent requests with larger texts or tables, because of their memory."""
 
 FinishedT = TypeVar("FinishedT")
@@ -418,13 +420,14 @@ def serialize(result: Result, media: str) -> bytes:
 
 
 def build_table(result: Result) -> pd.DataFrame:
-    """Return the table of a result. Blocks of rows are computed only until they exceed `MAX_CELLS`.
+    """Return the table of a result. Blocks of rows are computed only until they exceed a limit.
 
     Raises:
-        TooLargeError: the table has more than `MAX_CELLS` cells.
+        TooLargeError: the table has more than `MAX_CELLS` cells, or its texts have more than
+            `MAX_TABLE_CHARACTERS` characters.
     """
     parts: list[pd.DataFrame] = []
-    cells = 0
+    cells = characters = 0
     for part in result.parts():
         parts.append(part)
         cells += part.size
@@ -432,5 +435,11 @@ def build_table(result: Result) -> pd.DataFrame:
             raise TooLargeError(
                 f"The table has more than {MAX_CELLS:,} cells. Request a smaller table, for example "
                 "fewer layers, or use the command line."
+            )
+        characters += text_length(part)
+        if characters > MAX_TABLE_CHARACTERS:
+            raise TooLargeError(
+                f"The texts in the table have more than {MAX_TABLE_CHARACTERS:,} characters. Request fewer "
+                "rows or shorter texts, or use the command line."
             )
     return result.joined(parts)

@@ -48,3 +48,9 @@ def by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]] | None
 def nullable_integers(numbers: Sequence[int | None]) -> Any:
     """Return a nullable pandas array of integers; None becomes a missing value."""
     return pd.array(list(numbers), dtype="Int64")
+
+
+def text_length(frame: pd.DataFrame) -> int:
+    """Return the total number of characters of the texts in a table; a repeated text counts each time."""
+    texts = frame.select_dtypes(include=["object", "string"])
+    return sum(len(cell) for _, column in texts.items() for cell in column if isinstance(cell, str))

@@ -229,3 +229,24 @@ def limit_tasks(max_bytes: int | None) -> None:
 def task_limit(max_bytes: int) -> int:
     """Return the maximum size of a task's vectors in bytes: `max_bytes`, or less on a public server."""
     return max_bytes if _task_bytes is None else min(max_bytes, _task_bytes)
+
+
+MAX_TRACE_BYTES = 500_000_000
+"""Maximum total size in bytes of the traces of a list of texts, in a view file or on a server."""
+
+
+def check_trace_bytes(sizes: Sequence[int]) -> None:
+    """Raise an error if the traces of a list of texts are too large. One or two traces are always allowed.
+
+    Args:
+        sizes: size of each trace in bytes.
+
+    Raises:
+        TextError: the total size exceeds the limit.
+    """
+    limit = task_limit(MAX_TRACE_BYTES)
+    if len(sizes) > 2 and sum(sizes) > limit:
+        raise TextError(
+            f"The traces of the first {len(sizes)} texts need more than {limit / 1e6:,.0f} MB of memory. Use "
+            "fewer or shorter texts."
+        )

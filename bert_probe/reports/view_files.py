@@ -20,6 +20,7 @@ from bert_probe.core.provenance import describe_file, hash_sentences, model_name
 from bert_probe.core.question import QUESTIONS, Question, field_type, url_key
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.lengths import check_trace_bytes
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
@@ -42,6 +43,10 @@ KIND: Final = "bert_probe_view"
 """JSON key that identifies a view file; its value is the version of the format."""
 
 ENDING: Final = ".view.json"
+
+
+_TEXTS_AT_ONCE: Final = 8
+"""Number of texts of a view that are traced before the size of their traces is checked."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +286,10 @@ class ViewFile:
         if not self._fits(question.inputs):
             raise self._input_error()
         texts = [(text.text, text.pair, text.truncate) for text in self.texts]
-        traces = question.inputs.traces(checkpoints, texts)
+        traces: list[Trace] = []
+        for start in range(0, max(1, len(texts)), _TEXTS_AT_ONCE):
+            traces += question.inputs.traces(checkpoints, texts[start : start + _TEXTS_AT_ONCE])
+            check_trace_bytes([trace.nbytes for trace in traces])
         files = {name: file.rows() for name, file in self.files.items()}
         sentences = question.inputs.restore_list(list(self.sentences))
         values = InputValues(checkpoints, traces, sentences, files, self.truncate)

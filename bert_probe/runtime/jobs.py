@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+import traceback
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
@@ -291,6 +292,7 @@ class Job(Generic[T]):
         except Cancelled:
             self._end("cancelled")
         except BaseException as error:  # `value` raises this exception again
+            _clear_frames(error)
             self._end("failed", error=error)
         finally:
             _working.pop(self).set()
@@ -345,3 +347,15 @@ class Job(Generic[T]):
             self.state, self._result, self.error = state, result, error
             self._over.set()
         self._ended()
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Release the local variables of the functions that raised an error.
+
+    The error refers to these functions, one of which refers to the job. Until the garbage collector finds
+    this cycle, traces and tables would stay in memory.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)
+        found = found.__cause__ or found.__context__

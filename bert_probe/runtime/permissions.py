@@ -39,6 +39,8 @@ MAX_NAME_LENGTH: Final = 1_000
 """Maximum length of the name of a model, a revision or a file, in characters."""
 MAX_CELLS: Final = 5_000_000
 """Maximum number of cells of a table; the command line writes larger tables to a file in parts."""
+MAX_TABLE_CHARACTERS: Final = 50_000_000
+"""Maximum number of characters of the texts in a table, in which a text can be repeated many times."""
 MAX_ANSWER_SECONDS: Final = 120.0
 """Time limit for an answer, in seconds. After this time, work that reports progress is cancelled. All other
 work continues, although its client has received an error.

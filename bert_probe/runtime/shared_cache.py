@@ -21,6 +21,7 @@ import cachetools
 from bert_probe.errors import NotFoundError
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.encoding import Encoding
+from bert_probe.model.lengths import check_trace_bytes
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Stamp, stamp
 from bert_probe.model.trace import Trace
@@ -377,7 +378,7 @@ def traces(
         check: called periodically while waiting; an exception from this callback ends the wait.
 
     Raises:
-        TextError, OutOfMemoryError: see `Checkpoint.trace`.
+        TextError, OutOfMemoryError: see `Checkpoint.trace` and `lengths.check_trace_bytes`.
     """
 
     def trace_text(text: Text) -> Trace:
@@ -394,4 +395,8 @@ def traces(
         # Include the complete description: models with equal weights may differ in config or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
-    return [trace_text(text) for text in texts]
+    found: list[Trace] = []
+    for text in texts:
+        found.append(trace_text(text))
+        check_trace_bytes([trace.nbytes for trace in found])
+    return found

@@ -237,7 +237,10 @@ def _limit_message_bytes(protocol: Any) -> None:
 
 
 def is_rejected(message: bytes) -> bool:
-    """Return whether a long message has more than `MAX_MESSAGE_FIELDS` fields, or is not valid."""
+    """Return whether a long message has more than `MAX_MESSAGE_FIELDS` fields, or is not valid.
+
+    A long request for a download is rejected, too, because Streamlit logs the IDs of such requests.
+    """
     if len(message) <= MAX_MESSAGE_FIELDS:
         return False
     count = 0
@@ -252,6 +255,8 @@ def is_rejected(message: bytes) -> bool:
                 key, position = _varint(message, position)
                 start, position = _end_of_field(message, position, key & 7)
                 field = descriptor.fields_by_number.get(key >> 3)
+                if field is not None and field.name == _OPERATION:
+                    return True
                 if key & 7 == _SIZED and field is not None and field.message_type is not None:
                     parts.append((start, position, field.message_type))
             if position > end:
@@ -261,6 +266,7 @@ def is_rejected(message: bytes) -> bool:
     return False
 
 
+_OPERATION: Final = "backend_operation_request"
 _SIZED: Final = 2
 """Type of protobuf fields with a size: strings, and messages."""
 

@@ -40,8 +40,8 @@ from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout
 from bert_probe.views.heatmaps import sentences_heatmap
 from bert_probe.views.text import describe_calibration, percentage
 
-MAX_SENTENCES = 2_000
-"""Maximum number of sentences on the page. A larger similarity matrix would not be readable."""
+MAX_SENTENCES, MAX_PAIRS = 2_000, 1_000
+"""Maximum numbers of sentences and of nearest pairs on the page. Larger tables would not be readable."""
 _PARTS = {
     "heatmap": "Heatmap",
     "table": "Table",
@@ -344,13 +344,18 @@ def _similarity(result: SentencesResult, part: str, checkpoint: Checkpoint, name
 def _nearest(result: SentencesResult, checkpoint: Checkpoint, names: tuple[str, ...]) -> None:
     """Draw the pairs of sentences with the highest similarity."""
     question = Sentences.from_address(state.url_parameters(), checkpoint.description)
-    pairs = result.showing(show="nearest", order=question.order, count=question.count)
+    pairs = result.showing(show="nearest", order=question.order, count=min(question.count, MAX_PAIRS))
     table = pairs.frame()
     for side in "ab":
         table[f"sentence_{side}"] = [names[number - 1] for number in table[side]]
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Most similar pairs", anchor=False)
         _exports(pairs, "nearest-sentences", result)
+    if question.count > MAX_PAIRS:
+        st.caption(
+            f"The page shows at most {MAX_PAIRS:,} pairs. Use Python or the command line for "
+            f"{question.count:,} pairs."
+        )
     calibration = reference_calibration(checkpoint, result)
     if calibration is not None:
         scores = table[pairs.recipe.similarity]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from bert_probe import AttentionLong
+from bert_probe import AttentionLong, Sentences
 from bert_probe.analyses.attention.attention import AttentionResult
 from bert_probe.api import body
 from bert_probe.api.errors import TooLargeError
+from bert_probe.core.frames import text_length
 from bert_probe.model.checkpoint import Checkpoint
 
 
@@ -34,3 +35,17 @@ def test_each_part_of_a_table_is_computed_once(minilm: Checkpoint, monkeypatch: 
     with pytest.raises(TooLargeError):
         body.build_table(result)
     assert len(calls) == 1, "parts after the limit are not computed"
+
+
+def test_repeated_texts_of_a_table_are_limited(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["a boat " + "x" * 100, "a river " + "y" * 100, "a house"]
+    result = Sentences(show="nearest", count=3).of(minilm, texts)
+    frame = result.table()
+    characters = sum(map(len, [*frame["sentence_a"], *frame["sentence_b"]]))
+    assert characters == 2 * sum(map(len, texts))
+    assert text_length(frame) == characters
+    monkeypatch.setattr(body, "MAX_TABLE_CHARACTERS", characters)
+    assert len(body.build_table(result)) == 3
+    monkeypatch.setattr(body, "MAX_TABLE_CHARACTERS", characters - 1)
+    with pytest.raises(TooLargeError, match=r"texts in the table have more than .* characters"):
+        body.build_table(result)

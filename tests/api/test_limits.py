@@ -28,6 +28,8 @@ LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].s
         f"a text {lengths.MAX_CHARACTERS:,} characters",
         f"a list {permissions.MAX_SENTENCES:,} sentences",
         f"a table {permissions.MAX_CELLS:,} cells",
+        f"{permissions.MAX_TABLE_CHARACTERS:,} characters of texts",
+        f"requests with more than {body.SMALL_CHARACTERS} characters",
         f"A body must arrive within {permissions.MAX_BODY_SECONDS:g} seconds",
         f"{permissions.MAX_CLIENT_BYTES / 1e6:g} MB for one client",
         f"{permissions.MAX_INCOMING_BYTES / 1e6:g} MB for all",

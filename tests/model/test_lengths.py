@@ -12,7 +12,8 @@ from typing import Any, Literal
 import pytest
 from tokenizers import processors
 
-from bert_probe.errors import TooLongError
+from bert_probe.errors import TextError, TooLongError
+from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoder
 from bert_probe.model.lengths import MAX_CHARACTERS, MAX_TOKENS, kept_positions
@@ -156,3 +157,13 @@ def test_nbytes_includes_text_and_tokens(minilm: Checkpoint) -> None:
     arrays = sum(array.nbytes for group in parts for array in group or ())
     tokens = sum(sys.getsizeof(token) + sys.getsizeof(token.__dict__) for token in short.tokens)
     assert short.nbytes >= arrays + tokens + sys.getsizeof(short.encoding.text)
+
+
+def test_traces_of_many_texts_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths.check_trace_bytes([lengths.MAX_TRACE_BYTES] * 2)
+    lengths.check_trace_bytes([lengths.MAX_TRACE_BYTES // 4] * 4)
+    with pytest.raises(TextError, match="first 3 texts need more than 500 MB of memory"):
+        lengths.check_trace_bytes([lengths.MAX_TRACE_BYTES // 2] * 3)
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    with pytest.raises(TextError, match="first 4 texts need more than 250 MB of memory"):
+        lengths.check_trace_bytes([lengths.MAX_TRACE_BYTES // 4] * 4)

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bert_probe
-from bert_probe.errors import ReportError, UnavailableError
+from bert_probe import PaddingEffect
+from bert_probe.errors import ReportError, TextError, UnavailableError
+from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.drafts import Draft, DraftEntry, read_any
 from bert_probe.reports.json_reader import MAX_BYTES
@@ -69,6 +72,18 @@ def test_view_file_survives_round_trip(small: Checkpoint) -> None:
     assert read(view.to_bytes()) == view
     tray = Draft(HOSTILE, (DraftEntry(view, "{{1, id}} \r\n" + HOSTILE), DraftEntry(view)))
     assert read_any(tray.to_bytes(), "file") == tray
+
+
+def test_traces_of_a_view_are_limited(small: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"a boat number {number}" for number in range(20)]
+    result = PaddingEffect().of(small.traces(texts))
+    view = ViewFile.of(result)
+    again = view.answer(small).result
+    pd.testing.assert_frame_equal(again.table(), result.table())
+    size = small.trace(texts[-1]).nbytes
+    monkeypatch.setattr(lengths, "MAX_TRACE_BYTES", 12 * size)
+    with pytest.raises(TextError, match="first 16 texts need more than"):
+        view.answer(small)
 
 
 def test_view_of_two_texts_and_two_models_is_answered(family: Callable[[str], Checkpoint]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -140,6 +142,32 @@ def test_jobs_of_one_client_leave_a_slot_for_other_clients() -> None:
         assert [job.value(20) for job in (first, second, other, third)] == ["result"] * 4
         wait_until(all_jobs_ended)
     assert not jobs._client_slots
+
+
+def test_error_of_a_job_does_not_keep_local_variables() -> None:
+    class Table:
+        pass
+
+    tables: list[weakref.ref[Table]] = []
+
+    def build(_progress: Progress) -> None:
+        table = Table()
+        tables.append(weakref.ref(table))
+        try:
+            raise ValueError("The table is too large.")
+        except ValueError as error:
+            raise StalledError("The table is too large.") from error
+
+    job = Job("cause", build)
+    assert job.wait(20)
+    wait_until(all_jobs_ended)
+    with pytest.raises(StalledError, match="too large"):
+        job.value()
+    gc.disable()
+    try:
+        assert tables[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_jobs_and_progress_bars_do_not_import_streamlit() -> None:

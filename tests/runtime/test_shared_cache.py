@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_probe.errors import TooLongError
+from bert_probe.errors import TextError, TooLongError
+from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 
@@ -59,3 +60,12 @@ def test_invalid_text_does_not_affect_others(double_minilm: Checkpoint) -> None:
             good = pool.submit(shared_cache.traces, double_minilm, [("a small boat", None)], False)
             assert isinstance(bad.exception(60), TooLongError)
         assert good.result(60)[0].encoding.text == "a small boat"
+
+
+def test_traces_of_a_list_of_texts_are_limited(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [(f"a boat {number}", None) for number in range(6)]
+    traces = shared_cache.traces(minilm, texts, truncate=False)
+    assert len(traces) == 6
+    monkeypatch.setattr(lengths, "MAX_TRACE_BYTES", sum(trace.nbytes for trace in traces[:4]))
+    with pytest.raises(TextError, match="first 5 texts need more than"):
+        shared_cache.traces(minilm, texts, truncate=False)

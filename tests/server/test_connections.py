@@ -293,6 +293,16 @@ def test_fields_of_messages_are_counted_in_nested_messages() -> None:
     assert connections.is_rejected(selection.SerializeToString())
 
 
+def test_long_request_for_a_download_is_rejected() -> None:
+    for field in ("file", "request"):
+        message = BackMsg()
+        message.backend_operation_request.request_id = "r" * (6_000 if field == "request" else 10)
+        message.backend_operation_request.deferred_file.file_id = "f" * (6_000 if field == "file" else 32)
+        assert connections.is_rejected(message.SerializeToString())
+    message.backend_operation_request.request_id = "r" * 36
+    assert not connections.is_rejected(message.SerializeToString())
+
+
 def test_incomplete_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MAX_INCOMPLETE_BYTES", 500_000)
 

@@ -19,9 +19,11 @@ from bert_probe.errors import SelectionError, ShapeError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.checks import pass_tolerance
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.forward import BATCH_TOKENS, batch, layer_states, pad
+from bert_probe.model.forward import batch, layer_states, pad
 from bert_probe.model.trace import Array, Trace, read_only
 
+MAX_TOKENS = 4096
+"""Maximum number of tokens of the batch with padding. The states of its texts are computed three times."""
 MASK = "attention_mask"
 COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask"}
 """Name of a model input → name of the column for this input in the table of inputs."""
@@ -61,10 +63,10 @@ class PaddingEffect(Question):
         inputs = InputRecord.of(*traces)
         encodings = tuple(trace.encoding for trace in traces)
         longest = max(map(len, encodings))
-        if longest * len(encodings) > BATCH_TOKENS:
+        if longest * len(encodings) > MAX_TOKENS:
             raise SelectionError(
                 f"{len(encodings):,} texts padded to {longest:,} tokens have {longest * len(encodings):,} "
-                f"tokens, but a batch can have at most {BATCH_TOKENS:,}. Use fewer or shorter texts."
+                f"tokens, but a batch can have at most {MAX_TOKENS:,}. Use fewer or shorter texts."
             )
         checkpoint = traces[0].checkpoint.snapshot()
         padded = batch(checkpoint, encodings)
