@@ -78,6 +78,11 @@ def _handle_in_turn(handle: _Handle) -> Any:
     async def handle_in_turn(
         self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
     ) -> BackendOperationResponse:
+        function = self._get_media_file_mgr()._deferred_callables.get(request.deferred_file.file_id)
+        if function is not None and function["session_id"] != session_id:
+            return BackendOperationResponse(
+                request_id=request.request_id, error_msg="This file belongs to another session."
+            )
         of_client = _client_locks.setdefault(sessions.client(session_id), asyncio.Lock())
         async with of_client, _slots:
             return await handle(self, request, session_id)

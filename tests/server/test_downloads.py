@@ -240,10 +240,10 @@ def test_files_are_generated_in_turn(manager: MediaFileManager, monkeypatch: pyt
 
     manager.clear_session_refs()
     clients = [client for client in "abc" for _ in range(4)]
-    buttons = [
-        manager.add_deferred(partial(generate, client), "text/csv", str(index))
-        for index, client in enumerate(clients)
-    ]
+    buttons = []
+    for index, client in enumerate(clients):
+        SESSION[0] = client
+        buttons.append(manager.add_deferred(partial(generate, client), "text/csv", str(index)))
     handler = DeferredFileHandler(lambda: manager)
 
     async def request_all() -> list[BackendOperationResponse]:
@@ -258,3 +258,13 @@ def test_files_are_generated_in_turn(manager: MediaFileManager, monkeypatch: pyt
     assert all(len(set(together)) == len(together) for together in most)
     assert len(most) == len(buttons)
     assert not media_files._client_locks
+
+
+def test_files_of_other_sessions_are_refused(manager: MediaFileManager) -> None:
+    (button,) = run_script(manager, "one", b"private")
+    request = BackendOperationRequest(request_id="1")
+    request.deferred_file.file_id = button
+    handler = DeferredFileHandler(lambda: manager)
+    refused, answered = (asyncio.run(handler.handle(request, session)) for session in ("two", "one"))
+    assert (refused.deferred_file.url, refused.error_msg) == ("", "This file belongs to another session.")
+    assert served(manager, answered.deferred_file.url) == b"private"
