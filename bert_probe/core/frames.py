@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,11 @@ def by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]] | None
 def nullable_integers(numbers: Sequence[int | None]) -> Any:
     """Return a nullable pandas array of integers; None becomes a missing value."""
     return pd.array(list(numbers), dtype="Int64")
+
+
+def repeated_texts(texts: Iterable[str]) -> pd.Series[Any]:
+    """Return a column of texts; in a column of pandas' type str, each repeated text would be a copy."""
+    return pd.Series(plain_strings(list(texts)), dtype=object)
 
 
 def text_length(frame: pd.DataFrame) -> int:

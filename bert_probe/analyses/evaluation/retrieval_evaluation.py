@@ -571,14 +571,11 @@ class RetrievalEvaluationResult(Result):
                 rows.append(
                     {
                         "query": query.id,
-                        "text": str(query),
+                        "text": index,
                         "document": document.id,
                         "grade": data.grades[index][document.id],
                         "rank": rank,
-                        **{
-                            f"{other.label} rank": int(other.ranks[index][place])
-                            for other in self.systems[1:]
-                        },
+                        **{f"{one.label} rank": int(one.ranks[index][place]) for one in self.systems[1:]},
                         "outranked_by": data.documents[wrong[0]].id if wrong else "",
                     }
                 )
@@ -586,9 +583,11 @@ class RetrievalEvaluationResult(Result):
         table = pd.DataFrame(rows, columns=None if rows else names)
         depth = table["rank"].where(table["rank"] > 0, len(data.documents) + 1)
         order = np.argsort(-depth.to_numpy(), kind="stable")
-        for name in ("query", "text", "document", "outranked_by"):
+        table = table.iloc[order[:_MAX_FAILURES]].reset_index(drop=True)
+        for name in ("query", "document", "outranked_by"):
             table[name] = frames.plain_strings(list(table[name]))
-        return table.iloc[order[:_MAX_FAILURES]].reset_index(drop=True)
+        table["text"] = frames.repeated_texts(data.queries[index] for index in table["text"])
+        return table
 
     @property
     def nbytes(self) -> int:

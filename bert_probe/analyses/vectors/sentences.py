@@ -315,8 +315,8 @@ class SentencesResult(Result):
                 self.recipe.similarity: np.array([pair.score for pair in pairs], dtype=self.vectors.dtype),
                 "a": [pair.first + 1 for pair in pairs],
                 "b": [pair.second + 1 for pair in pairs],
-                "sentence_a": [self.sentences[pair.first] for pair in pairs],
-                "sentence_b": [self.sentences[pair.second] for pair in pairs],
+                "sentence_a": frames.repeated_texts(self.sentences[pair.first] for pair in pairs),
+                "sentence_b": frames.repeated_texts(self.sentences[pair.second] for pair in pairs),
             }
         )
 
