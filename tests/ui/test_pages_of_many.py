@@ -161,13 +161,14 @@ def test_umap_is_offered_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_map_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = open_page("sentences", sentences="a map\nof four\nnew\nsentences")
+    # The nearest pairs also need the scores of the reference sentences.
+    app = open_page("sentences", sentences="a map\nof four\nnew\nsentences", sentences_part="nearest")
 
     def refused(*_args: object) -> None:
         raise AssertionError("the model runs")
 
     monkeypatch.setattr(sentences, "forward", refused)
-    for part in ("nearest", "map", "table"):
+    for part in ("table", "map", "nearest"):
         app.segmented_control(key="sentences_part").set_value(part).run()
         assert not app.exception
     app = open_page("sentences", sentences="a map\nof four\nnew\nsentences", sentences_part="map")
