@@ -78,6 +78,33 @@ def problem_response(problem: Problem) -> Response:
     return Response(problem.content, problem.kind.status, headers, errors.MEDIA_TYPE)
 
 
+MAX_UNSENT_BYTES: Final = 200_000_000
+"""Maximum total size in bytes of the tables that clients have not received completely yet."""
+
+
+class TableResponse(Response):
+    """A response with a table, or status 503 if the tables that are being sent would be too large."""
+
+    unsent = 0
+    """Total size in bytes of the tables that are being sent by this process."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the table, and count its size until the client has received it."""
+        size = len(self.body)
+        if TableResponse.unsent and TableResponse.unsent + size > MAX_UNSENT_BYTES:
+            detail = (
+                "Too many large tables are being sent. Try again in a moment, or request a smaller table."
+            )
+            problem = Problem(errors.BUSY, detail, headers={"Retry-After": "1"})
+            await problem_response(problem)(scope, receive, send)
+            return
+        TableResponse.unsent += size
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            TableResponse.unsent -= size
+
+
 def _not_found(sentence: str) -> Response:
     return problem_response(Problem(errors.NOT_FOUND, f"{sentence} See {errors.API_PAGE}."))
 
@@ -173,7 +200,7 @@ def _answer_table(name: str, content: bytes, accept: str, progress: Progress) ->
     media = body.choose_media_type(accept)
     request = body.read_body(registered_questions()[name], body.parse_json(content))
     table = request.answer(shared_cache, progress, lambda result: body.serialize(result, media))
-    return Response(table, headers=_NO_STORE, media_type=media)
+    return TableResponse(table, headers=_NO_STORE, media_type=media)
 
 
 async def _run_until_disconnect(work: Work, request: Request) -> Response:

@@ -181,7 +181,8 @@ def _read_metadata(file: Path) -> IndexMetadata | None:
     """
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError, StoreError):
         metadata = IndexMetadata(**json.loads(read_bytes(file.with_suffix(_METADATA_ENDING))))
-        if file.is_file() and file.stat().st_size == metadata.bytes:
+        is_complete = file.is_file() and file.stat().st_size == metadata.bytes
+        if is_complete and metadata.probes > 0:  # a search multiplies the number of probes
             return metadata
     return None
 

@@ -172,6 +172,47 @@ async def _refuse(refusal: PlainTextResponse, scope: Scope, receive: Receive, se
         await send({"type": "websocket.close", "code": 1013})
 
 
+PART_BYTES: Final = 1 << 18
+"""Size in bytes of the parts in which the body of a response is sent."""
+SEND_SECONDS: Final = 30.0
+"""Number of seconds in which the client must receive a part; otherwise its connection is closed."""
+
+
+class PartialBodies:
+    """ASGI middleware that sends large bodies in parts, so that clients that read slowly take little memory.
+
+    The server copies the part of a body that the client has not received yet.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward the request, and send the body of its response in parts."""
+        is_stalled = False
+
+        async def send_in_parts(message: Message) -> None:
+            nonlocal is_stalled
+            body = message.get("body", b"") if message["type"] == "http.response.body" else b""
+            if len(body) <= PART_BYTES:
+                if not is_stalled:
+                    await send(message)
+                return
+            for start in range(0, len(body), PART_BYTES):
+                end = start + PART_BYTES
+                part = {**message, "body": body[start:end]}
+                part["more_body"] = end < len(body) or message.get("more_body", False)
+                try:
+                    async with asyncio.timeout(SEND_SECONDS):
+                        if not is_stalled:
+                            await send(part)
+                except TimeoutError:
+                    # The server closes the connection, because the response is incomplete.
+                    is_stalled = True
+
+        await self.app(scope, receive, send_in_parts if scope["type"] == "http" else send)
+
+
 UPLOAD_SECONDS: Final = 60.0
 """Time limit for an upload, in seconds."""
 STALL_SECONDS: Final = 10.0

@@ -11,6 +11,7 @@ from scipy import stats
 from bert_probe import SimilarityEvaluation
 from bert_probe.analyses.evaluation import measures, similarity_evaluation, vector_comparison
 from bert_probe.analyses.evaluation.vector_comparison import VectorFormat
+from bert_probe.analyses.vectors.similarity import scores_of_rows
 from bert_probe.errors import InvalidFileError, ProbeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import no_progress
@@ -190,6 +191,15 @@ def test_a_model_compared_with_itself_and_with_fewer_dimensions(minilm: Checkpoi
     assert curve["spearman"][6] == full
     short = SimilarityEvaluation(dimensions=64).of(minilm, pairs(ROWS)).table()
     assert curve["spearman"][3] == pytest.approx(short["value"][0], abs=1e-6)
+
+
+def test_equal_hamming_distances_are_ties() -> None:
+    draw = np.random.default_rng(0)
+    form = VectorFormat(384, "binary")
+    first, second = (draw.normal(size=(200, 384)) for _ in range(2))
+    values = scores_of_rows(form.convert(first), form.convert(second), form.similarity("cosine"))
+    distances = ((first > 0) != (second > 0)).sum(axis=1)
+    np.testing.assert_array_equal(values, 384 - 2 * distances)
 
 
 def test_int8_levels_are_those_of_sentence_transformers_and_binary_counts_bits() -> None:

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 import bert_probe
-from bert_probe.api import schema
+from bert_probe.api import routes, schema
 from bert_probe.api.body import FORMATS, LARGE_SLOTS, Body
 from bert_probe.api.registry import registered_questions
 from bert_probe.model.checkpoint import Checkpoint
@@ -346,6 +346,32 @@ def test_requests_with_large_traces_or_tables_wait_for_each_other(
         problem_detail(answer, 504, "took-too-long")
     assert quick.status_code == 200
     assert here.post("/api/v1/attention", json=long_text).status_code == 200
+
+
+def test_tables_that_are_not_received_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MAX_UNSENT_BYTES", 100)
+    statuses: list[int] = []
+
+    async def slow_client() -> None:
+        received = asyncio.Event()
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            else:
+                await received.wait()
+
+        tables = [routes.TableResponse(b"x" * size) for size in (150, 10, 60, 30)]
+        sending = []
+        for table in tables:
+            sending.append(asyncio.ensure_future(table({"type": "http"}, None, send)))  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+        received.set()
+        await asyncio.gather(*sending)
+
+    asyncio.run(slow_client())
+    assert statuses == [200, 503, 503, 503]
+    assert routes.TableResponse.unsent == 0
 
 
 def test_unexpected_error_hides_its_message(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
+from unittest.mock import Mock
 
 import pytest
 from starlette.requests import Request
@@ -293,3 +295,47 @@ def test_session_limit_allows_several_files_of_maximum_size() -> None:
     assert classes.index(visitors.BoundedUploads) == len(classes) - 1, (
         "headers and host names are checked first"
     )
+
+
+def send_body(body: bytes, send: Callable[[Message], Awaitable[None]], more: bool = False) -> None:
+    """Send a response with a body, and optionally an empty end, through `PartialBodies`."""
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+        if more:
+            await send({"type": "http.response.body"})
+
+    asyncio.run(visitors.PartialBodies(app)({"type": "http"}, Mock(), send))
+
+
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize(
+    "size", [0, 10, visitors.PART_BYTES, visitors.PART_BYTES + 1, 3 * visitors.PART_BYTES]
+)
+def test_large_bodies_are_sent_in_parts(size: int, more: bool) -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    send_body(body, send, more)
+    parts = [message.get("body", b"") for message in sent[1:]]
+    assert b"".join(parts) == body
+    assert max(map(len, parts)) <= visitors.PART_BYTES
+    assert [bool(message.get("more_body")) for message in sent[1:]] == [True] * (len(parts) - 1) + [False]
+
+
+def test_client_that_stops_reading_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visitors, "SEND_SECONDS", 0.01)
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        if len(sent) == 2:
+            await asyncio.Event().wait()
+        sent.append(message)
+
+    send_body(bytes(4 * visitors.PART_BYTES), send, more=True)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert sent[-1]["more_body"]

@@ -51,8 +51,12 @@ class VectorFormat:
         return -(-self.dimensions * bits // 8)
 
     def similarity(self, similarity: str) -> str:
-        """Return the similarity measure for this format: "cosine" for binary, otherwise ``similarity``."""
-        return "cosine" if self.precision == BINARY else similarity
+        """Return the similarity measure for this format: "dot" for binary, otherwise ``similarity``.
+
+        The dot product of sign vectors is their cosine times `dimensions`, and is exact, so equal Hamming
+        distances are ties.
+        """
+        return "dot" if self.precision == BINARY else similarity
 
     def convert(self, vectors: Array, reference: Array | None = None) -> Array:
         """Return vectors encoded in this format and decoded again, shape [text, `dimensions`].
