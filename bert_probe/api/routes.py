@@ -78,6 +78,10 @@ def problem_response(problem: Problem) -> Response:
     return Response(problem.content, problem.kind.status, headers, errors.MEDIA_TYPE)
 
 
+def _busy_response(detail: str) -> Response:
+    return problem_response(Problem(errors.BUSY, detail, headers={"Retry-After": "1"}))
+
+
 MAX_UNSENT_BYTES: Final = 200_000_000
 """Maximum total size in bytes of the tables that clients have not received completely yet."""
 
@@ -95,8 +99,7 @@ class TableResponse(Response):
             detail = (
                 "Too many large tables are being sent. Try again in a moment, or request a smaller table."
             )
-            problem = Problem(errors.BUSY, detail, headers={"Retry-After": "1"})
-            await problem_response(problem)(scope, receive, send)
+            await _busy_response(detail)(scope, receive, send)
             return
         TableResponse.unsent += size
         try:
@@ -150,7 +153,7 @@ class Api:
         # Cancelled work continues until its next progress report, so the limit also counts threads.
         if max(self._answering, self._working) >= permissions.MAX_REQUESTS:
             detail = f"{permissions.MAX_REQUESTS} requests are being answered already. Try again in a moment."
-            return problem_response(Problem(errors.BUSY, detail, headers={"Retry-After": "1"}))
+            return _busy_response(detail)
         self._answering += 1
         try:
             accept = ",".join(request.headers.getlist("accept"))

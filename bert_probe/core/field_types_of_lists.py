@@ -217,7 +217,7 @@ class HeadSet(FieldType):
         """Parse heads from a list of strings such as "8.10"."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list of heads such as 8.10, not {value!r}.")
-        check_item_count(name, value, MAX_INDICES)
+        check_item_count(name, value, MAX_INDICES)  # before the patterns, which take longer
         for item in value:
             if not isinstance(item, str) or not re.fullmatch(self._pattern, item):
                 raise SelectionError(_not_a_head(item))

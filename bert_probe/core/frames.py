@@ -57,5 +57,10 @@ def repeated_texts(texts: Iterable[str]) -> pd.Series[Any]:
 
 def text_length(frame: pd.DataFrame) -> int:
     """Return the total number of characters of the texts in a table; a repeated text counts each time."""
-    texts = frame.select_dtypes(include=["object", "string"])
-    return sum(len(cell) for _, column in texts.items() for cell in column if isinstance(cell, str))
+    total = 0
+    for place, dtype in enumerate(frame.dtypes):
+        if isinstance(dtype, pd.StringDtype):
+            total += int(frame.iloc[:, place].str.len().sum())
+        elif pd.api.types.is_object_dtype(dtype):
+            total += sum(len(cell) for cell in frame.iloc[:, place] if isinstance(cell, str))
+    return total

@@ -23,6 +23,7 @@ from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array
 from bert_probe.text import strict_json
+from bert_probe.text.formats import check_unique_columns
 from bert_probe.text.parquet_child import MAX_FILE_BYTES, open_parquet
 from bert_probe.text.sentence_files import MAX_BYTES
 
@@ -347,9 +348,7 @@ def _read_parquet(
             for key, options in _COLUMNS.items()
             if key != "vectors" and (column := _find(options, names)) is not None
         }
-        for column in (vector, *columns.values()):
-            if names.count(column) > 1:
-                raise TextError(f"{name} has several columns named {column}. Keep one of these columns.")
+        check_unique_columns((vector, *columns.values()), names, name)
         _check_vector_type(file.schema_arrow.field(vector), name)
         for column in columns.values():
             _check_column_type(file.schema_arrow.field(column), name)

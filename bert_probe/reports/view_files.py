@@ -287,9 +287,11 @@ class ViewFile:
             raise self._input_error()
         texts = [(text.text, text.pair, text.truncate) for text in self.texts]
         traces: list[Trace] = []
+        sizes: list[int] = []
         for start in range(0, max(1, len(texts)), _TEXTS_AT_ONCE):
             traces += question.inputs.traces(checkpoints, texts[start : start + _TEXTS_AT_ONCE])
-            check_trace_bytes([trace.nbytes for trace in traces])
+            sizes += [trace.nbytes for trace in traces[len(sizes) :]]
+            check_trace_bytes(sizes)
         files = {name: file.rows() for name, file in self.files.items()}
         sentences = question.inputs.restore_list(list(self.sentences))
         values = InputValues(checkpoints, traces, sentences, files, self.truncate)

@@ -395,8 +395,10 @@ def traces(
         # Include the complete description: models with equal weights may differ in config or tokenizer.
         return _traces.once((checkpoint.description, text, truncate), make, check)
 
-    found: list[Trace] = []
+    computed: list[Trace] = []
+    sizes: list[int] = []
     for text in texts:
-        found.append(trace_text(text))
-        check_trace_bytes([trace.nbytes for trace in found])
-    return found
+        computed.append(trace_text(text))
+        sizes.append(computed[-1].nbytes)
+        check_trace_bytes(sizes)
+    return computed

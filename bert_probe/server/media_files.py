@@ -107,9 +107,11 @@ def _generate_and_keep(generate: Callable[[MediaFileManager, str], str]) -> Any:
 
 def _remove_outdated(manager: MediaFileManager) -> None:
     """Remove generated files after `KEPT_SECONDS` or beyond `KEPT_BYTES`. The caller holds the lock."""
+    files = _generated.get(manager)
+    if not files:
+        return
     storage = manager._storage
     assert isinstance(storage, MemoryMediaFileStorage)
-    files = _generated.setdefault(manager, {})
     sizes = {name: storage.get_file(name).content_size for name in files}
     unused = manager._get_inactive_file_ids()
     for name, since in [*files.items()]:

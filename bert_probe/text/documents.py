@@ -27,6 +27,7 @@ from bert_probe.text.formats import (
     NonTextCell,
     ValidationErrors,
     check_format,
+    check_unique_columns,
     format_of,
     read_records,
     records_in_text,
@@ -300,9 +301,7 @@ class _Columns:
     @classmethod
     def of(cls, header: Sequence[str], name: str) -> _Columns:
         names = [column.strip().casefold() for column in header]
-        for column in (*ID_COLUMNS, "title", "text"):
-            if names.count(column) > 1:
-                raise TextError(f"{name} has several columns named {column}. Keep one of these columns.")
+        check_unique_columns((*ID_COLUMNS, "title", "text"), names, name)
         text = names.index("text") if "text" in names else find_column(header, None, name)
         ids = [names.index(column) for column in ID_COLUMNS if column in names]
         title = names.index("title") if "title" in names else None

@@ -215,6 +215,17 @@ def csv_reader(lines: Iterable[str], separator: str) -> CsvReader:
     return csv.reader(lines, delimiter=separator, strict=True)
 
 
+def check_unique_columns(columns: Iterable[str], header: Sequence[str], name: str) -> None:
+    """Raise an error if one of `columns` occurs several times in the header of a table.
+
+    Raises:
+        TextError: a column occurs several times; `name` is the name of the file.
+    """
+    for column in columns:
+        if header.count(column) > 1:
+            raise TextError(f"{name} has several columns named {column}. Keep one of these columns.")
+
+
 def describe_csv_error(error: csv.Error) -> str:
     """Return a message for an error that the CSV reader raises, without the final period."""
     if "field limit" not in str(error):

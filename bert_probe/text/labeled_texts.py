@@ -17,6 +17,7 @@ from bert_probe.text.formats import (
     NonTextCell,
     ValidationErrors,
     check_format,
+    check_unique_columns,
     format_of,
     label_error,
 )
@@ -215,9 +216,7 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
         listed = ", ".join(cell[:40] for cell in header[:8])
         raise TextError(f"{name} has the columns {listed}. {_FORMAT_HELP}.")
     names = [*texts[0], *labels]
-    duplicates = [column for column in names if column_names.count(column) > 1]
-    if duplicates:
-        raise TextError(f"{name} has several columns named {duplicates[0]}. Keep one of these columns.")
+    check_unique_columns(names, column_names, name)
     return [column_names.index(column) for column in names], labels[0]
 
 

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, TextError
-from bert_probe.text.formats import NonTextCell, ValidationErrors, check_format, format_of
+from bert_probe.text.formats import (
+    NonTextCell,
+    ValidationErrors,
+    check_format,
+    check_unique_columns,
+    format_of,
+)
 from bert_probe.text.labeled_texts import parse_number
 from bert_probe.text.sentence_files import (
     MAX_SENTENCES,
@@ -142,9 +148,7 @@ def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
         listed = ", ".join(cell[:40] for cell in header[:8])
         raise TextError(f"{name} has the columns {listed}. {_FORMAT_HELP}.")
     names = [cell.casefold() for cell in header]
-    duplicates = [column for column in COLUMNS[kind] if names.count(column) > 1]
-    if duplicates:
-        raise TextError(f"{name} has several columns named {duplicates[0]}. Keep one of these columns.")
+    check_unique_columns(COLUMNS[kind], names, name)
     columns = [names.index(column) for column in COLUMNS[kind]]
     errors, examples = ValidationErrors(name), []
     for line, row in rows:

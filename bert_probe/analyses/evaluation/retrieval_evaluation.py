@@ -559,7 +559,7 @@ class RetrievalEvaluationResult(Result):
         return pd.DataFrame(columns).iloc[np.argsort(key, kind="stable")].reset_index(drop=True)
 
     def _failures(self) -> pd.DataFrame:
-        data, reference = self.data, self.systems[0]
+        data, (reference, *others) = self.data, self.systems
         rows = []
         for index, (query, rows_of) in enumerate(zip(data.queries, data.relevant, strict=True)):
             wrong = [row for row in reference.first[index].tolist() if row not in set(rows_of.tolist())]
@@ -575,7 +575,7 @@ class RetrievalEvaluationResult(Result):
                         "document": document.id,
                         "grade": data.grades[index][document.id],
                         "rank": rank,
-                        **{f"{one.label} rank": int(one.ranks[index][place]) for one in self.systems[1:]},
+                        **{f"{other.label} rank": int(other.ranks[index][place]) for other in others},
                         "outranked_by": data.documents[wrong[0]].id if wrong else "",
                     }
                 )

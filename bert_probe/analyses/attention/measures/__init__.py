@@ -19,6 +19,10 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, resolve_index
 
 
+def _is_fast(_trace: Trace, _layer: int) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class AttentionMeasure:
     """A measure of how much each query attends to each key.
@@ -40,9 +44,9 @@ class AttentionMeasure:
         shares: whether rows sum to 1 over all keys; otherwise the largest value depends on the text.
         rolled: whether the values of a layer combine the attention of this layer and all layers below it,
             with a weight for the residual connection.
-        runs_model: whether `of_layer` runs the model. Its result is cached with the trace.
         takes_long: function that takes a trace and a layer, and returns whether `of_layer` has to run the
-            model, because its result is not cached yet.
+            model. In this case, the result is cached with the trace, so a second call is fast. By default,
+            `of_layer` never runs the model.
         caveat: function that takes a trace and returns a warning about its model; "" if there is none.
     """
 
@@ -58,9 +62,13 @@ class AttentionMeasure:
     lengths: Callable[[Trace, int], Array] | None = None
     shares: bool = True
     rolled: bool = False
-    runs_model: bool = False
-    takes_long: Callable[[Trace, int], bool] = lambda _trace, _layer: False
+    takes_long: Callable[[Trace, int], bool] = _is_fast
     caveat: Callable[[Trace], str] = lambda _: ""
+
+    @property
+    def runs_model(self) -> bool:
+        """Whether `of_layer` runs the model, unless its result is cached."""
+        return self.takes_long is not _is_fast
 
     def require_heads(self) -> Callable[[Trace, int, slice], Array]:
         """Return `of_heads`, or raise an error if the measure is not defined for individual heads.

@@ -139,6 +139,5 @@ MEASURE = AttentionMeasure(
     order=4,
     of_layer=_cached_value_zeroing,
     shares=False,
-    runs_model=True,
     takes_long=_takes_long,
 )
