@@ -14,10 +14,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import psutil
 from starlette.concurrency import run_in_threadpool
@@ -31,7 +31,7 @@ from bert_probe.api.errors import Problem
 from bert_probe.core.extras import long_lived_imports
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.runtime.jobs import SLOTS, Job
+from bert_probe.runtime.jobs import SLOTS, Job, Semaphore
 from bert_probe.runtime.permissions import Permissions
 
 _STATIC: Final = Path(__file__).with_name("static")
@@ -40,6 +40,12 @@ _CLIENT_CLOSED_REQUEST: Final = 499
 """HTTP status in the metrics for a request whose client closed the connection."""
 
 _log = logging.getLogger(__name__)
+
+SMALL_BYTES: Final = 100_000
+"""Maximum size in bytes of request bodies that are parsed without waiting for others, and of tables that are
+sent regardless of the limits below.
+"""
+_PARSING: Final = Semaphore(1)
 
 Handler = Callable[[Request], Awaitable[Response]]
 Authorize = Callable[[Request], Problem | None]
@@ -84,28 +90,35 @@ def _busy_response(detail: str) -> Response:
 
 MAX_UNSENT_BYTES: Final = 200_000_000
 """Maximum total size in bytes of the tables that clients have not received completely yet."""
+MAX_CLIENT_UNSENT_BYTES: Final = 100_000_000
+"""The same for the tables of one client, so that a single client cannot prevent large tables for others."""
 
 
 class TableResponse(Response):
     """A response with a table, or status 503 if the tables that are being sent would be too large."""
 
-    unsent = 0
-    """Total size in bytes of the tables that are being sent by this process."""
+    unsent: ClassVar[Counter[str]] = Counter()
+    """Total size in bytes of the tables that are being sent by this process, by client."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the table, and count its size until the client has received it."""
-        size = len(self.body)
-        if TableResponse.unsent and TableResponse.unsent + size > MAX_UNSENT_BYTES:
+        size, unsent = len(self.body), TableResponse.unsent
+        client = permissions.client_name((scope.get("client") or ("",))[0])
+        used = ((unsent[client], MAX_CLIENT_UNSENT_BYTES), (unsent.total(), MAX_UNSENT_BYTES))
+        # A table may exceed a limit if it is the only one.
+        if size > SMALL_BYTES and any(number and number + size > maximum for number, maximum in used):
             detail = (
                 "Too many large tables are being sent. Try again in a moment, or request a smaller table."
             )
             await _busy_response(detail)(scope, receive, send)
             return
-        TableResponse.unsent += size
+        unsent[client] += size
         try:
             await super().__call__(scope, receive, send)
         finally:
-            TableResponse.unsent -= size
+            unsent[client] -= size
+            if not unsent[client]:
+                del unsent[client]
 
 
 def _not_found(sentence: str) -> Response:
@@ -201,7 +214,10 @@ def _answer_table(name: str, content: bytes, accept: str, progress: Progress) ->
     from bert_probe.api.registry import registered_questions
 
     media = body.choose_media_type(accept)
-    request = body.read_body(registered_questions()[name], body.parse_json(content))
+    question = registered_questions()[name]
+    # Parsed JSON can take 25 times its size, so one large body at a time is parsed and checked.
+    with nullcontext() if len(content) <= SMALL_BYTES else _PARSING.turn(lambda: progress(0, 0)):
+        request = body.read_body(question, body.parse_json(content))
     table = request.answer(shared_cache, progress, lambda result: body.serialize(result, media))
     return TableResponse(table, headers=_NO_STORE, media_type=media)
 

@@ -34,6 +34,10 @@ IDLE_SECONDS: Final = 20.0
 """Number of seconds after which a connection without a complete request head is closed."""
 MAX_HEAD_BYTES: Final = 65_536
 """Maximum size of a request's line and headers, or of its trailers, in bytes."""
+MAX_HEADERS: Final = 200
+"""Maximum number of headers of a request, because a short header takes 30 times its size in memory."""
+MAX_PIPELINED: Final = 16
+"""Maximum number of requests that wait on a connection until its earlier requests are answered."""
 MAX_MESSAGE_BYTES: Final = 16_000_000
 """Maximum size of a WebSocket message in bytes."""
 MAX_INCOMPLETE_BYTES: Final = 160_000_000
@@ -42,6 +46,14 @@ MAX_MESSAGE_FIELDS: Final = 5_000
 """Maximum number of fields of a WebSocket message, nested ones included. An empty field has two bytes, but
 takes up to 100 bytes in Streamlit's objects, and 800 bytes if it is the name of a file to be uploaded.
 """
+MAX_FRAMES: Final = 1_000
+"""Maximum number of WebSocket frames that a connection may send at once. After that, it may send
+`FRAMES_PER_SECOND` frames per second, and one more per 1,000 bytes. Parsing a frame takes the server longer
+than sending it takes the client.
+"""
+FRAMES_PER_SECOND: Final = 100
+_SLICE_BYTES: Final = 4_096
+"""Size of the parts in which received WebSocket data is parsed, in bytes."""
 _FILE_DESCRIPTORS: Final = 4_096
 """File descriptors needed for `MAX_CONNECTIONS`, connections that are rejected, and the app's own files."""
 _MARK: Final = "bert_probe_limits"
@@ -49,7 +61,7 @@ _MARK: Final = "bert_probe_limits"
 _BUSY: Final = (b"503 Service Unavailable", b"Too many connections are open. Close some, and try again.\n")
 _TOO_LARGE: Final = (
     b"431 Request Header Fields Too Large",
-    b"The URL and the headers of a request are limited to 64 KB. Send less.\n",
+    b"The URL and the headers of a request are limited to 64 KB and 200 headers. Send less.\n",
 )
 
 
@@ -75,7 +87,9 @@ def limit() -> None:
 
         protocols.append(HttpToolsProtocol)
         if not hasattr(HttpToolsProtocol, _MARK):
-            _limit_head_bytes(HttpToolsProtocol)  # only here, because h11 limits request heads itself
+            # h11 limits request heads itself, and parses a request only after the response to the last one.
+            _limit_heads(HttpToolsProtocol)
+            _limit_pipeline(HttpToolsProtocol)
     for protocol in protocols:
         if not hasattr(protocol, _MARK):
             setattr(protocol, _MARK, True)
@@ -85,7 +99,7 @@ def limit() -> None:
 
         if not hasattr(WebSocketsSansIOProtocol, _MARK):
             setattr(WebSocketsSansIOProtocol, _MARK, True)
-            _limit_message_bytes(WebSocketsSansIOProtocol)
+            _limit_messages(WebSocketsSansIOProtocol)
 
 
 def _raise_file_limit() -> None:
@@ -108,6 +122,9 @@ def _limit_connections(protocol: Any) -> None:
     @wraps(connection_made)
     def limited(self: Any, transport: asyncio.Transport) -> None:
         self.config.ws_max_size = min(self.config.ws_max_size, MAX_MESSAGE_BYTES)
+        # The limits of `_limit_messages` count received bytes, and compressed messages could be 1,000
+        # times larger.
+        self.config.ws_per_message_deflate = False
         connection_made(self, transport)
         if _exceeds_limits(self):
             _refuse(transport, *_BUSY)
@@ -169,8 +186,8 @@ def _refuse(transport: asyncio.Transport, status: bytes, sentence: bytes) -> Non
     transport.close()
 
 
-def _limit_head_bytes(protocol: Any) -> None:
-    """Count the bytes since the last body chunk, and reject request heads or trailers that are too long."""
+def _limit_heads(protocol: Any) -> None:
+    """Count headers, and the bytes since the last body chunk; reject heads or trailers that are too long."""
     data_received = protocol.data_received
 
     @wraps(data_received)
@@ -183,7 +200,14 @@ def _limit_head_bytes(protocol: Any) -> None:
         if is_open and self.head_bytes > MAX_HEAD_BYTES:
             _refuse(self.transport, *_TOO_LARGE)
 
-    headers_complete = protocol.on_headers_complete
+    header, headers_complete = protocol.on_header, protocol.on_headers_complete
+
+    @wraps(header)
+    def limited(self: Any, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            _refuse(self.transport, *_TOO_LARGE)
+            raise ValueError("The request has too many headers.")  # makes the parser stop
+        header(self, name, value)
 
     @wraps(headers_complete)
     def checked(self: Any) -> None:
@@ -191,12 +215,46 @@ def _limit_head_bytes(protocol: Any) -> None:
         size = len(self.url) + sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
         if size > MAX_HEAD_BYTES:
             _refuse(self.transport, *_TOO_LARGE)
-            raise ValueError("The head of the request is too long.")  # makes the parser stop
+            raise ValueError("The head of the request is too long.")
         headers_complete(self)
 
-    protocol.data_received, protocol.on_headers_complete = counted, checked
+    protocol.data_received = counted
+    protocol.on_header, protocol.on_headers_complete = limited, checked
     for name in ("on_headers_complete", "on_body", "on_chunk_header", "on_message_complete"):
         setattr(protocol, name, _resetting(getattr(protocol, name, None)))
+
+
+def _limit_pipeline(protocol: Any) -> None:
+    """Close connections with more than `MAX_PIPELINED` waiting requests.
+
+    httptools parses all requests of a received chunk at once. By default, uvicorn continues to read from the
+    connection after each response, although parsed requests are waiting.
+    """
+    headers_complete, response_complete = protocol.on_headers_complete, protocol.on_response_complete
+    invalid = protocol.send_400_response
+
+    @wraps(headers_complete)
+    def limited(self: Any) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            # There is no error response, because it would precede the responses to the waiting requests.
+            self.pipeline.clear()
+            self.transport.close()
+            raise ValueError("Too many requests are waiting on this connection.")  # makes the parser stop
+        headers_complete(self)
+
+    @wraps(response_complete)
+    def continued(self: Any) -> None:
+        response_complete(self)
+        if self.pipeline:
+            self.flow.pause_reading()
+
+    @wraps(invalid)
+    def unless_closing(self: Any, message: str) -> None:
+        if not self.transport.is_closing():
+            invalid(self, message)
+
+    protocol.on_headers_complete, protocol.on_response_complete = limited, continued
+    protocol.send_400_response = unless_closing
 
 
 def _resetting(callback: Any) -> Any:
@@ -208,18 +266,22 @@ def _resetting(callback: Any) -> Any:
     return reset
 
 
-def _limit_message_bytes(protocol: Any) -> None:
-    """Abort connections with too many bytes or fields.
+def _limit_messages(protocol: Any) -> None:
+    """Abort connections with too many bytes, fields or frames.
 
     A connection with a large incomplete message is aborted while the total exceeds `MAX_INCOMPLETE_BYTES`,
-    and one with a complete message if `is_rejected` returns True.
+    one with a complete message if `is_rejected` returns True, and one with too many frames for `MAX_FRAMES`.
     """
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
 
     @wraps(data_received)
     def counted(self: Any, data: bytes) -> None:
         self.incomplete_bytes = getattr(self, "incomplete_bytes", 0) + len(data)
-        data_received(self, data)
+        _allow_frames(self, len(data))
+        for start in range(0, len(data), _SLICE_BYTES):
+            if self.transport.is_closing():
+                return
+            data_received(self, data[start : start + _SLICE_BYTES])
         total = sum(getattr(connection, "incomplete_bytes", 0) for connection in list(self.connections))
         if self.incomplete_bytes > MAX_HEAD_BYTES and total > MAX_INCOMPLETE_BYTES:
             self.transport.abort()
@@ -234,6 +296,29 @@ def _limit_message_bytes(protocol: Any) -> None:
         complete(self)
 
     protocol.data_received, protocol.send_receive_event_to_app = counted, completed
+    for kind in ("text", "bytes", "cont", "ping", "pong"):
+        setattr(protocol, f"handle_{kind}", _counting_frames(getattr(protocol, f"handle_{kind}")))
+
+
+def _allow_frames(connection: Any, received_bytes: int) -> None:
+    """Increase the number of frames that a connection may send, by the time and the received bytes."""
+    now = connection.loop.time()
+    seconds = now - getattr(connection, "frames_time", now)
+    more = seconds * FRAMES_PER_SECOND + received_bytes / 1_000
+    connection.frames_left = min(MAX_FRAMES, getattr(connection, "frames_left", MAX_FRAMES) + more)
+    connection.frames_time = now
+
+
+def _counting_frames(callback: Any) -> Any:
+    @wraps(callback)
+    def counted(self: Any, *args: Any) -> None:
+        self.frames_left -= 1
+        if self.frames_left < 0:
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            callback(self, *args)
+
+    return counted
 
 
 def is_rejected(message: bytes) -> bool:

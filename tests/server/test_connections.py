@@ -7,11 +7,13 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bert_probe.server import asgi, connections, security_headers
 from tests.helpers.server import run_in_thread
@@ -191,6 +193,56 @@ def test_complete_head_beyond_the_limit_is_refused() -> None:
     run("httptools", attack)
 
 
+def test_request_with_many_headers_is_refused() -> None:
+    async def attack(connect: Connect) -> None:
+        for count, status in ((198, 200), (200, 431)):  # and the header Host
+            client = await connect()
+            await client.send(HEAD + b"A: a\r\n" * count + b"\r\n")
+            assert await client.status() == status
+
+    run("httptools", attack)
+
+
+@both
+def test_pipelined_requests_are_limited(http: str) -> None:
+    """Requests that arrive at once are answered in order; too many of them close the connection."""
+
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send((HEAD + b"\r\n") * connections.MAX_PIPELINED)
+        for _ in range(connections.MAX_PIPELINED):
+            assert await client.status() == 200
+        if http == "httptools":  # h11 reads the next request after each response
+            await client.send((HEAD + b"\r\n") * 1_000)
+            await client.until_closed()
+
+    run(http, attack)
+
+
+def test_pipelined_requests_are_not_read_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are not read while parsed requests wait for the responses to earlier ones."""
+    monkeypatch.setattr(connections, "MAX_PIPELINED", 1_000_000)
+    waiting: list[int] = []
+    start = HttpToolsProtocol._start_asgi_task
+
+    def recorded(self: HttpToolsProtocol, *args: Any) -> None:
+        waiting.append(len(self.pipeline))
+        start(self, *args)
+
+    monkeypatch.setattr(HttpToolsProtocol, "_start_asgi_task", recorded)
+    request = HEAD + b"A: " + b"a" * 1_000 + b"\r\n\r\n"
+
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        sending = asyncio.create_task(client.send(request * 5_000))
+        for _ in range(5_000):
+            assert await client.status() == 200
+        await sending
+
+    run("httptools", attack)
+    assert max(waiting) * len(request) < 300_000  # asyncio reads at most 256 KB at once
+
+
 def assert_refusal(response: tuple[int, dict[str, str]], expected_status: int) -> None:
     """Check the status and the headers of a response that this module sends without the app."""
     status, headers = response
@@ -301,6 +353,47 @@ def test_long_request_for_a_download_is_rejected() -> None:
         assert connections.is_rejected(message.SerializeToString())
     message.backend_operation_request.request_id = "r" * 36
     assert not connections.is_rejected(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "start", [b"\x82\x80", b"\x81\x80", b"\x89\x80", b"\x8a\x80"], ids=["binary", "text", "ping", "pong"]
+)
+def test_too_many_frames_close_the_connection(start: bytes) -> None:
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send(HANDSHAKE)
+        assert await client.status() == 101
+        await client.until_closed((start + bytes(4)) * (connections.MAX_FRAMES + 500))
+
+    run("httptools", attack)
+
+
+def test_large_message_may_have_many_frames() -> None:
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send(HANDSHAKE)
+        assert await client.status() == 101
+        part, count = 4_000, 2 * connections.MAX_FRAMES
+        content = b"\x0a" + b"\xfb\xa3\xe8\x03" + bytes(part * count - 5)  # one field
+        for number in range(count):
+            opcode = (0x02 if number == 0 else 0) | (0x80 if number == count - 1 else 0)
+            head = bytes([opcode, 0xFE]) + struct.pack(">H", part) + bytes(4)
+            await client.send(head + content[number * part : (number + 1) * part])
+        assert await client.reader.readexactly(9) == b"\x82\x078000000"
+
+    run("httptools", attack)
+
+
+def test_messages_are_not_compressed() -> None:
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        offer = b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
+        await client.send(HANDSHAKE.removesuffix(b"\r\n") + offer)
+        status, headers = await client.response()
+        assert status == 101
+        assert "sec-websocket-extensions" not in headers
+
+    run("httptools", attack)
 
 
 def test_incomplete_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,9 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import jsonschema
@@ -21,7 +23,7 @@ from starlette.testclient import TestClient
 from starlette.types import Message
 
 import bert_probe
-from bert_probe.api import routes, schema
+from bert_probe.api import body, routes, schema
 from bert_probe.api.body import FORMATS, LARGE_SLOTS, Body
 from bert_probe.api.registry import registered_questions
 from bert_probe.model.checkpoint import Checkpoint
@@ -349,10 +351,13 @@ def test_requests_with_large_traces_or_tables_wait_for_each_other(
 
 
 def test_tables_that_are_not_received_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "MAX_UNSENT_BYTES", 100)
+    monkeypatch.setattr(routes, "SMALL_BYTES", 5)
+    monkeypatch.setattr(routes, "MAX_CLIENT_UNSENT_BYTES", 100)
+    monkeypatch.setattr(routes, "MAX_UNSENT_BYTES", 200)
+    requests = [("a", 150), ("a", 10), ("b", 60), ("c", 40), ("c", 30), ("a", 5), ("b", 5)]
     statuses: list[int] = []
 
-    async def slow_client() -> None:
+    async def slow_clients() -> None:
         received = asyncio.Event()
 
         async def send(message: Message) -> None:
@@ -361,17 +366,40 @@ def test_tables_that_are_not_received_are_limited(monkeypatch: pytest.MonkeyPatc
             else:
                 await received.wait()
 
-        tables = [routes.TableResponse(b"x" * size) for size in (150, 10, 60, 30)]
         sending = []
-        for table in tables:
-            sending.append(asyncio.ensure_future(table({"type": "http"}, None, send)))  # type: ignore[arg-type]
+        for client, size in requests:
+            scope = {"type": "http", "client": (client, 1)}
+            answer = routes.TableResponse(b"x" * size)(scope, None, send)  # type: ignore[arg-type]
+            sending.append(asyncio.ensure_future(answer))
             await asyncio.sleep(0)
         received.set()
         await asyncio.gather(*sending)
 
-    asyncio.run(slow_client())
-    assert statuses == [200, 503, 503, 503]
-    assert routes.TableResponse.unsent == 0
+    asyncio.run(slow_clients())
+    # Beside the table of a, which is the first, only 50 bytes are left for the tables of other clients.
+    assert statuses == [200, 503, 503, 200, 503, 200, 200]
+    assert not routes.TableResponse.unsent
+
+
+def test_large_bodies_are_parsed_in_turn(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "SMALL_BYTES", 1_000)
+    active, most = 0, 0
+    parse = body.parse_json
+
+    def counted(content: bytes) -> object:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        time.sleep(0.02)
+        active -= 1
+        return parse(content)
+
+    monkeypatch.setattr(body, "parse_json", counted)
+    post = partial(here.post, "/api/v1/tokens")
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda number: post(json={"text": f"{number} " * 500}), range(4)))
+    assert {answer.status_code for answer in answers} <= {200, 400, 413, 422}
+    assert most == 1
 
 
 def test_unexpected_error_hides_its_message(
