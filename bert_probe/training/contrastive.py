@@ -115,7 +115,7 @@ class SimilarityInputs(TrainingExample):
 
     Attributes:
         inputs: the model inputs of the longest text, which determine the length of the example.
-        target: the score; 0 for pairs and triplets.
+        target: the score; for pairs and triplets, an index that is equal if the positives have equal inputs.
         parts: the model inputs of each text.
         texts: the texts, which identify duplicates in a batch.
     """
@@ -169,6 +169,7 @@ class SimilarityObjective(Objective):
         limits = [limit for limit in (longest, self.config.max_tokens) if limit]
         examples: list[TrainingExample] = []
         errors = ValidationErrors("The data")
+        positives: dict[bytes, int] = {}
         for row in data:
             try:
                 parts = tuple(
@@ -180,7 +181,8 @@ class SimilarityObjective(Objective):
             except TextError as error:
                 errors.add(row.line, str(error))
                 continue
-            target = 0.0 if row.score is None else row.score
+            tokens = np.asarray(parts[1].inputs["input_ids"]).tobytes()
+            target = positives.setdefault(tokens, len(positives)) if row.score is None else row.score
             examples.append(SimilarityInputs(max(parts, key=len), target, row.line, parts, row.texts))
         errors.check()
         return examples
@@ -201,13 +203,13 @@ class SimilarityObjective(Objective):
         return DistinctBatches([example.texts for example in examples], batch, seed)  # type: ignore[attr-defined]
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
-        """Return the score of each example as float64."""
+        """Return the target of each example as float64; see `SimilarityInputs`."""
         return torch.tensor([example.target for example in examples], dtype=torch.float64)
 
     def predict(
         self, full_model: Any, batch: Mapping[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the vectors of each example, [example, text, size], and the scores."""
+        """Return the vectors of each example, [example, text, size], and the targets."""
         inputs = {name: values for name, values in batch.items() if name != "labels"}
         columns = full_model(**inputs).unflatten(0, (self.texts_per_example, -1))
         return columns.transpose(0, 1), batch["labels"]
@@ -239,22 +241,23 @@ class SimilarityObjective(Objective):
         if self.kind == TRIPLETS:
             anchors, positives, negatives = predictions.swapaxes(0, 1)
             return float(((anchors * (positives - negatives)).sum(axis=-1) > 0).mean())
-        return recall_at_1(predictions[:, 0], predictions[:, 1])
+        return recall_at_1(predictions[:, 0], predictions[:, 1], targets)
 
 
-def recall_at_1(anchors: Array, positives: Array) -> float:
-    """Return the share of anchors whose own positive is more similar than the positive of any other example.
+def recall_at_1(anchors: Array, positives: Array, texts: Array) -> float:
+    """Return the share of anchors whose own positive is more similar than any other text among the positives.
 
     Args:
         anchors, positives: L2-normalized vectors, [example, size].
+        texts: identifies the text of each positive, [example]. The vectors of equal texts can differ by a
+            rounding error, which must not decide which of them is the most similar.
     """
     correct = 0
     for start in range(0, len(anchors), _BLOCK):
-        block = anchors[start : start + _BLOCK]
-        scores = block @ positives.T
-        own = (block * positives[start : start + _BLOCK]).sum(axis=-1)
-        rows = np.arange(len(block))
-        scores[rows, start + rows] = -np.inf
+        block = slice(start, start + _BLOCK)
+        scores = anchors[block] @ positives.T
+        own = (anchors[block] * positives[block]).sum(axis=-1)
+        scores[texts[block, None] == texts] = -np.inf
         correct += int((own > scores.max(axis=-1, initial=-np.inf)).sum())
     return correct / len(anchors)
 

@@ -136,7 +136,7 @@ def _type(data: Any) -> type | None:
 def _from_labeled_texts(
     checkpoint: Checkpoint, data: LabeledTexts, held_out: LabeledTexts | None, config: SplitConfig
 ) -> Dataset:
-    check_texts(data, held_out)
+    check_texts(data, held_out, checkpoint.description.dtype)
     train, evaluation = split_texts(data, config.share, config.seed)
     if held_out is not None:
         train, evaluation = [*data.rows], [*held_out.rows]
@@ -418,12 +418,17 @@ def text_key(row: LabeledText) -> tuple[str, str | None]:
     return row.text, row.pair
 
 
-def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
+def check_texts(data: LabeledTexts, held_out: LabeledTexts | None, dtype: str) -> None:
     """Check that the training data have different labels, which include all labels of the held-out data.
 
+    Args:
+        data: training data.
+        held_out: held-out data, if they are separate.
+        dtype: data type of the checkpoint.
+
     Raises:
-        TextError: all labels or numbers are equal, no text has a label, a number is too large, or a held-out
-            label does not occur in the training data.
+        TextError: all labels are equal, the numbers are too large or differ too little for the model's
+            precision, no text has a label, or a held-out label does not occur in the training data.
     """
     if data.kind == CLASSES and len(data.labels) < 2:
         raise TextError(
@@ -435,12 +440,8 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
     for rows in (data, held_out):
         if rows is not None and rows.kind == NUMBER:
             _check_numbers(rows)
-    numbers = {np.float32(row.label) for row in data.rows if isinstance(row.label, int | float)}
-    if not data.labels and len(numbers) < 2:
-        raise TextError(
-            f"All texts have the number {numbers.pop():g} in float32, the model's precision. "
-            "Use texts with different numbers."
-        )
+    if data.kind == NUMBER:
+        _check_deviation([float(row.label) for row in data.rows if isinstance(row.label, int | float)], dtype)
     if held_out is None:
         return
     if held_out.kind != data.kind:
@@ -458,6 +459,27 @@ def _check_numbers(data: LabeledTexts) -> None:
                 f"Line {row.line:,} has the number {row.label}, but absolute values must be at most "
                 f"{MAX_ABS_LABEL:g}. Divide all numbers by the same factor, or remove the row."
             )
+
+
+_MIN_DEVIATION = 100
+"""Minimum standard deviation of the numbers to predict, in steps between neighboring floating-point numbers.
+
+Otherwise, rounding the bias and the predictions of the saved model would change R² by more than 0.0001.
+"""
+
+
+def _check_deviation(numbers: Sequence[float], dtype: str) -> None:
+    precision = "float64" if dtype == "float64" else "float32"  # all other models are trained in float32
+    smallest, largest, deviation = min(numbers), max(numbers), float(np.std(numbers))
+    step = float(np.spacing(np.dtype(precision).type(max(abs(smallest), abs(largest)))))
+    if smallest == largest:
+        raise TextError(f"All texts have the number {smallest:g}. Use texts with different numbers.")
+    if deviation < _MIN_DEVIATION * step:
+        raise TextError(
+            f"The numbers, from {smallest:.12g} to {largest:.12g}, have a standard deviation of "
+            f"{deviation:.3g}. This is too small for numbers of this size in {precision}, the model's "
+            "precision. Subtract their mean from all numbers, or use numbers that differ more."
+        )
 
 
 def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: str) -> None:

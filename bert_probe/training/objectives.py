@@ -162,9 +162,12 @@ class TextObjective(Objective):
         return row.label
 
     def targets(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
-        """Return one class index or number per text, or in multi-label data 0 or 1 per text and label."""
+        """Return one class index or number per text, or in multi-label data 0 or 1 per text and label.
+
+        Numbers are float64, because the measure is computed from them.
+        """
         targets = [example.target for example in examples]
-        return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float32)
+        return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float64)
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the loss, computed in the model's dtype."""
@@ -179,7 +182,8 @@ class TextObjective(Objective):
             positives = float((predictions > 0).sum() + (targets > 0).sum())
             return 2 * true_positives / positives if positives else 1.0
         variation = float(((targets - targets.mean()) ** 2).sum())
-        return 1 - float(((predictions - targets) ** 2).sum()) / variation if variation else float(np.nan)
+        errors = predictions.astype(np.float64) - targets
+        return 1 - float((errors**2).sum()) / variation if variation else float(np.nan)
 
 
 class TokenObjective(Objective):

@@ -319,7 +319,9 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
                     packed.write(path, path.relative_to(above))
                     if path.is_file():
                         path.unlink()  # free disk space for the remaining files
-    except (OSError, ValueError, SafetensorError) as error:
+    except Exception as error:
+        if not _is_from_writing(error):
+            raise
         raise ExportError(
             f"The ZIP file cannot be written: {_reason(error)}. Save the model in a folder."
         ) from None
@@ -343,12 +345,21 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _system_errors(target_folder: Path) -> Iterator[None]:
-    """Convert errors from the operating system and safetensors to an ExportError that names the folder."""
+    """Convert errors from writing files to an ExportError that names the folder."""
     try:
         yield
-    except (OSError, ValueError, SafetensorError) as error:
-        # ValueError is raised if the name contains a NUL.
+    except Exception as error:
+        if not _is_from_writing(error):
+            raise
         raise _refused(target_folder, error) from None
+
+
+def _is_from_writing(error: Exception) -> bool:
+    """Return whether an error was raised because a file could not be written.
+
+    ValueError is raised if a name contains a NUL. tokenizers raises `Exception` itself.
+    """
+    return isinstance(error, OSError | ValueError | SafetensorError) or type(error) is Exception
 
 
 def _refused(target_folder: Path, error: Exception) -> ExportError:

@@ -187,10 +187,31 @@ def test_batches_have_no_equal_texts() -> None:
     assert [len(batch) for batch in equal] == [2, 2, 1]
 
 
-def test_recall_counts_ties_as_errors() -> None:
+def test_recall_counts_ties_of_different_texts_as_errors() -> None:
     anchors = np.array([[1.0, 0], [0, 1], [1, 0]])
-    assert recall_at_1(anchors, np.array([[1.0, 0], [0, 1], [1, 0]])) == pytest.approx(1 / 3)
-    assert recall_at_1(anchors[:2], np.array([[0.8, 0.6], [0, 1]])) == 1
+    positives = np.array([[1.0, 0], [0, 1], [1, 0]])
+    assert recall_at_1(anchors, positives, np.array([0, 1, 2])) == pytest.approx(1 / 3)
+    assert recall_at_1(anchors, positives, np.array([0, 1, 0])) == 1
+    assert recall_at_1(anchors[:2], np.array([[0.8, 0.6], [0, 1]]), np.array([0, 1])) == 1
+
+
+def test_recall_of_repeated_positives(
+    sentence_checkpoint: Callable[[str], Checkpoint], tmp_path: Path
+) -> None:
+    """Equal positives are one candidate; rounding does not decide which of them is the most similar."""
+    checkpoint = sentence_checkpoint("mean")
+    answers = ("A boat is on the river.", "It is late.")
+    rows = [
+        SimilarityExample((row.text, answers[number % 2]), None, number)
+        for number, row in enumerate(texts(60).rows)
+    ]
+    data = SimilarityExamples.of("pairs", rows)
+    trained = Train("all", epochs=1).of(checkpoint, data, data)
+    reference = sentence_models.reference(trained.save_model(tmp_path / "trained"), "float64")
+    anchors = reference.encode([row.texts[0] for row in rows], normalize_embeddings=True)
+    scores = anchors @ reference.encode(answers, normalize_embeddings=True).T
+    expected = np.mean([row[number % 2] > row[1 - number % 2] for number, row in enumerate(scores)])
+    assert trained.best.measure == expected > 0
 
 
 def test_wrong_data(sentence_checkpoint: Callable[[str], Checkpoint], tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from transformers import AutoModel
 
 import bert_probe
 from bert_probe import Attribution, ClassifyText, Evaluate, Lens, Train
-from bert_probe.errors import SelectionError
+from bert_probe.errors import SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
 from bert_probe.text.labeled_texts import LabeledTexts
@@ -135,6 +136,19 @@ def test_other_labels_equal_scikit_learn(kind: str, sentence_folder: Callable[[s
     main = {"several": "micro_f1", "number": "mse"}[kind]
     expected_measure = trained.best.measure if kind == "several" else trained.best.held_out_loss
     assert measured.measures[main] == pytest.approx(expected_measure)
+
+
+def test_numbers_with_a_large_offset_keep_their_precision(sentence_folder: Callable[[str], Path]) -> None:
+    source = sentence_folder("mean")
+    small = texts(40, "number")
+    rows = [replace(row, label=2e9 + float(cast("float", row.label))) for row in small.rows]
+    data = LabeledTexts.of("number", rows)
+    shifted, original = (Train().of(bert_probe.load(source, dtype="float64"), part) for part in (data, small))
+    assert shifted.best.measure == pytest.approx(original.best.measure, abs=1e-5)
+    measured = Evaluate().of(shifted.checkpoint, shifted.held_out)
+    assert measured.measures["mse"] == pytest.approx(original.best.held_out_loss, rel=1e-5)
+    with pytest.raises(TextError, match="Subtract their mean"):
+        Train().of(bert_probe.load(source), data)
 
 
 def test_analyses_read_the_head(sentence_folder: Callable[[str], Path]) -> None:

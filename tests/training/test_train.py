@@ -24,6 +24,7 @@ from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.model.progress import Cancelled
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from bert_probe.training import training_loop
+from bert_probe.training.datasets import check_texts
 from bert_probe.training.models import count_by_scope, select_parameters, with_head
 from bert_probe.training.schedule import LengthBuckets, seeded
 from tests.helpers.teaching import equal_states, texts, weights, without_dropout
@@ -352,9 +353,12 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
     good = texts(8)
     assert "more layers than this model has (3)" in refused(SelectionError, good, update="top:4")
     assert "All 2 texts have the label x" in refused(TextError, rows(("a", "x"), ("b", "x")))
-    for first, second, number in ((1.0, 1.0, "1"), (1e-300, 2e-300, "0"), (1.0, 1.0 + 1e-12, "1")):
-        message = refused(TextError, rows(("a", first), ("b", second), kind="number"))
-        assert message.startswith(f"All texts have the number {number} in float32")
+    assert "All texts have the number 1" in refused(TextError, rows(("a", 1.0), ("b", 1.0), kind="number"))
+    for first, second in ((1e-300, 2e-300), (1.0, 1.0 + 1e-12), (1.0, 1.0 + 2e-5), (1.7e9, 1.7e9 + 100)):
+        with pytest.raises(TextError, match="too small for numbers of this size in float32"):
+            check_texts(rows(("a", first), ("b", second), kind="number"), None, "bfloat16")
+    check_texts(rows(("a", 1.0), ("b", 1.0 + 5e-5), kind="number"), None, "float32")
+    check_texts(rows(("a", 1.7e9), ("b", 1.7e9 + 1e-3), kind="number"), None, "float64")
     assert "too few to hold out" in refused(TextError, rows(("a", "x"), ("b", "y")))
     assert "2 errors: line 2: The text is empty" in refused(
         TextError, rows(("", "x"), ("\x01", "y"), ("a", "y"), ("b", "y"))
