@@ -264,7 +264,7 @@ def _check_tensors(source: _PickleFile, state: Any) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     storages: dict[int, int] = {}  # size in bytes, by address
     written = 0
-    for name, value in state.items():
+    for name, value in dict.items(state):  # a pickle can replace the attribute `items` of an OrderedDict
         if type(name) is not str or not _is_valid_name(name):
             raise source.error(f"has a tensor with the invalid name {_printable(name)}")
         if type(value) not in (torch.Tensor, torch.nn.Parameter):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +15,6 @@ from bert_probe.core import files, snippets
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question
 from bert_probe.errors import SelectionError
-from bert_probe.model.trace import Array
 from bert_probe.text.words import truncate_text
 
 if TYPE_CHECKING:
@@ -152,10 +151,8 @@ class Result(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Size of the arrays and texts in bytes."""
-        return _count_bytes(self.inputs.texts) + sum(
-            _count_bytes(getattr(self, field.name)) for field in fields(self)
-        )
+        """Size of the arrays, texts and traces in bytes."""
+        return sum(_count_bytes(getattr(self, field.name)) for field in fields(self))
 
     def __repr__(self) -> str:
         texts = [text.get("text") for text in self.inputs.texts]
@@ -183,10 +180,13 @@ def save(
 
 
 def _count_bytes(value: Any) -> int:
-    if isinstance(value, Array):
-        return value.nbytes
+    size = getattr(value, "nbytes", None)  # of an array, a trace or another result
+    if isinstance(size, int):
+        return size
     if isinstance(value, str):
         return sys.getsizeof(value)
     if isinstance(value, Mapping):
         return sum(map(_count_bytes, value.values()))
+    if is_dataclass(value):
+        return sum(_count_bytes(getattr(value, field.name)) for field in fields(value))
     return sum(map(_count_bytes, value)) if isinstance(value, tuple) else 0

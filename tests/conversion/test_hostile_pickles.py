@@ -136,6 +136,15 @@ def test_weights_are_converted_exactly(save: object, path: Path) -> None:
         torch.testing.assert_close(tensors[name], tensor.detach(), rtol=0, atol=0, equal_nan=True)
 
 
+def test_attributes_of_a_state_dict_are_ignored(path: Path) -> None:
+    class State:
+        def __reduce__(self) -> tuple[object, ...]:
+            return OrderedDict, (), {"items": OrderedDict}, None, iter([("weight", torch.ones(3))])
+
+    path.write_bytes(pickles.saved(State()))
+    assert converted(path).keys() == {"weight"}
+
+
 @pytest.mark.parametrize("save", [pickles.saved, pickles.legacy])
 def test_tied_weights_are_written_once(save: object, path: Path) -> None:
     shared, other = torch.randn(5, 3), torch.randn(5)

@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import fields, replace
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import jsonschema
@@ -20,7 +23,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
+import torch
 from starlette.testclient import TestClient
+from transformers import PreTrainedTokenizerBase
 
 import bert_probe
 from bert_probe.api import schema
@@ -189,6 +194,35 @@ def _cache(result: Result, question: RegisteredQuestion, subjects: tuple[Any, ..
     missing = inputs.arguments(values)[len(subjects) - inputs.models :] if inputs.files else []
     key = cache_key(result.question, *subjects, *missing)
     shared_cache.answers.cache.once((*key, ()), lambda: result)
+
+
+def held_bytes(value: object) -> int:
+    """Return the total size of the arrays and texts that an object refers to, without those of its model."""
+    total, seen, stack = 0, set(), [value]
+    others = (type, ModuleType, FunctionType, Checkpoint, torch.nn.Module, PreTrainedTokenizerBase)
+    while stack:
+        item = stack.pop()
+        if id(item) in seen or isinstance(item, others):
+            continue
+        seen.add(id(item))
+        if isinstance(item, np.ndarray):
+            total += item.nbytes if item.base is None else 0
+            stack.append(item.base)
+        elif isinstance(item, torch.Tensor):
+            total += item.untyped_storage().nbytes()
+        elif isinstance(item, str):
+            total += sys.getsizeof(item)
+        stack += gc.get_referents(item)
+    return total
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_size_of_a_result_includes_all_that_it_keeps(
+    example: QuestionExample, answers: dict[str, Result]
+) -> None:
+    """The caches limit the total size of results."""
+    result = answers[repr(example.question)]
+    assert held_bytes(result) < 3 * result.nbytes + 50_000
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)

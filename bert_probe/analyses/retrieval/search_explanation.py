@@ -424,9 +424,3 @@ class SearchExplanationResult(Result):
             table.insert(0, "document", frames.plain_strings([document.id] * len(table)))
             tables.append(table)
         return pd.concat(tables, ignore_index=True)
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the contributions and the documents in bytes."""
-        parts = sum(int(part.frame().memory_usage(deep=False).sum()) for part in self.contributions)
-        return parts + sum(map(len, self.documents))
