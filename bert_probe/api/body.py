@@ -34,6 +34,8 @@ from bert_probe.runtime.jobs import SLOTS, Semaphore
 from bert_probe.runtime.permissions import (
     MAX_BODY_BYTES,
     MAX_CELLS,
+    MAX_FILE_LINES,
+    MAX_LIST_LINES,
     MAX_NAME_LENGTH,
     MAX_SENTENCES,
     MAX_TABLE_CHARACTERS,
@@ -331,7 +333,7 @@ def _read_list(inputs: Inputs, body: Mapping[str, Any]) -> tuple[str, ...]:
         texts = tuple(_check_text(f"{name}[{number}]", text) for number, text in enumerate(value))
     else:
         skip = ("skip_broken",) if inputs.can_skip else ()
-        file = _read_file(name, value, allowed=("file", "content", *skip))
+        file = _read_file(name, value, MAX_LIST_LINES, allowed=("file", "content", *skip))
         texts = inputs.parse_list(file.content, file.name, _read_flag(value, "skip_broken"))
         if not inputs.has_list:
             return texts
@@ -347,10 +349,12 @@ def _read_files(registered: RegisteredQuestion, body: Mapping[str, Any]) -> Mapp
     for name, file in registered.inputs.files.items():
         if file.is_required and name not in files:
             raise BodyError(f"'files' has no entry {name!r}. Add this entry.")
-    return {name: _read_file(name, file) for name, file in files.items()}
+    return {name: _read_file(name, file, MAX_FILE_LINES) for name, file in files.items()}
 
 
-def _read_file(where: str, value: Any, allowed: Sequence[str] = ("file", "content", "kind")) -> BodyFile:
+def _read_file(
+    where: str, value: Any, max_lines: int, allowed: Sequence[str] = ("file", "content", "kind")
+) -> BodyFile:
     file = _check_object(where, value, allowed)
     _require(file, "file")
     _require(file, "content")
@@ -358,6 +362,9 @@ def _read_file(where: str, value: Any, allowed: Sequence[str] = ("file", "conten
     if kind is not None and kind not in KINDS:
         raise BodyError(f"kind of {where} must be one of {', '.join(KINDS)}, not {_preview(kind)}.")
     content = _check_text(f"content of {where}", file["content"], MAX_BODY_BYTES)
+    lines = max(content.count("\n"), content.count("\r"))
+    if lines > max_lines:
+        raise BodyError(f"content of {where} has {lines:,} lines. Send at most {max_lines:,}.")
     name = _check_text(f"file of {where}", file["file"], MAX_NAME_LENGTH)
     return BodyFile(name, content.encode("utf-8", "surrogatepass"), kind)
 

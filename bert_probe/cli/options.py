@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import click
 
@@ -52,23 +52,29 @@ def reserve_outputs(files: Iterable[Path], force: bool) -> Iterator[None]:
     """
     files = list(files)
     with exit_on_sigterm(), reserved(files, force):
-        _check_inputs(files)
+        context = click.get_current_context(silent=True)
+        if context is not None:
+            context.meta[_OUTPUTS] = [*context.meta.get(_OUTPUTS, ()), *files]
+            for parameter in context.command.params:
+                if not isinstance(parameter.type, OutputPath):
+                    value = context.params.get(parameter.name or "")
+                    _check_inputs(*(value if isinstance(value, tuple) else (value,)))
         yield
 
 
-def _check_inputs(outputs: Iterable[Path]) -> None:
-    """Raise an error if an output is an input file of the running command."""
+_OUTPUTS: Final = f"{__name__}.outputs"
+"""Key of the reserved output files in the context of a command."""
+
+
+def _check_inputs(*arguments: object) -> None:
+    """Raise an error if an argument names a file that the running command writes; see `_reads`."""
     context = click.get_current_context(silent=True)
-    if context is None:
-        return
-    for parameter in context.command.params:
-        value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
-        for argument in value if isinstance(value, tuple) else (value,):
-            for output in outputs if isinstance(argument, str | Path) else ():
-                # `_reads` fails for texts that are not paths, and for ~ before the name of an unknown user.
-                with suppress(OSError, ValueError, RuntimeError):
-                    if output.is_file() and _reads(argument, output):
-                        raise ExportError(f"{output} is read by this command. Choose another file to write.")
+    for output in context.meta.get(_OUTPUTS, ()) if context is not None else ():
+        for argument in arguments:
+            # `_reads` fails for texts that are not paths, and for ~ before the name of an unknown user.
+            with suppress(OSError, ValueError, RuntimeError):
+                if isinstance(argument, str | Path) and output.is_file() and _reads(argument, output):
+                    raise ExportError(f"{output} is read by this command. Choose another file to write.")
 
 
 def _reads(argument: str | Path, file: Path) -> bool:
@@ -103,6 +109,7 @@ def open_checkpoint(model: str | None, revision: str | None, dtype: str) -> Chec
     # Imported here because the import takes seconds, and not every command opens a model.
     from bert_probe.model.loading import load
 
+    _check_inputs(model)  # the name can come from a view file or a store
     with terminal_bar("Downloading", "B") as progress:
         return load(model, revision, dtype=dtype, progress=progress)
 

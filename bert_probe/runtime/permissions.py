@@ -35,6 +35,10 @@ MAX_SENTENCES: Final = 1_000
 """Maximum number of sentences in a request, which equals the limit on the pages. The result may compare
 each sentence with every other sentence.
 """
+MAX_LIST_LINES, MAX_FILE_LINES = 50_000, 200_000
+"""Maximum number of lines of a file of sentences or documents in a request, and of other files. A row takes
+several hundred bytes, even if it has only four.
+"""
 MAX_NAME_LENGTH: Final = 1_000
 """Maximum length of the name of a model, a revision or a file, in characters."""
 MAX_CELLS: Final = 5_000_000

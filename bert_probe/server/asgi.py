@@ -183,9 +183,13 @@ async def robots(_request: Request) -> PlainTextResponse:
     return PlainTextResponse("User-agent: *\nAllow: /$\nDisallow: /\n")
 
 
+_MAX_QUERY_LENGTH = 2_000
+"""Maximum length of a query string that the links of the 404 page repeat."""
+
+
 async def missing(request: Request) -> HTMLResponse:
     """Return a 404 page with links to all pages; the links contain the query string of the request."""
-    query = f"?{request.url.query}" if request.url.query else ""
+    query = f"?{request.url.query}" if 0 < len(request.url.query) <= _MAX_QUERY_LENGTH else ""
     links = (f'<li><a href="/{html.escape(page + query)}">{page.title()}</a></li>' for page in pages())
     text = _STATIC.joinpath("missing.html").read_text(encoding="utf-8")
     for name, content in (("path", html.escape(request.url.path[:200])), ("pages", "".join(links))):

@@ -19,6 +19,7 @@ from typing import Any, Final
 import psutil
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.Common_pb2 import FileURLsRequest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.app_session import AppSession
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -54,6 +55,10 @@ than sending it takes the client.
 FRAMES_PER_SECOND: Final = 100
 _SLICE_BYTES: Final = 4_096
 """Size of the parts in which received WebSocket data is parsed, in bytes."""
+MAX_FILE_NAMES: Final = 200
+"""Maximum number of files that a WebSocket message announces for upload. Each takes the server 2 µs."""
+_MAX_MEMBERS: Final = 20
+"""Maximum number of fields at the top level of a WebSocket message; Streamlit's messages have 1 or 2."""
 _FILE_DESCRIPTORS: Final = 4_096
 """File descriptors needed for `MAX_CONNECTIONS`, connections that are rejected, and the app's own files."""
 _MARK: Final = "bert_probe_limits"
@@ -322,32 +327,37 @@ def _counting_frames(callback: Any) -> Any:
 
 
 def is_rejected(message: bytes) -> bool:
-    """Return whether a long message has more than `MAX_MESSAGE_FIELDS` fields, or is not valid.
+    """Return whether a message has too many fields or file names, or a long message is not valid.
 
     A long request for a download is rejected, too, because Streamlit logs the IDs of such requests.
     """
-    if len(message) <= MAX_MESSAGE_FIELDS:
-        return False
-    count = 0
+    is_long = len(message) > MAX_MESSAGE_FIELDS
+    count = names = 0
     parts: list[tuple[int, int, Any]] = [(0, len(message), BackMsg.DESCRIPTOR)]
     try:
         while parts:
             position, end, descriptor = parts.pop()
             while position < end:
                 count += 1
-                if count > MAX_MESSAGE_FIELDS:
+                names += descriptor is FileURLsRequest.DESCRIPTOR
+                limit = _MAX_MEMBERS if descriptor is BackMsg.DESCRIPTOR else MAX_MESSAGE_FIELDS
+                if count > limit or names > MAX_FILE_NAMES:
                     return True
                 key, position = _varint(message, position)
                 start, position = _end_of_field(message, position, key & 7)
                 field = descriptor.fields_by_number.get(key >> 3)
-                if field is not None and field.name == _OPERATION:
+                if field is None:
+                    continue
+                if is_long and field.name == _OPERATION:
                     return True
-                if key & 7 == _SIZED and field is not None and field.message_type is not None:
+                # A short message can only have too many file names, whose parts are counted in any case.
+                is_counted = is_long or field.message_type is FileURLsRequest.DESCRIPTOR
+                if key & 7 == _SIZED and field.message_type is not None and is_counted:
                     parts.append((start, position, field.message_type))
             if position > end:
                 return True
     except (IndexError, KeyError):
-        return True
+        return is_long
     return False
 
 

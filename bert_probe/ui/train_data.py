@@ -32,6 +32,7 @@ from bert_probe.text.similarity_examples import (
     similarity_kind,
 )
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
+from bert_probe.text.words import truncate_text
 from bert_probe.training.contrastive import AUTO as LOSS_DEFAULT
 from bert_probe.training.contrastive import LOSSES, losses_for
 from bert_probe.training.models import ALL, HEAD, LORA, TOP, ParameterCount, count_by_scope
@@ -58,7 +59,7 @@ _DEFAULT_SHARE = "0.2"
 _SOURCES = {"example": "Sample: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
 _TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt", *sentence_input.FASTA_TYPES)
 _PASTED, _READ = "train_lines", "train_lines_read"
-_PREVIEW_ROWS = 100
+_PREVIEW_ROWS, _PREVIEW_CHARACTERS = 100, 1_000
 _FORMATS = (
     "A table (.csv, .tsv, .jsonl) with a header and the columns **text** and **label**, or **text_a**, "
     "**text_b** and **label**; for several labels per text, a column **labels** with | between them. To "
@@ -213,7 +214,7 @@ def _preview(rows: TrainingRows) -> None:
     """Draw a preview of a dataset: the first rows, and label frequencies or a description."""
     texts, labels = st.columns([3, 2], gap="large")
     with texts:
-        first = _first_rows(rows)
+        first = _first_rows(rows).map(_shortened)
         st.markdown(f"**First {len(first):,} rows**")
         blocks.table(first, "The first rows", max_height=250)
     with labels:
@@ -262,6 +263,11 @@ def _counts(rows: Rows) -> Counter[str]:
     for row in rows.rows:
         counts.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
     return counts
+
+
+def _shortened(cell: Any) -> Any:
+    """Shorten a text for the preview, because the browser measures complete texts to draw a table."""
+    return truncate_text(cell, _PREVIEW_CHARACTERS) if isinstance(cell, str) else cell
 
 
 def _first_rows(rows: TrainingRows) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pytest
 
 from bert_probe.analyses.evaluation import label_evaluation, retrieval_evaluation
 from bert_probe.api import body, schema
+from bert_probe.api.errors import BodyError
 from bert_probe.api.registry import registered_questions
 from bert_probe.errors import UnavailableError
 from bert_probe.model import lengths
@@ -38,6 +39,8 @@ LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].s
         f"at most {retrieval_evaluation.MAX_QUERIES:,} queries",
         f"{retrieval_evaluation.MAX_SCORES:,} pairs of a query and a document",
         f"{label_evaluation.MAX_PROBABILITIES:,} texts × classes",
+        f"{permissions.MAX_LIST_LINES:,} lines",
+        f"{permissions.MAX_FILE_LINES:,} lines",
     ],
 )
 def test_documentation_states_the_limit(statement: str) -> None:
@@ -73,3 +76,20 @@ def test_evaluations_of_too_much_data_are_refused(
 def test_schema_states_the_limit_of_a_text() -> None:
     properties = schema.body_schema(registered_questions()["tokens"])["properties"]
     assert properties["text"]["maxLength"] == lengths.MAX_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "limit"),
+    [
+        ("probe", {"files": {"data": {"file": "a.csv"}}}, permissions.MAX_FILE_LINES),
+        ("search", {"documents": {"file": "a.jsonl"}}, permissions.MAX_LIST_LINES),
+        ("sentences", {"sentences": {"file": "a.txt"}}, permissions.MAX_LIST_LINES),
+    ],
+)
+def test_files_with_too_many_lines_are_refused_unread(name: str, members: Any, limit: int) -> None:
+    file = members["documents"] if "documents" in members else members.get("sentences")
+    file = members["files"]["data"] if file is None else file
+    for content in ("a,b\n" * (limit + 1), "a,b\r" * (limit + 1)):
+        file["content"] = content
+        with pytest.raises(BodyError, match=f"has {limit + 1:,} lines. Send at most {limit:,}"):
+            body.read_body(registered_questions()[name], members)

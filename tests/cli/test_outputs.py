@@ -7,16 +7,19 @@ import json
 import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bert_probe import Tokens
 from bert_probe.cli.options import open_log
 from bert_probe.core import writing
 from bert_probe.core.writing import reserved
 from bert_probe.errors import ExportError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.reports.view_files import ViewFile
 from tests.helpers.command_line import bert_probe as run
 
 COMMANDS = (
@@ -120,6 +123,17 @@ def test_file_of_a_folder_that_is_read_is_not_replaced_even_with_force(marker: s
     ended = run("tokens", "We left.", "--model", "m", "--out", f"./m/{output}", "--force")
     assert ended.refusal == f"{file} is read by this command. Choose another file to write."
     assert file.read_text() == "{}"
+
+
+def test_file_of_a_model_that_a_view_file_names_is_not_replaced(minilm: Checkpoint) -> None:
+    Path("m").mkdir()
+    Path("m/config.json").write_text("{}")
+    view = ViewFile.of(Tokens().of(minilm.trace("We left.")))
+    model = replace(view.models[0], name="m")
+    Path("view.json").write_bytes(replace(view, models=(model,)).to_bytes())
+    ended = run("ask", "view.json", "--yes", "--out", "m/config.json", "--force")
+    assert "m/config.json is read by this command" in ended.refusal
+    assert Path("m/config.json").read_text() == "{}"
 
 
 @pytest.mark.parametrize("output", ["lines.csv", "m/tokenizer.json"])

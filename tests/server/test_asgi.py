@@ -90,6 +90,10 @@ def test_unknown_path_links_to_the_pages(path: str) -> None:
         assert f'href="/{name}?a=we%20left&amp;b=%22%3E%3Cscript%3E"' in page
 
 
+def test_unknown_path_does_not_repeat_a_long_query() -> None:
+    assert len(answer("/some/page", b"'" * 60_000)[2]) < 6_000
+
+
 @pytest.mark.parametrize(
     "path",
     ["/_stcore/health", "/static/js/x", "/media/x", "/component/a.b/c", "/favicon.png", "/manifest.json"],

@@ -324,7 +324,7 @@ def test_fields_of_messages_are_counted_in_nested_messages() -> None:
         widgets.rerun_script.widget_states.widgets.add(
             id=f"widget {number}", int_value=number, bool_value=True
         )
-    names.file_urls_request.file_names.extend([f"file {number}" for number in range(4_000)])
+    names.file_urls_request.file_names.extend(["f" * 100] * connections.MAX_FILE_NAMES)
     for message in (text, widgets, names):
         content = message.SerializeToString()
         assert not connections.is_rejected(content)
@@ -343,6 +343,20 @@ def test_fields_of_messages_are_counted_in_nested_messages() -> None:
     selection = BackMsg()
     selection.rerun_script.widget_states.widgets.add(id="a").string_array_value.data.extend([""] * 5_000)
     assert connections.is_rejected(selection.SerializeToString())
+
+
+def test_short_messages_with_many_files_or_fields_are_rejected() -> None:
+    message = BackMsg()
+    message.file_urls_request.file_names.extend(["a"] * (connections.MAX_FILE_NAMES - 1))
+    message.file_urls_request.request_id = "b"
+    assert not connections.is_rejected(message.SerializeToString())
+    message.file_urls_request.file_names.append("")
+    assert connections.is_rejected(message.SerializeToString())
+    halves = BackMsg()
+    halves.file_urls_request.file_names.extend([""] * (connections.MAX_FILE_NAMES // 2 + 1))
+    assert not connections.is_rejected(halves.SerializeToString())
+    assert connections.is_rejected(halves.SerializeToString() * 2)  # a parser merges the two fields
+    assert connections.is_rejected(b"\x10\x01" * 100)  # the same field 100 times
 
 
 def test_long_request_for_a_download_is_rejected() -> None:
