@@ -218,6 +218,10 @@ UPLOAD_SECONDS: Final = 60.0
 STALL_SECONDS: Final = 10.0
 """Number of seconds without data after which an upload is aborted."""
 
+MAX_SESSION_FILES: Final = 200
+"""Maximum number of files of a session, because names and empty files take memory, too."""
+_MAX_ID_LENGTH: Final = 100
+"""Maximum length of the ID of a file in the URL of an upload; Streamlit's IDs have 36 characters."""
 _PATH: Final = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
@@ -251,6 +255,9 @@ class BoundedUploads:
             await self.app(scope, receive, send)
             return
         session, stated = match[1], Headers(scope=scope).get("content-length", "")
+        if len(match[2]) > _MAX_ID_LENGTH:
+            await text_response("The ID of the file in the URL is too long.", 400)(scope, receive, send)
+            return
         if not _LENGTH.fullmatch(stated):
             await text_response("Send the size of the file in the header Content-Length.", 411)(
                 scope, receive, send
@@ -310,6 +317,12 @@ class BoundedUploads:
 
     def _session_refusal(self, session: str, size: int) -> PlainTextResponse | None:
         maximum = permissions.current().max_session_bytes
+        if len(_manager().file_storage.get(session, ())) >= MAX_SESSION_FILES:
+            return text_response(
+                f"This session already has {MAX_SESSION_FILES} files, the maximum. Remove a file or reload "
+                "the page.",
+                413,
+            )
         if _stored_bytes()[session] + self._stated[session] + size <= maximum:
             return None
         return text_response(

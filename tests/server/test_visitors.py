@@ -48,11 +48,13 @@ class FakeRuntime:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    def put(self, session: str, size: int | str | None, method: str = "PUT") -> tuple[int, str]:
+    def put(
+        self, session: str, size: int | str | None, method: str = "PUT", file: str = ""
+    ) -> tuple[int, str]:
         """Upload a file of `size` bytes, and return the status and text of the response."""
         self.connected.add(session)
         length = () if size is None else ((b"content-length", str(size).encode()),)
-        path = f"/_stcore/upload_file/{session}/{uuid.uuid4()}"
+        path = f"/_stcore/upload_file/{session}/{file or uuid.uuid4()}"
         status, _, body = answer_of(self.middleware, path, headers=(*HOST, *length), method=method)
         return status, body.decode()
 
@@ -81,6 +83,16 @@ def test_files_of_a_session_are_limited(server: FakeRuntime) -> None:
     assert server.put("other", 5 * MB)[0] == 204, "other sessions are not affected"
     server.uploaded_file_mgr.remove_session_files("one")
     assert server.put("one", 5 * MB)[0] == 204
+
+
+def test_number_of_files_and_their_ids_are_limited(
+    server: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visitors, "MAX_SESSION_FILES", 2)
+    assert server.put("one", 1, file="a" * 101) == (400, "The ID of the file in the URL is too long.\n")
+    assert [server.put("one", 0)[0] for _ in range(3)] == [204, 204, 413]
+    assert server.put("one", 0)[1].startswith("This session already has 2 files, the maximum.")
+    assert server.put("other", 0)[0] == 204
 
 
 def test_files_of_all_sessions_are_limited(server: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
