@@ -405,7 +405,7 @@ class Encoder:
                 segment = sequence
             elif types is not None and len(texts) > 1:
                 segment = types[position]
-            start, end = (None, None) if is_special else _trim(texts[segment], *span)
+            start, end = (None, None) if is_special else trim_span(texts[segment], *span)
             tokens.append(
                 Token(
                     string,
@@ -433,7 +433,7 @@ class Encoder:
         mask_id = self.tokenizer.mask_token_id
         for segment, text in enumerate(texts):
             positions = [place for place, number in enumerate(pieces.texts) if number == segment]
-            spans = [_trim(text, *pieces.spans[place]) for place in positions]
+            spans = [trim_span(text, *pieces.spans[place]) for place in positions]
             masks = [pieces.input_lists["input_ids"][place] == mask_id for place in positions]
             if len(positions) > 1 and are_residues(text, spans, masks):
                 first = 1 + sum(len(part) for part in text[: spans[0][0]].split())
@@ -468,7 +468,7 @@ def are_residues(text: str, spans: Sequence[tuple[int, int]], masks: Sequence[bo
     ) and not any(text[end:start].strip() for end, start in gaps)
 
 
-def _trim(text: str, start: int, end: int) -> tuple[int, int]:
+def trim_span(text: str, start: int, end: int) -> tuple[int, int]:
     """Return the span without the surrounding spaces that some tokenizers count as part of a token."""
     covered = text[start:end]
     stripped = covered.strip()

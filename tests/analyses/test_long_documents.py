@@ -15,10 +15,10 @@ import torch
 import bert_probe
 from bert_probe import ChunkedSearch, Document, PositionEffect, Search, TruncationAudit
 from bert_probe.analyses.retrieval import chunked_search, position_effect
-from bert_probe.analyses.retrieval.chunked_search import chunk_spans, sentence_spans
+from bert_probe.analyses.retrieval.chunked_search import ChunkedSearchResult, chunk_spans, sentence_spans
 from bert_probe.analyses.vectors import sentences as sentence_vectors
 from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded
-from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import sentence_models
 from tests.helpers.exactness import assert_exact
@@ -192,6 +192,73 @@ def test_chunks_equal_a_search_in_chunks(double_minilm: Checkpoint) -> None:
     assert row["chunk_score"] == max(best)
 
 
+def chunk_texts(result: ChunkedSearchResult) -> list[str]:
+    """Return the text of each chunk."""
+    pairs = zip(result.documents, result.spans, strict=True)
+    return [str(document)[slice(*span)] for document, spans in pairs for span in spans]
+
+
+def token_counts(checkpoint: Checkpoint, texts: list[str]) -> list[int]:
+    return [len(checkpoint.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+
+
+@pytest.mark.parametrize("gap", [" " * 300, "\t" * 200, " \n" * 150, " " * 3])
+@pytest.mark.parametrize("family", ["roberta", "bert", "xlm-roberta"])
+def test_white_space_is_no_chunk(family_folder: Callable[[str], Path], family: str, gap: str) -> None:
+    """Byte-level tokenizers have tokens of white space, between sentences and within a sentence."""
+    checkpoint = bert_probe.load(family_folder(family), dtype="float64")
+    document = f"The river is wide.{gap}A small boat{gap}crosses it."
+    result = ChunkedSearch("boat", size=5).of(checkpoint, [document, "A map."], truncate=True)
+    chunks = chunk_texts(result)
+    assert all(chunk.strip() == chunk != "" for chunk in chunks)
+    assert "".join(chunks[:-1]).replace(" ", "") == "Theriveriswide.Asmallboatcrossesit."
+    assert_exact(result.chunks, Search("boat").of(checkpoint, chunks).scores["bi-encoder"])
+
+
+@pytest.mark.parametrize("size", [1, 5, 16, 64])
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("roberta", "我们在河边看到一条小船" * 8),
+        ("roberta", "👩👧👦½ﷺ" * 20),
+        ("xlm-roberta", "boats½½½" * 9),
+    ],
+    ids=["Chinese", "emoji", "fractions"],
+)
+def test_a_character_is_in_one_chunk(
+    family_folder: Callable[[str], Path], family: str, text: str, size: int
+) -> None:
+    """A character may have several tokens, each of which has the span of the character."""
+    checkpoint = bert_probe.load(family_folder(family))
+    result = ChunkedSearch("boat", size=size).of(checkpoint, [text], truncate=True)
+    chunks = chunk_texts(result)
+    assert "".join(chunks) == text
+    # The first word of XLM-R can have an additional token, which has the span of the first character.
+    limit = max(size, 2) if family == "xlm-roberta" else size
+    counts = token_counts(checkpoint, [chunk for chunk in chunks if len(chunk) > 1])
+    assert max(counts, default=0) <= limit
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert"])
+def test_chunks_that_are_read_alone_fit_into_the_limit(
+    family_folder: Callable[[str], Path], family: str
+) -> None:
+    """The first word of a chunk has other tokens than after a space, or than the end of a longer word."""
+    checkpoint = bert_probe.load(family_folder(family))
+    words = ["before", "almost", "ground", "river", "bridge", "nobody", "engineers", "repaired", "crosses"]
+    texts = [" ".join(words[i * j % 9] for i in range(300)) for j in (1, 5, 7)] + ["repairedbridge" * 50]
+    limit = checkpoint.encoder.max_tokens - 2  # type: ignore[operator]
+    for size in (limit, limit // 2, 20, 3):
+        result = ChunkedSearch("boat", size=size).of(checkpoint, texts, truncate=True)
+        assert max(token_counts(checkpoint, chunk_texts(result))) <= size
+
+
+def test_document_without_a_chunk_is_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunked_search, "chunk_spans", lambda *_: [])
+    with pytest.raises(EmptyTextError, match=r"Document 1: No chunk has tokens\. Use larger chunks"):
+        ChunkedSearch("word").of(minilm, ["a boat"])
+
+
 def late_chunk(checkpoint: Checkpoint, text: str, span: tuple[int, int], prompt: str = "") -> np.ndarray:
     """Return the mean of the last hidden states over a chunk's tokens, computed with raw transformers."""
     encoded = checkpoint.tokenizer(prompt + text, return_tensors="pt", return_offsets_mapping=True)
@@ -269,10 +336,11 @@ def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(chunked_search, "chunk_spans", record)
     with pytest.raises(
-        SelectionError, match=r"The first 1 of 3 documents have . chunks, but at most 3 are compared"
+        SelectionError, match=r"The first 1 of 3 documents have more than 3 chunks, which is the maximum"
     ):
         ChunkedSearch("word", size=9).of(minilm, [LONG, f"{LONG} ", SHORT])
-    assert split == [LONG]  # the other documents are not split
+    assert split[0] == LONG
+    assert all(text in LONG for text in split)  # the other documents are not split
 
 
 def test_late_chunking_pools_only_the_tokens_of_a_chunk(

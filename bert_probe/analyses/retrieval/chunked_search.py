@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations, islice
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,12 @@ from bert_probe.analyses.vectors.pooling import (
     PoolingConfig,
     pool_unpadded,
 )
-from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, TextVectors, encode_texts
+from bert_probe.analyses.vectors.sentences import (
+    BATCH_TOKENS,
+    TextVectors,
+    encode_texts,
+    name_text_errors,
+)
 from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Text
@@ -27,9 +34,9 @@ from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
+from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.encoding import Encoding, Token
+from bert_probe.model.encoding import Encoding, Token, trim_span
 from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.lengths import MAX_TOKENS, max_input_tokens
 from bert_probe.model.progress import Progress, no_progress
@@ -72,7 +79,8 @@ class ChunkedSearch(PromptedSearch):
 
     Attributes:
         query: the query.
-        size: maximum number of tokens of a chunk, without special tokens and prompt.
+        size: maximum number of tokens of a chunk, without special tokens and prompt. Tokens that share a
+            character are never separated, even if there are more.
         by: the score in `METHODS` by which the table is sorted.
         count: number of documents in the table.
         prompt, document_prompt, dimensions: see `PromptedSearch`.
@@ -160,17 +168,16 @@ class ChunkedSearch(PromptedSearch):
         count = 0
         for number, document in enumerate(texts, 1):
             progress(0, len(texts))
-            text = plain.text(document)
-            try:
-                encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=MAX_TOKENS)
-            except TextError as error:
-                raise type(error)(f"Document {number:,}: {error}") from None
-            spans.append(tuple(chunk_spans(text, encoding.tokens, self.size)))
+            with name_text_errors(f"Document {number:,}"):
+                chunks = separate_chunks(checkpoint, plain.text(document), self.size)
+                spans.append(tuple(islice(chunks, MAX_CHUNKS - count + 1)))
+                if not spans[-1]:
+                    raise EmptyTextError("No chunk has tokens. Use larger chunks, or another document.")
             count += len(spans[-1])
             if count > MAX_CHUNKS:
                 raise SelectionError(
-                    f"The first {number:,} of {len(texts):,} documents have {count:,} chunks, but at most "
-                    f"{MAX_CHUNKS:,} are compared. Use larger chunks, or fewer documents."
+                    f"The first {number:,} of {len(texts):,} documents have more than {MAX_CHUNKS:,} chunks, "
+                    "which is the maximum. Use larger chunks, or fewer documents."
                 )
         return tuple(spans)
 
@@ -422,18 +429,38 @@ def sentence_spans(text: str) -> list[Span]:
     return spans
 
 
+def separate_chunks(checkpoint: Checkpoint, text: str, size: int) -> Iterator[Span]:
+    """Yield the spans of the chunks of a text, each of which is encoded separately.
+
+    A chunk that has more than ``size`` tokens without the text around it is split again. Chunks without
+    tokens are left out.
+
+    Raises:
+        TextError, EmptyTextError: the text cannot be encoded.
+    """
+    encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=MAX_TOKENS)
+    spans = chunk_spans(text, encoding.tokens, size)
+    if spans == [(0, len(text))]:
+        yield from spans
+        return
+    for start, end in spans:
+        with suppress(EmptyTextError):
+            for first, last in separate_chunks(checkpoint, text[start:end], size):
+                yield start + first, start + last
+
+
 def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
     """Return the spans of the chunks of a text. A chunk has as many complete sentences as fit.
 
     A sentence with more than ``size`` tokens is split into chunks of similar length, between two words, or
-    between two tokens of a long word.
+    between two characters of a long word. No chunk begins or ends with white space.
 
     Args:
         text: the text.
         tokens: its tokens; special tokens are ignored.
-        size: maximum number of tokens of a chunk.
+        size: maximum number of tokens of a chunk. Tokens that share a character are never separated, even if
+            there are more.
     """
-    sentences = sentence_spans(text)
     chunks: list[Span] = []
     count = 0  # number of tokens in the last chunk
     positions = [
@@ -441,20 +468,20 @@ def chunk_spans(text: str, tokens: Sequence[Token], size: int) -> list[Span]:
         for token in tokens
         if token.start is not None and token.end is not None
     ]
+    starts = [start for start, _, _ in positions]
     index = 0
-    for start, end in sentences:
-        first = index
-        while index < len(positions) and positions[index][0] < end:
-            index += 1
-        length = index - first
-        if chunks and count + length <= size:
+    for start, end in sentence_spans(text):
+        # Byte-level tokenizers have tokens of white space, also between two sentences.
+        first, last = bisect_left(starts, start, index), bisect_left(starts, end, index)
+        if chunks and count + last - index <= size:
             chunks[-1] = (chunks[-1][0], end)
-            count += length
-            continue
-        for part_start, part_end, part_length in _split(positions[first:index], start, end, size):
-            chunks.append((part_start, part_end))
-            count = part_length
-    return chunks
+            count += last - index
+        else:
+            for part_start, part_end, part_length in _split(positions[first:last], start, end, size):
+                chunks.append((part_start, part_end))
+                count = part_length
+        index = last
+    return [trim_span(text, start, end) for start, end in chunks if text[start:end].strip()]
 
 
 def _split(
@@ -465,7 +492,7 @@ def _split(
     Args:
         tokens: start, end and word index of each token of the sentence.
         start, end: character offsets of the sentence.
-        size: maximum number of tokens of a span.
+        size: maximum number of tokens of a span, unless they share a character.
 
     Returns:
         The start, the end and the number of tokens of each span.
@@ -474,13 +501,26 @@ def _split(
     while len(tokens) > size:
         # Distribute the remaining tokens evenly, because a last chunk of one token would be meaningless.
         length = math.ceil(len(tokens) / math.ceil(len(tokens) / size))
-        cut = length
-        while cut > 1 and tokens[cut][2] == tokens[cut - 1][2]:
-            cut -= 1
-        cut = length if cut == 1 else cut
+        cut = _cut(tokens, length)
+        if cut == len(tokens):
+            break
         parts.append((start, tokens[cut - 1][1], cut))
         start, tokens = tokens[cut][0], tokens[cut:]
     return [*parts, (start, end, len(tokens))]
+
+
+def _cut(tokens: Sequence[tuple[int, int, int | None]], length: int) -> int:
+    """Return the number of tokens before a cut at the end of a word, or else of a character.
+
+    The number is at most ``length``, unless the first ``length`` tokens share a character with the next one.
+    """
+
+    def is_between_characters(cut: int) -> bool:
+        return tokens[cut][0] >= tokens[cut - 1][1]
+
+    words = (cut for cut in range(length, 1, -1) if tokens[cut][2] != tokens[cut - 1][2])
+    cuts = chain(words, range(length, 0, -1), range(length + 1, len(tokens)))
+    return next(filter(is_between_characters, cuts), len(tokens))
 
 
 def read_limit(checkpoint: Checkpoint, recipe: PoolingConfig) -> int:
