@@ -325,8 +325,8 @@ def _agreement(result: SearchResult) -> None:
         correlation = "undefined" if pair.about["spearman"] is None else f"{pair.spearman:.2f}"
         st.markdown(
             f"{_SCORERS[pair.a]} and {_SCORERS[pair.b]} share **{pair.overlap} of their first "
-            f"{pair.max_overlap} documents**. Spearman's rank correlation of all "
-            f"{len(result.documents):,} documents is **{correlation}**."
+            f"{pair.max_overlap} documents**. Spearman's rank correlation of the "
+            f"{pair.documents:,} documents that both score is **{correlation}**."
         )
         if absent := result.without_match:
             blocks.caveat(

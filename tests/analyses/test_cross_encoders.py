@@ -190,6 +190,15 @@ def test_only_the_candidates_have_a_score(
         first, second = (values[best] for values in result.scores.values())
         expected = np.corrcoef(np.argsort(np.argsort(first)), np.argsort(np.argsort(second)))[0, 1]
         assert pair.spearman == pytest.approx(expected)
+        # The cross-encoder reranks the first 3 documents of BM25, so these are the first 3 of both.
+        assert pair.about == {
+            "scorers": [*scorers],
+            "documents": 3,
+            "spearman": pair.spearman,
+            "overlap": 3,
+            "overlap_of": 3,
+        }
+        assert set(result.disagreements(*scorers)) <= set(best)
 
 
 def test_other_models_are_not_cross_encoders(minilm: Any, classifier: Callable[[int], Path]) -> None:

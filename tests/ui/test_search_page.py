@@ -41,6 +41,7 @@ def test_the_ranking_is_that_of_the_library(minilm: Checkpoint) -> None:
     assert f"half of your 12 documents score below **{median:.4f}**" in page_text(app)
     (agreement,) = expected.agreement
     assert f"share **{agreement.overlap} of their first 10 documents**" in page_text(app)
+    assert "rank correlation of the 12 documents that both score is" in page_text(app)
     assert "the sum of all 126 cells equals the cosine" in page_text(app)
 
 

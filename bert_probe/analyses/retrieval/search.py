@@ -57,7 +57,7 @@ SCORERS: Mapping[str, str] = {
 }
 """Name of a scorer → what it computes."""
 OVERLAP = 10
-"""Number of top-ranked documents of two scorers whose overlap is reported."""
+"""Maximum number of top-ranked documents of two scorers whose overlap is reported."""
 _OTHER_OPTIONS = (
     "The documents were indexed with other options. Index the documents with the options of this question."
 )
@@ -400,7 +400,8 @@ class SearchResult(Result):
     def disagreements(self, a: str, b: str) -> Array:
         """Return the documents that two scorers rank differently, the largest rank difference first.
 
-        Only documents among the first `OVERLAP` of at least one of the scorers are returned.
+        Only documents that both score, and that are among the first `OVERLAP` of at least one of the scorers,
+        are returned.
 
         Args:
             a, b: names of the scorers.
@@ -409,7 +410,9 @@ class SearchResult(Result):
             Indices of the documents, from 0.
         """
         first, second = self.ranks[a], self.ranks[b]
-        differences = np.where(np.minimum(first, second) <= OVERLAP, np.abs(first - second), 0)
+        has_both = ~np.isnan(self.scores[a] + self.scores[b])
+        is_compared = has_both & (np.minimum(first, second) <= OVERLAP)
+        differences = np.where(is_compared, np.abs(first - second), 0)
         order = np.argsort(-differences, kind="stable")
         return order[differences[order] > 0]
 
@@ -526,14 +529,15 @@ class Agreement:
 
     Attributes:
         a, b: names of the scorers.
-        spearman: Spearman's rank correlation over the documents that both scorers score, −1 to 1; NaN if it
-            is undefined.
-        overlap: number of documents among the first `OVERLAP` of both rankings.
-        max_overlap: largest possible overlap.
+        documents: number of documents that both scorers score.
+        spearman: Spearman's rank correlation over these documents, −1 to 1; NaN if it is undefined.
+        overlap: number of documents among the first `max_overlap` of both rankings.
+        max_overlap: `OVERLAP`, or the number of documents that a scorer scores if it is smaller.
     """
 
     a: str
     b: str
+    documents: int
     spearman: float
     overlap: int
     max_overlap: int
@@ -542,15 +546,22 @@ class Agreement:
     def of(cls, a: str, b: str, ranks: Mapping[str, Array], scores: Mapping[str, Array]) -> Agreement:
         """Compare two scorers by the ranks and scores of all documents."""
         first, second = scores[a], scores[b]
+        depth = min(OVERLAP, *(int((~np.isnan(values)).sum()) for values in (first, second)))
         has_both = np.isfinite(first) & np.isfinite(second)
         first, second = first[has_both], second[has_both]
         is_defined = len(first) > 1 and all(np.ptp(values) > 0 for values in (first, second))
         spearman = float(spearmanr(first, second).statistic) if is_defined else float("nan")
-        overlap = int(((ranks[a] <= OVERLAP) & (ranks[b] <= OVERLAP)).sum())
-        return cls(a, b, spearman, overlap, min(OVERLAP, len(first)))
+        overlap = int(((ranks[a] <= depth) & (ranks[b] <= depth)).sum())
+        return cls(a, b, len(first), spearman, overlap, depth)
 
     @property
     def about(self) -> dict[str, Any]:
         """The agreement as JSON values; an undefined correlation is None."""
         spearman = None if np.isnan(self.spearman) else self.spearman
-        return {"scorers": [self.a, self.b], "spearman": spearman, f"overlap_of_{OVERLAP}": self.overlap}
+        return {
+            "scorers": [self.a, self.b],
+            "documents": self.documents,
+            "spearman": spearman,
+            "overlap": self.overlap,
+            "overlap_of": self.max_overlap,
+        }
