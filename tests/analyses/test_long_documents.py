@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,12 @@ import torch
 import bert_probe
 from bert_probe import ChunkedSearch, Document, PositionEffect, Search, TruncationAudit
 from bert_probe.analyses.retrieval import chunked_search, position_effect
-from bert_probe.analyses.retrieval.chunked_search import ChunkedSearchResult, chunk_spans, sentence_spans
+from bert_probe.analyses.retrieval.chunked_search import (
+    METHODS,
+    ChunkedSearchResult,
+    chunk_spans,
+    sentence_spans,
+)
 from bert_probe.analyses.vectors import sentences as sentence_vectors
 from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
@@ -324,6 +330,23 @@ def test_late_chunking_without_a_mean_is_unavailable(
     assert result.late is None
     assert "unavailable" in result.metadata["late_chunking"]
     assert "late_score" not in result.table()
+
+
+@pytest.mark.filterwarnings("error")
+def test_documents_without_a_score_come_last(minilm: Checkpoint) -> None:
+    """The cosine with a vector of zeros is undefined, for example with a sparse encoder."""
+    result = ChunkedSearch(QUERY, size=9).of(minilm, DOCUMENTS)
+    count = len(result.spans[0])
+    undefined = np.where(np.arange(len(result.chunks)) < count, np.nan, result.chunks)
+    result = replace(result, chunks=undefined, late=undefined)
+    assert result.best == {"chunk": (None, result.best["late"][1]), "late": (None, result.best["chunk"][1])}
+    assert all(np.isnan(result.scores[name]).tolist() == [True, False] for name in METHODS if name != "whole")
+    table = result.table()
+    assert table["document"].tolist() == ["barges", "1"]
+    assert table["best_chunk"].isna().tolist() == table["chunk_score"].isna().tolist() == [False, True]
+    assert table["text"][1] == chunk_texts(result)[0]
+    everything = replace(result, chunks=np.full_like(undefined, np.nan), late=None)
+    assert everything.table()["document"].tolist() == ["1", "barges"]
 
 
 def test_too_many_chunks_are_refused(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

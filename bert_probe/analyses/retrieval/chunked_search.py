@@ -302,24 +302,36 @@ class ChunkedSearchResult(Result):
 
     @cached_property
     def scores(self) -> Mapping[str, Array]:
-        """Mapping from each available method in `METHODS` to the score of each document, [document]."""
+        """Mapping from each available method in `METHODS` to the score of each document, [document].
+
+        The score is NaN if no chunk has a score, for example because the vector of the query is zero.
+        """
         values = {"whole": self.whole, **self._by_document("chunk", self.chunks)}
         return values if self.late is None else values | self._by_document("late", self.late)
 
     def _by_document(self, name: str, values: Array) -> dict[str, Array]:
-        parts = np.split(values, np.cumsum([len(chunks) for chunks in self.spans])[:-1])
+        parts = [part[~np.isnan(part)] for part in self._split(values)]
+        undefined = values.dtype.type(np.nan)
         return {
-            name: np.array([np.nanmax(part) for part in parts]),
-            f"{name}_mean": np.array([np.nanmean(part) for part in parts]),
+            name: np.array([part.max() if len(part) else undefined for part in parts]),
+            f"{name}_mean": np.array([part.mean() if len(part) else undefined for part in parts]),
         }
 
+    def _split(self, values: Array) -> list[Array]:
+        """Split an array, [chunk], into an array for each document."""
+        return np.split(values, np.cumsum([len(chunks) for chunks in self.spans])[:-1])
+
     @cached_property
-    def best(self) -> Mapping[str, tuple[int, ...]]:
-        """Mapping from "chunk" and, if available, "late" to the best chunk's index, from 0, per document."""
+    def best(self) -> Mapping[str, tuple[int | None, ...]]:
+        """Mapping from "chunk" and, if available, "late" to the best chunk's index, from 0, per document.
+
+        The index is None for a document without a score.
+        """
         values = {"chunk": self.chunks} | ({} if self.late is None else {"late": self.late})
-        ends = np.cumsum([len(chunks) for chunks in self.spans])[:-1]
         return {
-            name: tuple(int(np.nanargmax(part)) for part in np.split(scores, ends))
+            name: tuple(
+                None if np.isnan(part).all() else int(np.nanargmax(part)) for part in self._split(scores)
+            )
             for name, scores in values.items()
         }
 
@@ -327,7 +339,7 @@ class ChunkedSearchResult(Result):
     def ranks(self) -> Mapping[str, Array]:
         """Mapping from each method in `scores` to the rank of each document, from 1, [document].
 
-        Tied documents keep their original order.
+        Tied documents keep their original order, and documents without a score come last.
         """
         return {name: rank_documents(values) for name, values in self.scores.items()}
 
@@ -342,14 +354,14 @@ class ChunkedSearchResult(Result):
         return self.question.by if self.question.by in self.scores else "chunk"
 
     def chunk(self, document: int, method: str = "chunk") -> str:
-        """Return the text of a document's best chunk.
+        """Return the text of a document's best chunk, or of the first chunk if the document has no score.
 
         Args:
             document: index of the document, from 0.
             method: "chunk" or "late".
         """
         plain = replace(self.recipe, prefix="")
-        start, end = self.spans[document][self.best[method][document]]
+        start, end = self.spans[document][self.best[method][document] or 0]
         return plain.text(self.documents[document])[start:end]
 
     @property
@@ -379,7 +391,10 @@ class ChunkedSearchResult(Result):
         for name, values in self.scores.items():
             columns |= {f"{name}_score": values[order], f"{name}_rank": self.ranks[name][order]}
         for name, numbers in self.best.items():
-            columns[f"best_{name}"] = [numbers[index] + 1 for index in order]
+            best = [numbers[index] for index in order]
+            columns[f"best_{name}"] = frames.nullable_integers(
+                [None if number is None else number + 1 for number in best]
+            )
         method = "late" if self.by.startswith("late") else "chunk"
         return pd.DataFrame(
             {
