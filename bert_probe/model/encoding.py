@@ -237,6 +237,7 @@ class Encoder:
         max_tokens: maximum number of input tokens of the model, special tokens included; None for no limit.
         vocabulary_size: number of rows of the model's word embedding.
         input_names: argument names of the model's forward method.
+        segments: number of rows of the model's token type embedding; None without this embedding.
     """
 
     def __init__(
@@ -245,11 +246,13 @@ class Encoder:
         max_tokens: int | None,
         vocabulary_size: int,
         input_names: frozenset[str],
+        segments: int | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         self._vocabulary_size = vocabulary_size
         self._input_names = input_names
+        self._segments = segments
         self._byte_level = is_byte_level(tokenizer)
 
     def encode(
@@ -348,6 +351,13 @@ class Encoder:
             for name, values in pieces.input_lists.items()
             if name in self._input_names
         }
+        segments = inputs.get("token_type_ids")
+        if self._segments is not None and segments is not None and segments.max() >= self._segments:
+            raise TokenizerError(
+                f"The tokenizer returned token type {segments.max():,}, but the largest token type of the "
+                f"model is {self._segments - 1:,}. Use a single text, or the tokenizer that belongs to these "
+                "weights."
+            )
         for values in inputs.values():
             values.flags.writeable = False
         return MappingProxyType(inputs)

@@ -484,7 +484,15 @@ def describe(network: Any, config: Any, no_qkv: str, is_eager: bool) -> Descript
 def make_encoder(tokenizer: Any, description: Description, network: torch.nn.Module) -> Encoder:
     """Return an `Encoder` that combines the tokenizer with the model's limits."""
     input_names = frozenset(inspect.signature(network.forward).parameters)
-    return Encoder(tokenizer, description.max_tokens, description.vocabulary_size, input_names)
+    segments = next(
+        (
+            module.num_embeddings
+            for name, module in network.named_modules()
+            if f".{name}".endswith(".token_type_embeddings") and isinstance(module, torch.nn.Embedding)
+        ),
+        None,
+    )
+    return Encoder(tokenizer, description.max_tokens, description.vocabulary_size, input_names, segments)
 
 
 def _max_tokens(config: Any, network: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel, AutoTokenizer
 
+import bert_probe
 from bert_probe.errors import EmptyTextError, ProbeError, TextError, TokenizerError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoder, Encoding, Token
-from tests.helpers.families import LONG, PAIR, TEXT
+from tests.helpers.families import LONG, PAIR, TEXT, build
 from tests.helpers.gate import examples
 
 Checkpoints = Callable[[str], Checkpoint]
@@ -283,6 +285,18 @@ def test_id_outside_vocabulary_is_refused(minilm: Checkpoint) -> None:
         TokenizerError, match=r"id 7,459, but the largest id in the model's vocabulary is 1,999"
     ):
         encoder.encode("loves")
+
+
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_token_type_that_the_model_lacks_is_refused(family: str, tmp_path: Path) -> None:
+    build(family, tmp_path, type_vocab_size=1)
+    checkpoint = bert_probe.load(tmp_path)
+    assert checkpoint.trace(TEXT).encoding.inputs["token_type_ids"].max() == 0
+    with pytest.raises(
+        TokenizerError,
+        match=r"token type 1, but the largest token type of the model is 0\. Use a single text",
+    ):
+        checkpoint.trace(TEXT, PAIR)
 
 
 # ---------------------------------------------------------------- record of an encoding
