@@ -9,16 +9,19 @@ support.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModel, PretrainedConfig
+from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
 from bert_probe.errors import ArchitectureError
 
+SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
+"""Settings that describe the sizes of a text encoder."""
 _TEXT_TOWERS = {
     "clip_text_model": "CLIPTextModel",
     "siglip_text_model": "SiglipTextModel",
@@ -99,6 +102,32 @@ def with_full_attention(config: Any) -> Any:
     config = copy.deepcopy(config)
     config.attention_type = "original_full"
     return config
+
+
+def setting_names(config_class: Any) -> set[str]:
+    """Return the names of the settings that a config class declares, including their other names."""
+    return {*(field.name for field in dataclasses.fields(config_class)), *config_class.attribute_map}
+
+
+def is_text_type(config_class: Any) -> bool:
+    """Return whether a config class describes a text encoder, without building a config or a model.
+
+    A text encoder declares all `SIZES`, and its main input are token IDs. T5Gemma, CLIP and SigLIP declare
+    them in the nested config of their encoder.
+    """
+    parts = config_class.sub_configs
+    if AutoConfig in parts.values():  # a part may have any model type
+        return False
+    if "encoder" in parts or getattr(parts.get("text_config"), "model_type", None) in _TEXT_TOWERS:
+        return is_text_type(parts.get("encoder", parts.get("text_config")))
+    if not all(name in setting_names(config_class) or hasattr(config_class, name) for name in SIZES):
+        return config_class.model_type in WITHOUT_FULL_ATTENTION
+    try:
+        model_class = MODEL_MAPPING[config_class]
+    except (KeyError, ValueError, ImportError):  # `build_model` raises the error.
+        return True
+    first = model_class[0] if isinstance(model_class, tuple) else model_class
+    return bool(first.main_input_name == "input_ids")
 
 
 def text_config(config: Any) -> Any:

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,14 @@ import transformers
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from bert_probe.errors import ArchitectureError, CheckpointError, NotFoundError, WeightsError
-from bert_probe.model.architectures import encoder_config, native_settings, text_config
+from bert_probe.model.architectures import (
+    SIZES,
+    encoder_config,
+    is_text_type,
+    native_settings,
+    setting_names,
+    text_config,
+)
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sentence_router import at_encoder
 from bert_probe.model.sources import (
@@ -40,6 +47,10 @@ MAX_LAYERS = 1_000
 """Maximum number of layers in a config; the deepest published encoder has 48. The limit is needed because
 some config classes build a list with one item per layer.
 """
+MAX_INTEGER = 20_000_000
+"""Maximum value of an integer setting, except the base of rotary positions. The largest known value is the
+number of positions of Llama 4, 10,485,760.
+"""
 MAX_LABELS, MAX_LABEL_LENGTH = 10_000, 1_000
 """Maximum number of labels of a task head, and maximum number of characters of a label."""
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
@@ -50,9 +61,25 @@ REMEDY = "Use the config.json that belongs to these weights."
 """Advice at the end of error messages about a config.json that is invalid or does not match its weights."""
 _NATIVE_CODE_TYPES = frozenset({"mra", "rwkv", "sam3_video", "yoso"})
 """Model types that run native code, which transformers would download when the model is built."""
-_SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
 _LAYER_COUNTS = ("layers", "n_layer")
 """Suffixes of setting names that contain a number of layers, such as num_hidden_layers."""
+_STAGES = frozenset(
+    {"depths", "block_sizes", "block_repeats", "first_k_dense_replace", "H_cycles", "L_cycles"}
+)
+"""Settings that contain a number of layers or repetitions, or a list with such a number for each stage."""
+MAX_SINUSOIDS = 2_000_000
+"""Maximum number of elements in a table of sinusoidal positions, which transformers computes one by one in
+Python for some model types. The table of Pegasus has 1,048,576.
+"""
+_SINUSOIDS = {
+    "distilbert": "sinusoidal_pos_embds",
+    "flaubert": "sinusoidal_embeddings",
+    "marian": "",
+    "pegasus": "",
+    "roformer": "",
+    "xlm": "sinusoidal_embeddings",
+}
+"""Model type with such a table → name of the setting that turns it on; "" if the table always exists."""
 _ROTARY = frozenset({"rope_scaling"})
 """Settings of transformers' base class that change what a layer computes."""
 _CODE_SETTINGS = frozenset(
@@ -128,17 +155,22 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
             "file to model.safetensors, and remove transformers_weights from config.json."
         )
     config_class = CONFIG_MAPPING[model_type]
+    not_text = f"{name} ({model_type}) is not a text model. Supported: {SUPPORTED}."
+    if not is_text_type(config_class):
+        raise ArchitectureError(not_text)
     used_settings = select_settings(settings, config_class)
     _check_layers(used_settings)
+    declared = setting_names(config_class)
+    _check_integers({name: value for name, value in used_settings.items() if name in declared})
     try:
         config = text_config(config_class.from_dict(used_settings))
-        sizes: list[Any] = [getattr(encoder_config(config), name, None) for name in _SIZES]
+        sizes: list[Any] = [getattr(encoder_config(config), name, None) for name in SIZES]
     except Exception as error:  # Catch all exceptions, because the config class raises many types.
         raise CheckpointError(
             f"config.json is not valid for {model_type}: {reason(error)}. {REMEDY}"
         ) from None
     if None in sizes:
-        raise ArchitectureError(f"{name} ({model_type}) is not a text model. Supported: {SUPPORTED}.")
+        raise ArchitectureError(not_text)
     if not all(isinstance(size, int) for size in sizes):
         raise CheckpointError(
             f"config.json is not valid for {model_type}, because a size is not a number. {REMEDY}"
@@ -147,6 +179,7 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
         raise CheckpointError(
             f"config.json is not valid for {model_type}, because a size is less than 1. {REMEDY}"
         )
+    _check_sinusoids(config)
     return config
 
 
@@ -169,14 +202,14 @@ def select_settings(settings: Mapping[str, Any], config_class: type[PreTrainedCo
     which concern outputs, labels, dtype and files; settings that select custom code (such as `auto_map`); and
     names of methods of the config class.
     """
-    field_names = {field.name for field in dataclasses.fields(config_class)}
+    declared_names = setting_names(config_class)
     common_names = {*dir(PreTrainedConfig), *(field.name for field in dataclasses.fields(PreTrainedConfig))}
 
     def is_used(name: str) -> bool:
         if name in _ROTARY or name in config_class.attribute_map:
             return True
         # Layers may also read settings that their config class does not declare, such as position_buckets.
-        return name not in common_names and (name in field_names or not hasattr(config_class, name))
+        return name not in common_names and (name in declared_names or not hasattr(config_class, name))
 
     return {name: value for name, value in _remove_code_settings(settings).items() if is_used(name)}
 
@@ -288,11 +321,49 @@ def _check_layers(settings: Mapping[str, Any]) -> None:
             _check_layers(value)
             continue
         layers = _attention_layers(value) if name == "attention_types" else value
-        is_count = name.endswith(_LAYER_COUNTS) or name == "attention_types"
+        if name in _STAGES:
+            layers = sum(number for number in _flatten(value) if isinstance(number, int | float))
+        is_count = name.endswith(_LAYER_COUNTS) or name in _STAGES or name == "attention_types"
         if is_count and isinstance(layers, int | float) and layers > MAX_LAYERS:
             raise CheckpointError(
                 f"config.json describes {layers:,} layers, but at most {MAX_LAYERS:,} are supported. {REMEDY}"
             )
+
+
+def _check_integers(settings: Mapping[str, Any]) -> None:
+    """Raise an error if a setting, at any depth, contains an integer larger than `MAX_INTEGER`."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            _check_integers(value)
+        elif "theta" not in name and "base" not in name:
+            largest = max((number for number in _flatten(value) if isinstance(number, int)), default=0)
+            if largest > MAX_INTEGER:
+                raise CheckpointError(
+                    f"{name[:100]} in config.json is {str(largest)[:100]}, but at most {MAX_INTEGER:,} is "
+                    f"supported. {REMEDY}"
+                )
+
+
+def _check_sinusoids(config: Any) -> None:
+    """Raise an error if a table of sinusoidal positions has more than `MAX_SINUSOIDS` elements."""
+    setting = _SINUSOIDS.get(config.model_type)
+    if setting is None or (setting and not getattr(config, setting)):
+        return
+    positions, size = config.max_position_embeddings, config.hidden_size
+    if positions * size > MAX_SINUSOIDS:
+        raise CheckpointError(
+            f"config.json describes {positions:,} sinusoidal positions of {size:,} elements, but at most "
+            f"{MAX_SINUSOIDS:,} elements are supported. {REMEDY}"
+        )
+
+
+def _flatten(value: Any) -> Iterator[Any]:
+    """Yield the items of a list, at any depth, or the value itself if it is not a list."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _flatten(item)
+    else:
+        yield value
 
 
 def _attention_layers(types: Any) -> int:

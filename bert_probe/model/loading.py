@@ -68,7 +68,13 @@ from bert_probe.model.outputs import (
     modern_name,
     open_heads,
 )
-from bert_probe.model.preflight import check_sizes, format_bytes, read_headers, reserved_memory
+from bert_probe.model.preflight import (
+    check_sizes,
+    format_bytes,
+    limited_operations,
+    read_headers,
+    reserved_memory,
+)
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sentence_head import open_sentence_head
 from bert_probe.model.sentence_modules import open_sentence_model
@@ -366,7 +372,7 @@ def _network(
             if is_causal or getattr(settings, "use_bidirectional_attention", False):
                 settings.use_cache = False
         is_eager = implementation == "eager"
-        with running_errors(source.name, network):
+        with running_errors(source.name, network), limited_operations(network):
             if not is_eager and not uses_interface(network):
                 continue
             no_qkv = capture_problem(network) if is_eager else ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -22,6 +22,8 @@ from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
     register_module_parameter_registration_hook,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from bert_probe.errors import ArchitectureError, OutOfMemoryError, WeightsError
 from bert_probe.model.architectures import build_model
@@ -34,6 +36,10 @@ _INDICES = ("_ids", "_index", "num_batches_tracked")
 # Smaller mismatches, such as an untrained pooler or an extra layer, are reported by name after loading.
 _SLACK_NUMBERS = 20_000_000
 _SLACK_TENSORS = 1_000
+# The test runs on 8 tokens may have at most this many operations, and the results of all operations at most
+# this many times as many elements as a single result may have.
+_MAX_OPERATIONS = 200_000
+_MAX_RESULTS = 100
 # Maximum number of elements and of tensors for a config without weights; any encoder has far fewer.
 MOST_NUMBERS, MOST_TENSORS = 1_000_000_000_000, 10_000
 
@@ -196,6 +202,64 @@ def _counting(count: _ModuleCounter) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+class _LimitedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises an error before an operation allocates more elements than the weights of a model explain."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.numbers = numbers
+        self.max_elements = 2 * numbers + _SLACK_NUMBERS
+        self.operations = self.elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += 1
+        if not function.is_view:
+            self._check(_result_shapes(function, args, kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+    def _check(self, shapes: list[torch.Size]) -> None:
+        self.elements += sum(map(prod, shapes))
+        problem = ""
+        if self.operations > _MAX_OPERATIONS:
+            problem = f"more than {_MAX_OPERATIONS:,} operations"
+        for shape in shapes:
+            if prod(shape) > self.max_elements:
+                problem = f"a tensor of {'×'.join(f'{size:,}' for size in shape)} elements"
+        if self.elements > _MAX_RESULTS * self.max_elements:
+            problem = problem or f"tensors of {self.elements:,} elements in total"
+        if problem:
+            raise WeightsError(
+                f"With the settings in config.json, a text of 8 tokens needs {problem}, but the model has "
+                f"only {self.numbers:,} weights. {REMEDY}"
+            )
+
+
+def _result_shapes(function: Any, args: Any, kwargs: Mapping[str, Any]) -> list[torch.Size]:
+    """Return the shapes of the tensors that an operation returns; [] if they depend on values of tensors."""
+    meta_args, meta_kwargs = tree_map_only(
+        torch.Tensor, lambda tensor: tensor.to("meta"), (args, dict(kwargs))
+    )
+    if "device" in meta_kwargs:
+        meta_kwargs["device"] = torch.device("meta")
+    try:
+        results = function(*meta_args, **meta_kwargs)
+    except (
+        Exception
+    ):  # Catch all exceptions, because operations without a meta implementation raise many types.
+        return []
+    return [result.shape for result in tree_leaves(results) if isinstance(result, torch.Tensor)]
+
+
+def limited_operations(network: torch.nn.Module) -> AbstractContextManager[Any]:
+    """Return a context for test runs on 8 tokens, in which settings cannot cause large allocations.
+
+    Some models pad their input, or compute a table of positions, to a size in the config, such as the
+    attention window of Longformer. The context raises a WeightsError before an operation returns far more
+    elements than the model has weights.
+    """
+    return _LimitedOperations(sum(parameter.numel() for parameter in network.parameters()))
 
 
 _CGROUP = Path("/sys/fs/cgroup")

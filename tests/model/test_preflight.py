@@ -16,12 +16,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
-from transformers import AutoConfig, AutoModel, BertConfig, BertModel
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedConfig
 
 import bert_probe
-from bert_probe.errors import CheckpointError, OutOfMemoryError, TokenizerError, WeightsError
+from bert_probe.errors import (
+    ArchitectureError,
+    CheckpointError,
+    OutOfMemoryError,
+    TokenizerError,
+    WeightsError,
+)
 from bert_probe.model import config, lengths, preflight, sources
 from bert_probe.model.progress import Cancelled
+from tests.helpers import families
 from tests.helpers.families import FAMILIES, TEXT, representative
 from tests.helpers.folders import assert_refused, change_config, change_weights
 
@@ -58,10 +65,11 @@ def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"num_nextn_predict_layers": 10**9}, "describes 1,000,000,000 layers, but at most 1,000"),
         ({"text_config": {"num_mtp_layers": 1e12}}, "layers, but at most 1,000"),
         ({"vocab_size": 5_000_000}, "5,000,000×32 elements"),
-        ({"vocab_size": 10**15}, "1,000,000,000,000,000×32 elements"),
+        ({"vocab_size": 10**15}, "vocab_size in config.json is 1000000000000000, but at most 20,000,000 is"),
         ({"intermediate_size": 2_000_000}, "2,000,000×32 elements"),
-        ({"max_position_embeddings": 10**9}, "1,000,000,000×32 elements"),
-        ({"type_vocab_size": 10**9}, "1,000,000,000×32 elements"),
+        ({"max_position_embeddings": 10**7}, "10,000,000×32 elements"),
+        ({"type_vocab_size": 10**7}, "10,000,000×32 elements"),
+        ({"type_vocab_size": 10**9}, "at most 20,000,000 is supported"),
         ({"hidden_size": 10**6, "num_attention_heads": 10}, "a tensor of"),
     ],
 )
@@ -69,8 +77,129 @@ def test_oversized_config_sizes_are_refused_before_allocation(
     folder: Path, changes: dict[str, Any], word: str
 ) -> None:
     change_config(folder, **changes)
-    message = assert_refused(CheckpointError if "layers," in word else WeightsError, folder, word)
+    message = assert_refused(CheckpointError if "at most" in word else WeightsError, folder, word)
     assert "belongs to these weights" in message
+
+
+_TEXT_SIZES = {"vocab_size": 50, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model_type": "convnext", "depths": [1, 1, 1, 1]},
+        {"model_type": "hiera", "depths": [10**6, 1, 1, 1]},
+        {"model_type": "videomae", "image_size": 224},
+        {"model_type": "wav2vec2"},
+        {"model_type": "tvp", "backbone_config": {"model_type": "resnet"}},
+        {"model_type": "vision-encoder-decoder", "encoder": {"model_type": "swin"}},
+        {"model_type": "llava", "vision_config": {"model_type": "hiera"}},
+    ],
+    ids=lambda settings: settings["model_type"],
+)
+def test_config_of_other_models_is_not_built(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def from_dict(*_: object, **__: object) -> None:
+        raise AssertionError("a config was built")
+
+    monkeypatch.setattr(PreTrainedConfig, "from_dict", from_dict)
+    with pytest.raises(ArchitectureError, match=r"is not a text model\. Supported: encoders"):
+        config.build_config(_TEXT_SIZES | settings, "it")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"model_type": "funnel", "block_sizes": [500, 500, 1]},
+            "config.json describes 1,001 layers, but at most 1,000 are supported",
+        ),
+        (
+            {"model_type": "funnel", "block_repeats": [10**9]},
+            "config.json describes 1,000,000,000 layers, but at most 1,000 are supported",
+        ),
+        (
+            {"model_type": "clip", "vision_config": {"depths": [[1_001]]}},
+            "config.json describes 1,001 layers, but at most 1,000 are supported",
+        ),
+        (
+            {"model_type": "cohere2_moe", "first_k_dense_replace": 10**9},
+            "config.json describes 1,000,000,000 layers, but at most 1,000 are supported",
+        ),
+        (
+            {"model_type": "mpt", "max_seq_len": 20_000_001},
+            "max_seq_len in config.json is 20000001, but at most 20,000,000 is supported",
+        ),
+        (
+            {"model_type": "llama", "rope_parameters": {"max_extent": 10**8}},
+            "max_extent in config.json is 100000000, but at most 20,000,000 is supported",
+        ),
+    ],
+)
+def test_counts_and_integers_are_limited(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        config.build_config(_TEXT_SIZES | settings, "it")
+    assert str(caught.value) == f"{message}. Use the config.json that belongs to these weights."
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("distilbert", {"sinusoidal_pos_embds": True}),
+        ("xlm", {"sinusoidal_embeddings": True}),
+        ("roformer", {"sinusoidal_embeddings": False}),
+    ],
+)
+def test_table_of_sinusoidal_positions_is_limited(name: str, settings: dict[str, Any]) -> None:
+    result = json.loads(families.config(name).to_json_string()) | settings
+    largest = config.MAX_SINUSOIDS // 32
+    config.build_config(result | {"max_position_embeddings": largest}, "it")
+    with pytest.raises(
+        CheckpointError, match=r"describes 62,501 sinusoidal positions of 32 elements, but at"
+    ):
+        config.build_config(result | {"max_position_embeddings": largest + 1}, "it")
+
+
+def test_learned_positions_are_not_sinusoidal() -> None:
+    settings = json.loads(families.config("distilbert").to_json_string()) | {"max_position_embeddings": 10**5}
+    assert config.build_config(settings, "it").max_position_embeddings == 10**5
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "size"),
+    [
+        ("longformer", {"attention_window": [6_000] * 3}, "a tensor of 1×1×6,000×6,000 elements"),
+        ("longformer", {"attention_window": [1_000] * 3}, "elements in total"),
+        ("mpt", {"max_seq_len": 6_000_000}, "a tensor of 1×4×1×6,000,000 elements"),
+    ],
+    ids=["one tensor", "total", "positions"],
+)
+def test_settings_that_size_tensors_of_a_short_text_are_refused(
+    name: str, settings: dict[str, Any], size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    families.build(name, tmp_path / name)
+    bert_probe.load(tmp_path / name)
+    change_config(tmp_path / name, **settings)
+    if size == "elements in total":
+        monkeypatch.setattr(preflight, "_MAX_RESULTS", 3)
+    assert_refused(WeightsError, tmp_path / name, "a text of 8 tokens needs", size)
+
+
+def test_number_of_operations_is_limited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "_MAX_OPERATIONS", 100)
+    assert_refused(
+        WeightsError, folder, "a text of 8 tokens needs more than 100 operations, but the model has"
+    )
+
+
+def test_large_settings_of_real_models_are_accepted() -> None:
+    settings = json.loads(families.config("qwen3").to_json_string()) | {
+        "max_position_embeddings": 10_485_760,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10**10},
+        "training_tokens": 2 * 10**12,
+    }
+    assert config.build_config(settings, "it").max_position_embeddings == 10_485_760
 
 
 @pytest.mark.usefixtures("nothing_allocated")
