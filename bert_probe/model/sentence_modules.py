@@ -56,6 +56,27 @@ _LEGACY_MODES = {
     "lasttoken": "pooling_mode_lasttoken",
 }
 TOKENS, VECTOR = "token_embeddings", "sentence_embedding"
+_TRANSFORMER_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_TASKS = {"last_hidden_state": "feature-extraction", "logits": "fill-mask"}
+"""Output of the encoder → the task with which sentence-transformers loads a model that has this output."""
+_OLD_NAMES = {
+    "model_kwargs": "model_args",
+    "processor_kwargs": "tokenizer_args",
+    "config_kwargs": "config_args",
+}
+"""Options of the Transformer module → their names in earlier versions of sentence-transformers."""
+_HARMLESS = {"cache_dir", "local_files_only", "revision", "subfolder", "token", "trust_remote_code"}
+_COMPUTATION = {"attn_implementation", "dtype", "torch_dtype", "use_cache"}
+_LOADING = {"add_pooling_layer", "device_map", "low_cpu_mem_usage", "use_safetensors"}
+_IGNORED = {
+    "model_kwargs": _HARMLESS | _COMPUTATION | _LOADING,
+    "processor_kwargs": _HARMLESS | {"padding_side", "use_fast"},
+    "config_kwargs": _HARMLESS | _COMPUTATION,
+}
+"""Options of the Transformer module → the keys that do not change a vector except by rounding."""
 _SUPPORTED = "Transformer, Pooling, Dense, LayerNorm, Normalize, Dropout and Router"
 _NOT_SUPPORTED = {
     "WordWeights": "weights the tokens by a list of words, and Pooling divides by the sum of these weights",
@@ -465,9 +486,22 @@ def read_transformer(folder: Path, expected: str, expands_queries: bool = False)
     settings = _transformer_settings(folder)
     unsupported = ("processing_kwargs",) if expands_queries else ("query_expansion", "processing_kwargs")
     unknown = [name for name in unsupported if settings.get(name)]
+    if settings.get("tokenizer_name_or_path") is not None:
+        unknown.append("tokenizer_name_or_path")
+    if settings.get("transformer_task", _TASKS[expected]) != _TASKS[expected]:
+        unknown.append(f"transformer_task {str(settings['transformer_task'])[:100]}")
+    for kind, ignored in _IGNORED.items():
+        name = _OLD_NAMES[kind] if _OLD_NAMES[kind] in settings else kind
+        options = settings.get(name) or {}
+        if not isinstance(options, dict):
+            raise CheckpointError(f"{name} of the module Transformer must be a JSON object. {AGAIN}")
+        if kind == "processor_kwargs" and options.get("model_max_length") is not None:
+            settings["max_seq_length"] = options["model_max_length"]
+            ignored = ignored | {"model_max_length"}
+        unknown += [f"{key[:100]} in {name}" for key in options if key not in ignored]
     if unknown:
         raise UnavailableError(
-            f"The module Transformer sets {', '.join(unknown)}, which is not supported. {REMEDY}"
+            f"The module Transformer sets {', '.join(unknown)[:300]}, which is not supported. {REMEDY}"
         )
     modalities = settings.get("modality_config", {"text": {}})
     text = modalities.get("text") if isinstance(modalities, dict) else None
@@ -480,8 +514,11 @@ def read_transformer(folder: Path, expected: str, expands_queries: bool = False)
 
 
 def _transformer_settings(folder: Path) -> dict[str, Any]:
-    files = sorted(folder.glob("sentence_*_config.json"))
-    settings: dict[str, Any] = read_settings(files[0], dict) if files else {}
+    """Return the settings in the first file that sentence-transformers reads and that is not empty."""
+    settings: dict[str, Any] = {}
+    for name in _TRANSFORMER_FILES:
+        if not settings and (folder / name).is_file():
+            settings = read_settings(folder / name, dict)
     return settings
 
 

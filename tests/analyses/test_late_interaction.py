@@ -94,6 +94,18 @@ def test_vectors_equal_multi_vector_encoder(name: str, layout_folder: Callable[[
     assert_exact(np.concatenate(vectors), np.concatenate(expected))
 
 
+@pytest.mark.parametrize("name", ["expanded to a minimum", "not expanded"])
+def test_special_tokens_are_not_lowercased(
+    name: str, layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = _changed(layout_folder(name), tmp_path / "changed", TRANSFORMER, do_lower_case=True)
+    special = bert_probe.load(folder).tokenizer.mask_token
+    checkpoint, model = _double(folder), multi_vector_models.reference(folder, "float64")
+    text = f"A MASKED {special} word {special.upper()} HERE"
+    vectors = encode_tokens(checkpoint, query_config(checkpoint), text).vectors
+    assert_exact(vectors, model.encode_query(text, convert_to_numpy=True))
+
+
 @pytest.mark.parametrize("name", ["PyLate", "PyLate, early version"])
 def test_vectors_are_those_that_pylate_describes(name: str, layout_folder: Callable[[str], Path]) -> None:
     """Compare with a copy of the steps of `ColBERT.tokenize` and `ColBERT.encode` in PyLate 1.6.0.

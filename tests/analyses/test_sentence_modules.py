@@ -34,6 +34,7 @@ from bert_probe.model.sentence_networks import SentenceModule
 from bert_probe.views.contributions import sentence_similarity_heatmap
 from tests.helpers import families, sentence_models
 from tests.helpers.exactness import assert_exact, expect_raw
+from tests.helpers.folders import change_config
 from tests.helpers.gate import prove_unless
 from tests.helpers.teaching import texts as labeled
 
@@ -246,7 +247,100 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         lambda c: c | {"max_seq_length": -1},
         "must be a positive integer",
     ),
+    "length of the tokenizer": (
+        "sentence_bert_config.json",
+        lambda c: c | {"processor_kwargs": {"model_max_length": 0}},
+        "must be a positive integer",
+    ),
+    "options": ("sentence_bert_config.json", lambda c: c | {"model_kwargs": [1]}, "must be a JSON object"),
 }
+
+
+SPECIAL_TEXTS = ["A MASKED [MASK] word <mask> HERE", "[SEP]A [sep] [MASK][MASK]", "ΟΔΟΣ İstanbul <s>X"]
+SETTINGS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "maximum length of the tokenizer": (
+        "mean",
+        {"sentence_bert_config.json": {"processor_kwargs": {"model_max_length": 5}}},
+    ),
+    "maximum length, old name": (
+        "limit",
+        {"sentence_bert_config.json": {"tokenizer_args": {"model_max_length": 5}}},
+    ),
+    "settings without effect": (
+        "mean",
+        {
+            "sentence_bert_config.json": {
+                "transformer_task": "feature-extraction",
+                "model_args": {"add_pooling_layer": False, "trust_remote_code": True},
+                "tokenizer_args": {},
+                "config_kwargs": {"trust_remote_code": True},
+            }
+        },
+    ),
+    "lower case": ("mean", {"sentence_bert_config.json": {"do_lower_case": True}}),
+    "lower case of a cased model": (
+        "no prompt pooled, joined",
+        {"sentence_bert_config.json": {"do_lower_case": True}},
+    ),
+    "file of another architecture": (
+        "mean",
+        {
+            "sentence_albert_config.json": {"max_seq_length": 4},
+            "sentence_aaa_config.json": {"max_seq_length": 4},
+        },
+    ),
+    "file of the architecture": (
+        "mean",
+        {
+            "sentence_roberta_config.json": {"max_seq_length": 4},
+            "sentence_albert_config.json": {"max_seq_length": 6},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_equal_sentence_transformers(
+    name: str, layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    layout, files = SETTINGS[name]
+    folder = shutil.copytree(layout_folder(layout), tmp_path / "changed")
+    if name == "file of the architecture":
+        (folder / "sentence_bert_config.json").write_text("{}")
+    for file, settings in files.items():
+        if not (folder / file).exists():
+            (folder / file).write_text("{}")
+        change_config(folder, file, **settings)
+    texts = [*TEXTS, *SPECIAL_TEXTS]
+    expected = sentence_models.reference(folder, "float64").encode(texts)
+    assert_exact(Sentences("model").of(_double(folder), texts).vectors, expected)
+
+
+def test_text_that_is_a_special_token_in_lower_case_is_refused(
+    layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(layout_folder("no prompt pooled, joined"), tmp_path / "changed")
+    change_config(folder, "sentence_bert_config.json", do_lower_case=True)
+    checkpoint = bert_probe.load(folder)
+    message = r"^In lower case, a part of the text is the special token <mask>, but the model reads"
+    for text in ("A <MASK> word", "A <MASK> <mask>"):
+        with pytest.raises(TextError, match=message):
+            Sentences("model").of(checkpoint, [text])
+    assert Sentences("model").of(checkpoint, ["A <mask> WORD"]).vectors.shape == (1, 160)
+
+
+def test_lowercase_in_the_normalizer_is_not_repeated(
+    layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The normalizer replaces A before it lowercases, so the order counts."""
+    folder = shutil.copytree(layout_folder("lowercase"), tmp_path / "changed")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    replacement = {"type": "Replace", "pattern": {"String": "A"}, "content": "the"}
+    content["normalizer"] = {"type": "Sequence", "normalizers": [replacement, {"type": "Lowercase"}]}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    change_config(folder, "sentence_bert_config.json", do_lower_case=True)
+    expected = sentence_models.reference(folder, "float64").encode(SPECIAL_TEXTS)
+    assert_exact(Sentences("model").of(_double(folder), SPECIAL_TEXTS).vectors, expected)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -257,6 +351,28 @@ def test_unsupported_files_raise_one_sentence(
     folder = _changed(layout_folder("dense"), tmp_path / "changed", file, change)
     with pytest.raises((UnavailableError, CheckpointError), match=sentence):
         read_sentence_model(folder, 32, 200, 160, None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("processor_kwargs", {"truncation_side": "left"}, "truncation_side in processor_kwargs"),
+        ("tokenizer_args", {"do_lower_case": True}, "do_lower_case in tokenizer_args"),
+        ("config_args", {"num_hidden_layers": 1}, "num_hidden_layers in config_args"),
+        ("config_kwargs", {"hidden_act": "relu"}, "hidden_act in config_kwargs"),
+        ("model_args", {"num_hidden_layers": 1}, "num_hidden_layers in model_args"),
+        ("tokenizer_name_or_path", "other", "tokenizer_name_or_path"),
+        ("transformer_task", "fill-mask", "transformer_task fill-mask"),
+    ],
+)
+def test_settings_that_change_vectors_are_refused(
+    setting: str, value: Any, message: str, layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(layout_folder("dense"), tmp_path / "changed")
+    change_config(folder, "sentence_bert_config.json", **{setting: value})
+    with pytest.raises(UnavailableError) as caught:
+        read_sentence_model(folder, 32, 200, 160, None)
+    assert str(caught.value).startswith(f"The module Transformer sets {message}, which is not supported. Use")
 
 
 def test_model_with_unsupported_module_opens_and_says_why(

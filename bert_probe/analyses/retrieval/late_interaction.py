@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.retrieval.scorers import QUERY_PROMPTS, search_pooling
-from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, NO_PROMPT, model_text
+from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, NO_PROMPT, lowercasing, model_text
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_inputs, name_text_errors
 from bert_probe.core import frames
 from bert_probe.errors import SelectionError, TextError, UnavailableError
@@ -46,6 +46,7 @@ class MultiVectorConfig:
         similarity: the score, `MAXSIM` or `MEAN_MAXSIM`.
         prefix: prompt before each text.
         lower_case: whether texts are lowercased first.
+        special: special tokens that are not lowercased in texts.
         is_trained: whether the checkpoint is a late-interaction model. Otherwise, the tokens of the prompt
             have no vectors.
     """
@@ -56,11 +57,12 @@ class MultiVectorConfig:
     similarity: str = MAXSIM
     prefix: str = ""
     lower_case: bool = False
+    special: tuple[str, ...] = field(default=(), repr=False)
     is_trained: bool = True
 
     def text(self, sentence: str) -> str:
         """Return the text that is passed to the tokenizer for a query or a document."""
-        return model_text(self.prefix, sentence, self.lower_case)
+        return model_text(self.prefix, sentence, self.lower_case, self.special)
 
     def mask(self, encoding: Encoding | ModelInputs) -> Array:
         """Return whether each token has a vector, of shape [token].
@@ -70,7 +72,7 @@ class MultiVectorConfig:
         """
         values: Array = self.selection.mask(encoding.inputs["input_ids"])
         if self.needs_tokens and isinstance(encoding, Encoding):
-            end = len(model_text(self.prefix, "", self.lower_case))
+            end = len(self.text(""))
             in_prompt = [token.end is not None and token.end <= end for token in encoding.tokens]
             values = values & ~np.array(in_prompt)
         return values
@@ -161,8 +163,9 @@ def _config(
             f"{checkpoint.description.name} has no prompt {name!r}. Its prompts: {names}. Use {NO_PROMPT} "
             "for no prompt."
         )
+    casing = lowercasing(checkpoint.tokenizer, model.lower_case)
     return MultiVectorConfig(
-        selection, model.token_modules, model.size, model.similarity, prompts[name], model.lower_case
+        selection, model.token_modules, model.size, model.similarity, prompts[name], *casing
     )
 
 
@@ -175,6 +178,7 @@ def _untrained(checkpoint: Checkpoint, prompt: str | None, defaults: Sequence[st
         checkpoint.description.hidden_size,
         prefix=pooling.prefix,
         lower_case=pooling.lower_case,
+        special=pooling.special,
         is_trained=False,
     )
 

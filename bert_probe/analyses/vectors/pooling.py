@@ -5,14 +5,16 @@ A checkpoint made with sentence-transformers specifies its own pooling; see `mod
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from tokenizers.normalizers import Lowercase
+from tokenizers.normalizers import Sequence as NormalizerSequence
 
 from bert_probe.errors import ArchitectureError, SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
@@ -78,6 +80,7 @@ class PoolingConfig:
         prefix: prompt before each text.
         excluded: number of tokens at the start (the prompt) that are not pooled.
         lower_case: whether texts are lowercased first.
+        special: special tokens that are not lowercased in texts, such as [MASK].
         task: the task for which a Router selects the modules; "" without a Router, or for its default task.
     """
 
@@ -90,11 +93,12 @@ class PoolingConfig:
     prefix: str = ""
     excluded: int = 0
     lower_case: bool = False
+    special: tuple[str, ...] = field(default=(), repr=False)
     task: str = ""
 
     def text(self, sentence: str) -> str:
         """Return the text that is passed to the tokenizer for a sentence."""
-        return model_text(self.prefix, sentence, self.lower_case)
+        return model_text(self.prefix, sentence, self.lower_case, self.special)
 
     @property
     def changes_text(self) -> bool:
@@ -142,10 +146,47 @@ class PoolingConfig:
         }
 
 
-def model_text(prefix: str, sentence: str, lower_case: bool) -> str:
-    """Return a sentence with its prompt, lowercased if the checkpoint lowercases texts."""
+def model_text(prefix: str, sentence: str, lower_case: bool, special: Sequence[str] = ()) -> str:
+    """Return a sentence with its prompt, lowercased except for the special tokens if `lower_case` is true.
+
+    Raises:
+        TextError: other parts of the text are special tokens in lower case.
+    """
     text = prefix + sentence if isinstance(sentence, str) else sentence
-    return str(Lowercase().normalize_str(text)) if lower_case else text
+    if not lower_case or not isinstance(text, str):
+        return text
+    parts = _split_at(text, special)
+    parts[::2] = map(Lowercase().normalize_str, parts[::2])
+    lowered = "".join(parts)
+    if (tokens := _split_at(lowered, special)) != parts:
+        raise TextError(
+            f"In lower case, a part of the text is the special token {tokens[1][:100]}, but the model reads "
+            "this part as text. Change it."
+        )
+    return lowered
+
+
+def _split_at(text: str, special: Sequence[str]) -> list[str]:
+    """Split a text at special tokens; the items with odd indices are the tokens.
+
+    As in the tokenizers library, the longest of several tokens at the same position counts.
+    """
+    tokens = sorted((token for token in special if token in text), key=len, reverse=True)
+    return re.split(f"({'|'.join(map(re.escape, tokens))})", text) if tokens else [text]
+
+
+def lowercasing(tokenizer: Any, lower_case: bool) -> tuple[bool, tuple[str, ...]]:
+    """Return `lower_case` and the special tokens that are not lowercased, for `model_text`.
+
+    sentence-transformers adds Lowercase to the tokenizer's normalizer unless it contains Lowercase. A
+    normalizer does not change tokens that were added with normalized=False.
+    """
+    normalizer: Any = tokenizer.backend_tokenizer.normalizer if lower_case else None
+    normalizers: Any = normalizer if isinstance(normalizer, NormalizerSequence) else [normalizer]
+    if not lower_case or any(isinstance(part, Lowercase) for part in normalizers):
+        return False, ()
+    added = tokenizer.added_tokens_decoder.values()
+    return True, tuple(token.content for token in added if not token.normalized)
 
 
 def resolve_pooling(
@@ -295,6 +336,7 @@ def _own(checkpoint: Checkpoint, task: str | None) -> PoolingConfig:
     if model.is_sparse:
         head = _WordLogits(output_head(checkpoint, FILL_MASK))
         token_modules = (SentenceModule("MaskedLM", (("size", model.size),), network=head),)
+    lower_case, special = lowercasing(checkpoint.tokenizer, model.lower_case)
     return PoolingConfig(
         modes=model.modes,
         token_modules=token_modules,
@@ -302,7 +344,8 @@ def _own(checkpoint: Checkpoint, task: str | None) -> PoolingConfig:
         dimensions=model.dimensions,
         similarity=model.similarity,
         max_tokens=model.max_tokens,
-        lower_case=model.lower_case,
+        lower_case=lower_case,
+        special=special,
         task=task or "",
     )
 
