@@ -212,12 +212,20 @@ class _LimitedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.numbers = numbers
         self.max_elements = 2 * numbers + _SLACK_NUMBERS
         self.operations = self.elements = 0
+        # Shapes of results by operation and arguments, because all layers have the same.
+        self._shapes: dict[Any, list[torch.Size]] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.operations += 1
+        kwargs = kwargs or {}
         if not function.is_view:
-            self._check(_result_shapes(function, args, kwargs or {}))
-        return function(*args, **(kwargs or {}))
+            leaves = tree_leaves((args, kwargs))
+            shapes = [leaf.shape if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+            key = (function, *shapes)
+            if key not in self._shapes:
+                self._shapes[key] = _result_shapes(function, args, kwargs)
+            self._check(self._shapes[key])
+        return function(*args, **kwargs)
 
     def _check(self, shapes: list[torch.Size]) -> None:
         self.elements += sum(map(prod, shapes))
