@@ -55,8 +55,17 @@ def check_text(text: object) -> None:
         ) from None
 
 
+_MAX_STEPS = 100
+"""Maximum number of normalizers or pre-tokenizers of a tokenizer; real ones have about ten."""
+_MAX_WORD_LENGTH, _MAX_PIECE_LENGTH = 1_000, 256
+"""Maximum length of the words that WordPiece splits, and of the pieces of Unigram, in characters. The time to
+encode a text grows with the square of the first and in proportion to the second. Real tokenizers have 100 to
+200 and 16 to 64.
+"""
+
+
 def check_expansion(tokenizer: Any) -> None:
-    """Raise an error if a tokenizer's files can expand a text until it fills the memory.
+    """Raise an error if a tokenizer's files can make a text fill the memory or take minutes.
 
     Replacing "a" by "aa" forty times turns one character into a trillion, and a template may insert a text
     any number of times.
@@ -66,11 +75,13 @@ def check_expansion(tokenizer: Any) -> None:
             files, determines the normalization.
 
     Raises:
-        TokenizerError: the normalizer or the template can expand a text more than `MAX_EXPANSION` times.
+        TokenizerError: the normalizer or the template can expand a text more than `MAX_EXPANSION` times, or
+            the normalizer, the pre-tokenizer or the model can take long.
     """
     if not getattr(tokenizer, "is_fast", False):
         return
     backend = tokenizer.backend_tokenizer
+    _check_time(backend)
     expansions = {
         "normalizer": _expansion(backend.normalizer, _normalizer_expansion),
         "pre_tokenizer": _expansion(backend.pre_tokenizer, _pre_tokenizer_expansion),
@@ -83,6 +94,33 @@ def check_expansion(tokenizer: Any) -> None:
                 f"The {name} in tokenizer.json can make a text more than {MAX_EXPANSION} times longer, "
                 "which could exhaust the memory. Use the tokenizer.json that belongs to the model."
             )
+
+
+def _check_time(backend: Any) -> None:
+    longest = getattr(backend.model, "max_input_chars_per_word", 0)  # only WordPiece has this attribute
+    problem = ""
+    if longest > _MAX_WORD_LENGTH:
+        problem = f"max_input_chars_per_word is {longest:,}, but at most {_MAX_WORD_LENGTH:,}"
+    if type(backend.model).__name__ == "Unigram":  # the server imports this module without tokenizers
+        longest = max(map(len, backend.get_vocab()), default=0)
+        if longest > _MAX_PIECE_LENGTH:
+            problem = f"a piece has {longest:,} characters, but at most {_MAX_PIECE_LENGTH}"
+    for name in ("normalizer", "pre_tokenizer"):
+        component = getattr(backend, name)
+        steps = 0 if component is None else _count_steps(json.loads(component.__getstate__()))
+        if steps > _MAX_STEPS:
+            problem = f"the {name} has {steps:,} steps, but at most {_MAX_STEPS}"
+    if problem:
+        raise TokenizerError(
+            f"In tokenizer.json, {problem} are supported, because encoding a text could take minutes. Use "
+            "the tokenizer.json that belongs to the model."
+        )
+
+
+def _count_steps(state: dict[str, Any]) -> int:
+    """Return the number of normalizers or pre-tokenizers, nested ones included."""
+    parts = [*state.get("normalizers", ()), *state.get("pretokenizers", ())]
+    return 1 + sum(map(_count_steps, parts))
 
 
 def _expansion(component: Any, of_state: Callable[[dict[str, Any]], float]) -> float:

@@ -550,6 +550,37 @@ def test_tokenizer_that_lengthens_texts_is_refused(
     assert_refused(TokenizerError, folder, f"The {component} in tokenizer.json", "more than 100 times longer")
 
 
+@pytest.mark.parametrize(
+    ("component", "state", "problem"),
+    [
+        ("model", {"max_input_chars_per_word": 1_001}, "max_input_chars_per_word is 1,001"),
+        (
+            "model",
+            {"type": "Unigram", "unk_id": 0, "vocab": [["a" * size, -1.0] for size in range(1, 400)]},
+            "a piece has 399 characters, but at most 256",
+        ),
+        (
+            "normalizer",
+            {"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "NFC"}] * 50},
+            "the normalizer has 101 steps, but at most 100",
+        ),
+        (
+            "pre_tokenizer",
+            {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}] * 100},
+            "the pre_tokenizer has 101 steps",
+        ),
+    ],
+)
+def test_tokenizer_that_takes_long_is_refused(
+    folder: Path, component: str, state: dict[str, Any], problem: str
+) -> None:
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    is_changed = component == "model" and "type" not in state
+    path.write_text(json.dumps(content | {component: content[component] | state if is_changed else state}))
+    assert_refused(TokenizerError, folder, f"In tokenizer.json, {problem}", "could take minutes")
+
+
 def test_expansion_of_common_tokenizers() -> None:
     longest = unicodedata.normalize("NFKC", "\ufdfa")
     tree = b"\1\2\3\4"
