@@ -160,7 +160,7 @@ def call_tool(
 
 def _check_argument(name: str, value: Any) -> Any:
     if type(value) is not type(_ROW_ARGUMENTS[name]["default"]) or (name != "picture" and value < 1):
-        allowed = "true or false" if name == "picture" else "1 or more"
+        allowed = "true or false" if name == "picture" else "a whole number of 1 or more"
         raise BodyError(f"{name} must be {allowed}, not {value!r}.")
     return value
 

@@ -22,6 +22,10 @@ from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, Scri
 from streamlit.runtime.state.safe_session_state import SafeSessionState
 
 _MARK: Final = "keeps clicks"
+MAX_WIDGETS: Final = 2_000
+"""Maximum number of widget states of a pending run to which a new request is merged. A page has at most a few
+hundred widgets. Streamlit copies all states and keeps the clicks of every request, also on unknown widgets.
+"""
 
 
 def keep_clicks() -> None:
@@ -31,6 +35,7 @@ def keep_clicks() -> None:
         _finish_callbacks()
         _replay_clicks()
         _skip_fragments_of_other_pages()
+        _limit_widgets()
 
 
 def _finish_callbacks() -> None:
@@ -121,6 +126,20 @@ def _skip_fragments_of_other_pages() -> None:
 
     ScriptRequests.request_rerun = request_rerun  # type: ignore[method-assign]
     ScriptRunner._run_script = run_script  # type: ignore[method-assign]
+
+
+def _limit_widgets() -> None:
+    """Drop the states of a pending run before a request is merged, if there are more than `MAX_WIDGETS`."""
+    request = ScriptRequests.request_rerun
+
+    @wraps(request)
+    def request_rerun(self: ScriptRequests, new_data: RerunData) -> bool:
+        pending = self._rerun_data
+        if pending.widget_states is not None and len(pending.widget_states.widgets) > MAX_WIDGETS:
+            self._rerun_data = replace(pending, widget_states=None)
+        return request(self, new_data)
+
+    ScriptRequests.request_rerun = request_rerun  # type: ignore[method-assign]
 
 
 def _is_fragment_run(data: RerunData) -> bool:

@@ -1,4 +1,4 @@
-"""Test that requests of the previous page do not undo a page change."""
+"""Test that requests of the previous page do not undo a page change, and that clicks are kept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
 
 from bert_probe.server import callbacks
@@ -53,3 +54,20 @@ def test_newer_request_replaces_an_older_one() -> None:
 def test_fragment_of_the_same_page_is_run() -> None:
     data = pending(RerunData(page_script_hash="new", fragment_id="progress"))
     assert (data.page_script_hash, data.fragment_id_queue) == ("new", ["progress"])
+
+
+def clicks(number: int, count: int) -> RerunData:
+    """Return a request with clicks on `count` buttons."""
+    states = WidgetStates()
+    for button in range(count):
+        states.widgets.add(id=f"{number}-{button}", trigger_value=True)
+    return RerunData(widget_states=states)
+
+
+def test_clicks_of_waiting_requests_are_kept_and_limited() -> None:
+    few = pending(*(clicks(number, 1) for number in range(50))).widget_states
+    assert few is not None
+    assert len(few.widgets) == 50
+    many = pending(*(clicks(number, 500) for number in range(50))).widget_states
+    assert many is not None
+    assert len(many.widgets) <= callbacks.MAX_WIDGETS + 500
