@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import psutil
 from starlette.concurrency import run_in_threadpool
@@ -42,9 +42,7 @@ _CLIENT_CLOSED_REQUEST: Final = 499
 _log = logging.getLogger(__name__)
 
 SMALL_BYTES: Final = 100_000
-"""Maximum size in bytes of request bodies that are parsed without waiting for others, and of tables that are
-sent regardless of the limits below.
-"""
+"""Maximum size in bytes of request bodies that are parsed without waiting for others."""
 _PARSING: Final = Semaphore(1)
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -86,39 +84,6 @@ def problem_response(problem: Problem) -> Response:
 
 def _busy_response(detail: str) -> Response:
     return problem_response(Problem(errors.BUSY, detail, headers={"Retry-After": "1"}))
-
-
-MAX_UNSENT_BYTES: Final = 200_000_000
-"""Maximum total size in bytes of the tables that clients have not received completely yet."""
-MAX_CLIENT_UNSENT_BYTES: Final = 100_000_000
-"""The same for the tables of one client, so that a single client cannot prevent large tables for others."""
-
-
-class TableResponse(Response):
-    """A response with a table, or status 503 if the tables that are being sent would be too large."""
-
-    unsent: ClassVar[Counter[str]] = Counter()
-    """Total size in bytes of the tables that are being sent by this process, by client."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the table, and count its size until the client has received it."""
-        size, unsent = len(self.body), TableResponse.unsent
-        client = permissions.client_name((scope.get("client") or ("",))[0])
-        used = ((unsent[client], MAX_CLIENT_UNSENT_BYTES), (unsent.total(), MAX_UNSENT_BYTES))
-        # A table may exceed a limit if it is the only one.
-        if size > SMALL_BYTES and any(number and number + size > maximum for number, maximum in used):
-            detail = (
-                "Too many large tables are being sent. Try again in a moment, or request a smaller table."
-            )
-            await _busy_response(detail)(scope, receive, send)
-            return
-        unsent[client] += size
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            unsent[client] -= size
-            if not unsent[client]:
-                del unsent[client]
 
 
 def _not_found(sentence: str) -> Response:
@@ -219,7 +184,7 @@ def _answer_table(name: str, content: bytes, accept: str, progress: Progress) ->
     with nullcontext() if len(content) <= SMALL_BYTES else _PARSING.turn(lambda: progress(0, 0)):
         request = body.read_body(question, body.parse_json(content))
     table = request.answer(shared_cache, progress, lambda result: body.serialize(result, media))
-    return TableResponse(table, headers=_NO_STORE, media_type=media)
+    return Response(table, headers=_NO_STORE, media_type=media)
 
 
 async def _run_until_disconnect(work: Work, request: Request) -> Response:

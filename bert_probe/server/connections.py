@@ -57,6 +57,10 @@ _SLICE_BYTES: Final = 4_096
 """Size of the parts in which received WebSocket data is parsed, in bytes."""
 MAX_FILE_NAMES: Final = 200
 """Maximum number of files that a WebSocket message announces for upload. Each takes the server 2 µs."""
+MAX_JSON_BYTES: Final = 100_000
+"""Maximum size in bytes of the JSON from a component of a page. Parsed JSON can take 50 times as much."""
+_MAX_BRACKETS: Final = 500_000
+"""Maximum number of brackets in a WebSocket message, because texts of some widgets are JSON, too."""
 _MAX_MEMBERS: Final = 20
 """Maximum number of fields at the top level of a WebSocket message; Streamlit's messages have 1 or 2."""
 _FILE_DESCRIPTORS: Final = 4_096
@@ -327,11 +331,13 @@ def _counting_frames(callback: Any) -> Any:
 
 
 def is_rejected(message: bytes) -> bool:
-    """Return whether a message has too many fields or file names, or a long message is not valid.
+    """Return whether a message has too many fields, file names or JSON, or a long message is not valid.
 
     A long request for a download is rejected, too, because Streamlit logs the IDs of such requests.
     """
     is_long = len(message) > MAX_MESSAGE_FIELDS
+    if message.count(b"[") + message.count(b"{") > _MAX_BRACKETS:
+        return True
     count = names = 0
     parts: list[tuple[int, int, Any]] = [(0, len(message), BackMsg.DESCRIPTOR)]
     try:
@@ -348,7 +354,7 @@ def is_rejected(message: bytes) -> bool:
                 field = descriptor.fields_by_number.get(key >> 3)
                 if field is None:
                     continue
-                if is_long and field.name == _OPERATION:
+                if is_long and (field.name == _OPERATION or _is_large_json(field.name, position - start)):
                     return True
                 # A short message can only have too many file names, whose parts are counted in any case.
                 is_counted = is_long or field.message_type is FileURLsRequest.DESCRIPTOR
@@ -359,6 +365,10 @@ def is_rejected(message: bytes) -> bool:
     except (IndexError, KeyError):
         return is_long
     return False
+
+
+def _is_large_json(field: str, size: int) -> bool:
+    return field in ("json_value", "json_trigger_value") and size > MAX_JSON_BYTES
 
 
 _OPERATION: Final = "backend_operation_request"

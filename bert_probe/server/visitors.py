@@ -19,14 +19,16 @@ from typing import Final, cast
 from cachetools import LRUCache
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import runtime
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 
+from bert_probe.api import errors
+from bert_probe.api.errors import Problem
 from bert_probe.runtime import permissions
 from bert_probe.runtime.permissions import Permissions
-from bert_probe.server import sessions
+from bert_probe.server import security_headers, sessions
 from bert_probe.server.access import can_deny, text_response
 
 RUN_PATH: Final = re.compile(r"/api/v1/[^/]+$")
@@ -178,39 +180,88 @@ SEND_SECONDS: Final = 30.0
 """Number of seconds in which the client must receive a part; otherwise its connection is closed."""
 
 
+MAX_UNSENT_BYTES: Final = 200_000_000
+"""Maximum total size in bytes of the large bodies that clients have not received completely yet."""
+MAX_CLIENT_UNSENT_BYTES: Final = 100_000_000
+"""The same for the bodies of one client, so that a single client cannot prevent large responses to others."""
+_BUSY: Final = Problem(
+    errors.BUSY,
+    "Too many large responses are being sent. Try again in a moment, or request a smaller result.",
+)
+
+
 class PartialBodies:
     """ASGI middleware that sends large bodies in parts, so that clients that read slowly take little memory.
 
-    The server copies the part of a body that the client has not received yet.
+    The server copies the part of a body that the client has not received yet. The complete body is kept until
+    then, so a large body is replaced by an error response if `MAX_UNSENT_BYTES` would be exceeded.
+
+    Attributes:
+        unsent: total size in bytes of the large bodies that are being sent, by client.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        self.unsent: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, and send the body of its response in parts."""
-        is_stalled = False
+        start: Message | None = None
+        is_ended = False
 
         async def send_in_parts(message: Message) -> None:
-            nonlocal is_stalled
-            body = message.get("body", b"") if message["type"] == "http.response.body" else b""
-            if len(body) <= PART_BYTES:
-                if not is_stalled:
-                    await send(message)
+            nonlocal start, is_ended
+            if message["type"] == "http.response.start":
+                start = message  # sent together with the first part of the body
                 return
+            body = message.get("body", b"") if message["type"] == "http.response.body" else b""
+            if len(body) > PART_BYTES and not is_ended and self._exceeds(scope, len(body)):
+                is_ended = True
+                await (_problem_response(_BUSY) if start is not None else _nothing)(scope, receive, send)
+            elif not is_ended:
+                if start is not None:
+                    await send(start)
+                    start = None
+                is_ended = not await self._send(scope, send, message, body)
+
+        await self.app(scope, receive, send_in_parts if scope["type"] == "http" else send)
+
+    def _exceeds(self, scope: Scope, size: int) -> bool:
+        """Return whether a large body would exceed a limit. A single body may exceed the limits."""
+        used = self.unsent[client_name(scope)]
+        limits = ((used, MAX_CLIENT_UNSENT_BYTES), (self.unsent.total(), MAX_UNSENT_BYTES))
+        return any(number and number + size > maximum for number, maximum in limits)
+
+    async def _send(self, scope: Scope, send: Send, message: Message, body: bytes) -> bool:
+        """Send a message in parts; return False if the client does not receive a part within the limit."""
+        if len(body) <= PART_BYTES:
+            await send(message)
+            return True
+        client = client_name(scope)
+        self.unsent[client] += len(body)
+        try:
             for start in range(0, len(body), PART_BYTES):
                 end = start + PART_BYTES
                 part = {**message, "body": body[start:end]}
                 part["more_body"] = end < len(body) or message.get("more_body", False)
-                try:
-                    async with asyncio.timeout(SEND_SECONDS):
-                        if not is_stalled:
-                            await send(part)
-                except TimeoutError:
-                    # The server closes the connection, because the response is incomplete.
-                    is_stalled = True
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send(part)
+        except TimeoutError:
+            return False  # the server closes the connection, because the response is incomplete
+        finally:
+            self.unsent[client] -= len(body)
+            if not self.unsent[client]:
+                del self.unsent[client]
+        return True
 
-        await self.app(scope, receive, send_in_parts if scope["type"] == "http" else send)
+
+async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    """Send nothing, so that the server closes the connection, because the response is incomplete."""
+
+
+def _problem_response(problem: Problem) -> Response:
+    headers = {**security_headers.headers(), "Cache-Control": "no-store", "Retry-After": "1"}
+    return Response(problem.content, problem.kind.status, headers, errors.MEDIA_TYPE)
 
 
 UPLOAD_SECONDS: Final = 60.0

@@ -25,6 +25,8 @@ _NAVIGATION = "went"
 value."""
 _PUBLISHED = "published parameters"
 """Session key of the parameters that were last written to the browser's URL."""
+_OMITTED = "omitted parameters"
+"""Session key of a dict: page → the URL parameters that its URL omits."""
 _TEXT_PARAMETERS = ("a", "b", "relation", "model", "revision", "dtype", "truncate")
 """URL parameters of the texts and the model. For texts that are too long for the URL, see `url_texts`."""
 _PRESERVED = "preserved keys"
@@ -40,7 +42,11 @@ def enter(page: str) -> None:
         )
     navigation = st.query_params.get(_NAVIGATION)
     if navigation is not None and navigation != st.session_state.get(_NAVIGATION):
-        reset(_query_parameters())
+        parameters = _query_parameters()
+        omitted = st.session_state.get(_OMITTED, {}).get(page, ())
+        # Only the page changes if its parameters are the current ones. Unsubmitted text is kept then.
+        if parameters != {name: value for name, value in url_parameters().items() if name not in omitted}:
+            reset(parameters)
         st.session_state[_NAVIGATION] = navigation
     elif page != st.session_state.get(_PAGE, page):
         # Parameters show that the user followed a link: the navigation menu opens pages without parameters.
@@ -121,6 +127,7 @@ def publish(without: Collection[str] = ()) -> None:
     Args:
         without: parameters to omit because the page does not use them.
     """
+    st.session_state.setdefault(_OMITTED, {})[current_page()] = frozenset(without)
     parameters = {name: value for name, value in url_parameters().items() if name not in without}
     if dict(st.query_params) != parameters or _repeated_parameters():
         st.query_params.from_dict(parameters)

@@ -61,6 +61,19 @@ def test_back_restores_previous_page_and_its_selection(page: Page, app: App) -> 
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 2 of 6")
 
 
+def test_back_keeps_text_that_was_not_submitted(page: Page, app: App) -> None:
+    field = page.get_by_test_id("stMain").get_by_role("textbox").first
+    visit(page, f"{app.origin}/sentences?layer=2")
+    field.fill("A draft.")
+    select_page(page, "Tokens")
+    expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
+    wait_until_settled(page)
+    page.go_back()
+    expect(page.get_by_role("heading", name="Sentences", level=1)).to_be_visible()
+    wait_until_settled(page)
+    expect(field).to_have_value("A draft.")
+
+
 def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch) -> None:
     response = page.goto(f"{app.origin}/attentoin?a={quote(TEXT)}")
     assert response is not None

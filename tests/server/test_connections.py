@@ -359,6 +359,20 @@ def test_short_messages_with_many_files_or_fields_are_rejected() -> None:
     assert connections.is_rejected(b"\x10\x01" * 100)  # the same field 100 times
 
 
+def test_large_json_is_rejected() -> None:
+    message = BackMsg()
+    widget = message.rerun_script.widget_states.widgets.add(
+        id="a", json_value="1" * connections.MAX_JSON_BYTES
+    )
+    assert not connections.is_rejected(message.SerializeToString())
+    widget.json_value += "1"
+    assert connections.is_rejected(message.SerializeToString())
+    widget.string_value = "[1]" * 499_900
+    assert not connections.is_rejected(message.SerializeToString())
+    widget.string_value += "{" * 200
+    assert connections.is_rejected(message.SerializeToString())
+
+
 def test_long_request_for_a_download_is_rejected() -> None:
     for field in ("file", "request"):
         message = BackMsg()

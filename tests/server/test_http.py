@@ -350,37 +350,6 @@ def test_requests_with_large_traces_or_tables_wait_for_each_other(
     assert here.post("/api/v1/attention", json=long_text).status_code == 200
 
 
-def test_tables_that_are_not_received_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "SMALL_BYTES", 5)
-    monkeypatch.setattr(routes, "MAX_CLIENT_UNSENT_BYTES", 100)
-    monkeypatch.setattr(routes, "MAX_UNSENT_BYTES", 200)
-    requests = [("a", 150), ("a", 10), ("b", 60), ("c", 40), ("c", 30), ("a", 5), ("b", 5)]
-    statuses: list[int] = []
-
-    async def slow_clients() -> None:
-        received = asyncio.Event()
-
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                statuses.append(message["status"])
-            else:
-                await received.wait()
-
-        sending = []
-        for client, size in requests:
-            scope = {"type": "http", "client": (client, 1)}
-            answer = routes.TableResponse(b"x" * size)(scope, None, send)  # type: ignore[arg-type]
-            sending.append(asyncio.ensure_future(answer))
-            await asyncio.sleep(0)
-        received.set()
-        await asyncio.gather(*sending)
-
-    asyncio.run(slow_clients())
-    # Beside the table of a, which is the first, only 50 bytes are left for the tables of other clients.
-    assert statuses == [200, 503, 503, 200, 503, 200, 200]
-    assert not routes.TableResponse.unsent
-
-
 def test_large_bodies_are_parsed_in_turn(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "SMALL_BYTES", 1_000)
     active, most = 0, 0

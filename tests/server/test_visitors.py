@@ -351,3 +351,38 @@ def test_client_that_stops_reading_is_left(monkeypatch: pytest.MonkeyPatch) -> N
     send_body(bytes(4 * visitors.PART_BYTES), send, more=True)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert sent[-1]["more_body"]
+
+
+def test_large_bodies_that_are_not_received_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visitors, "PART_BYTES", 5)
+    monkeypatch.setattr(visitors, "MAX_CLIENT_UNSENT_BYTES", 100)
+    monkeypatch.setattr(visitors, "MAX_UNSENT_BYTES", 200)
+    requests = [("a", 150), ("a", 10), ("b", 60), ("c", 40), ("c", 30), ("a", 5), ("b", 5)]
+    statuses: list[int] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * scope["size"]})
+
+    async def slow_clients() -> None:
+        received = asyncio.Event()
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            else:
+                await received.wait()
+
+        middleware = visitors.PartialBodies(app)
+        sending = []
+        for client, size in requests:
+            scope = {"type": "http", "client": (client, 1), "size": size}
+            sending.append(asyncio.ensure_future(middleware(scope, Mock(), send)))
+            await asyncio.sleep(0)
+        received.set()
+        await asyncio.gather(*sending)
+        assert not middleware.unsent
+
+    asyncio.run(slow_clients())
+    # Beside the body for a, which is the first, only 50 bytes are left for other clients.
+    assert statuses == [200, 503, 503, 200, 503, 200, 200]
