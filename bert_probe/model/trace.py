@@ -42,7 +42,7 @@ def resolve_index(index: int, count: int, name: str) -> int:
     return int(index) % count
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """The recorded values of one forward pass, or external attention.
 
@@ -234,6 +234,10 @@ class Trace:
             UnavailableError: the trace has external attention without vectors.
         """
         return self.vectors(-1)[0] if self.tokens[0].special and not self.is_causal else None
+
+    def __repr__(self) -> str:
+        text = self.encoding.text
+        return f"<Trace of {len(self.tokens)} tokens: “{text if len(text) <= 40 else f'{text[:39]}…'}”>"
 
     @property
     def nbytes(self) -> int:

@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 MAX_ABS_LABEL = 1e15
 """Maximum absolute value of a numeric label. It keeps sums of squared errors within the range of float32."""
-_FORMAT_HELP = "Use a header with text,label or text_a,text_b,label, and write one row per text"
+_FORMAT_HELP = "Use a header with text,label or text_a,text_b,label (or score), and write one row per text"
 
 Label = str | tuple[str, ...] | float
 

@@ -185,7 +185,7 @@ def check_unpacked_size(content: bytes, name: str, max_bytes: int) -> None:
         while chunk := stream.read(_CHUNK):
             size += len(chunk)
             if size > max_bytes:
-                raise _too_large(name, max_bytes)
+                raise _too_large(name, max_bytes, " after decompression" * (len(content) <= max_bytes))
 
 
 def _decompressed(stream: BinaryIO, ending: str) -> AbstractContextManager[BinaryIO]:
@@ -277,8 +277,8 @@ def _one_line(cell: str, name: str, line: int) -> str:
     return " ".join(lines(cell))
 
 
-def _too_large(name: str, max_bytes: int = MAX_BYTES) -> TextError:
-    return TextError(f"{name} is larger than {max_bytes / 1e6:.0f} MB. Split the file.")
+def _too_large(name: str, max_bytes: int = MAX_BYTES, when: str = "") -> TextError:
+    return TextError(f"{name} is larger than {max_bytes / 1e6:.0f} MB{when}. Split the file.")
 
 
 def lines(text: str) -> list[Sentence]:

@@ -166,8 +166,8 @@ def _sample_vectors(checkpoint: Checkpoint) -> VectorSet | None:
 def _upload() -> VectorSet | None:
     file = sentence_input.upload_file(
         "health",
-        "A file of vectors (Parquet or NPZ)",
-        ["parquet", "npz"],
+        "A file of vectors (Parquet, NPZ, NPY or JSON Lines)",
+        ["parquet", "npz", "npy", "jsonl"],
         "The vectors are used without changes, and no model is needed. The file has "
         f"{sentence_input.upload_note()}",
         lambda name, content: (name, content),

@@ -164,6 +164,11 @@ def test_changing_an_attention_map_does_not_change_the_trace(minilm: Checkpoint)
     np.testing.assert_array_equal(trace.attention(0), before)
 
 
+def test_repr_is_short(minilm: Checkpoint) -> None:
+    assert repr(minilm.trace("we had left")) == "<Trace of 5 tokens: “we had left”>"
+    assert len(repr(minilm.trace("boat " * 300))) < 80
+
+
 def owners(trace: Trace) -> list[np.ndarray]:
     """Return every array that a trace refers to, including the arrays that views are based on."""
     arrays: dict[int, np.ndarray] = {}
