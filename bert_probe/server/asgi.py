@@ -252,8 +252,8 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
     limits = [Middleware(visitors.LimitedVisitors, allowed, page_paths)] if allowed.is_public else []
     return [
         *proxies,
-        Middleware(visitors.PartialBodies),
         Middleware(SecurityHeaders),
+        Middleware(visitors.PartialBodies),
         *limits,
         Middleware(access.AllowedHosts, access.additional_names(names), address),
         Middleware(WithoutMetrics),

@@ -19,16 +19,17 @@ from typing import Final, cast
 from cachetools import LRUCache
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import runtime
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 
 from bert_probe.api import errors
 from bert_probe.api.errors import Problem
+from bert_probe.api.routes import problem_response
 from bert_probe.runtime import permissions
 from bert_probe.runtime.permissions import Permissions
-from bert_probe.server import security_headers, sessions
+from bert_probe.server import sessions
 from bert_probe.server.access import can_deny, text_response
 
 RUN_PATH: Final = re.compile(r"/api/v1/[^/]+$")
@@ -217,7 +218,7 @@ class PartialBodies:
             body = message.get("body", b"") if message["type"] == "http.response.body" else b""
             if len(body) > PART_BYTES and not is_ended and self._exceeds(scope, len(body)):
                 is_ended = True
-                await (_problem_response(_BUSY) if start is not None else _nothing)(scope, receive, send)
+                await (problem_response(_BUSY) if start is not None else _nothing)(scope, receive, send)
             elif not is_ended:
                 if start is not None:
                     await send(start)
@@ -257,11 +258,6 @@ class PartialBodies:
 
 async def _nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
     """Send nothing, so that the server closes the connection, because the response is incomplete."""
-
-
-def _problem_response(problem: Problem) -> Response:
-    headers = {**security_headers.headers(), "Cache-Control": "no-store", "Retry-After": "1"}
-    return Response(problem.content, problem.kind.status, headers, errors.MEDIA_TYPE)
 
 
 UPLOAD_SECONDS: Final = 60.0
