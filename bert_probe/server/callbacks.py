@@ -3,7 +3,8 @@
 Streamlit stops a running script as soon as the user clicks again. It checks for new clicks at every access to
 ``st.session_state``, also within callbacks and before the first callback, and never repeats a callback. A
 click on a button is reported to a single run, even if this run is stopped before it reaches the button. A
-late request from the previous page can undo a page change.
+late request from the previous page can undo a page change, and a request to run a fragment can discard the
+last messages of the run before it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
 
+from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
-from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
+from streamlit.runtime.scriptrunner.script_runner import ScriptRunner, ScriptRunnerEvent
 from streamlit.runtime.scriptrunner_utils import script_requests
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests, ScriptRequestType
 from streamlit.runtime.state.safe_session_state import SafeSessionState
 
 _MARK: Final = "keeps clicks"
+_ENDED: Final = "ended_runner"
+"""Attribute of a session: the script runner whose last messages are still accepted."""
 MAX_WIDGETS: Final = 2_000
 """Maximum number of widget states of a pending run to which a new request is merged. A page has at most a few
 hundred widgets. Streamlit copies all states and keeps the clicks of every request, also on unknown widgets.
@@ -36,6 +41,7 @@ def keep_clicks() -> None:
         _replay_clicks()
         _skip_fragments_of_other_pages()
         _limit_widgets()
+        _keep_last_messages()
 
 
 def _finish_callbacks() -> None:
@@ -140,6 +146,40 @@ def _limit_widgets() -> None:
         return request(self, new_data)
 
     ScriptRequests.request_rerun = request_rerun  # type: ignore[method-assign]
+
+
+def _keep_last_messages() -> None:
+    """Send the last messages of a script runner to the browser, even if a fragment has started a newer one.
+
+    A script runner that has nothing left to run accepts no request, so that a request to run a fragment
+    creates a new one. Without this patch, Streamlit discards the messages of the old one that are still in
+    the queue of the event loop: elements are missing in the browser, or those of the run before remain.
+    """
+    request, handle = AppSession.request_rerun, AppSession._handle_scriptrunner_event_on_event_loop
+
+    @wraps(request)
+    def request_rerun(self: AppSession, client_state: ClientState | None) -> None:
+        runner = self._scriptrunner
+        request(self, client_state)
+        # A full run makes the messages of the run before it obsolete.
+        is_fragment = client_state is not None and bool(client_state.fragment_id)
+        if is_fragment and runner is not None and runner is not self._scriptrunner and not runner._execing:
+            setattr(self, _ENDED, runner)
+
+    @wraps(handle)
+    def handle_event(
+        self: AppSession, sender: ScriptRunner | None, event: ScriptRunnerEvent, *args: Any, **options: Any
+    ) -> None:
+        if sender is not None and sender is getattr(self, _ENDED, None):
+            # The last event. Handled as an event of the new runner, it would end the new runner.
+            if event is ScriptRunnerEvent.SHUTDOWN:
+                setattr(self, _ENDED, None)
+                return
+            sender = self._scriptrunner
+        handle(self, sender, event, *args, **options)
+
+    AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
+    AppSession._handle_scriptrunner_event_on_event_loop = handle_event  # type: ignore[method-assign]
 
 
 def _is_fragment_run(data: RerunData) -> bool:

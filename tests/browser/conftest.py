@@ -23,6 +23,7 @@ from playwright.sync_api import (
     Playwright,
     Request,
     ViewportSize,
+    WebSocket,
     expect,
     sync_playwright,
 )
@@ -178,7 +179,7 @@ def new_page(contexts: Callable[..., BrowserContext], watch: Watch) -> Iterator[
         _forget(page)
         page.close()
     assert watch.foreign == [], "requested something from another machine"
-    assert watch.errors == [], "errors in the browser"
+    assert watch.errors == [], watch.summary()
 
 
 def _forget(page: Page) -> None:
@@ -202,6 +203,12 @@ def _put_under(watch: Watch, page: Page) -> None:
         if not _is_ours(request.url):
             watch.foreign.append(request.url)
 
+    def listen(socket: WebSocket) -> None:
+        if _is_ours(socket.url):
+            watch.listen(socket)
+        else:
+            watch.foreign.append(socket.url)
+
     def note(text: str) -> None:
         # Firefox blocks the WebAssembly of a package in Streamlit, which works without it.
         if not (IN_FIREFOX and "blocked WebAssembly" in text):
@@ -210,7 +217,7 @@ def _put_under(watch: Watch, page: Page) -> None:
     page.on("request", look_at)
     page.on("console", lambda message: note(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: note(str(error)))
-    page.on("websocket", lambda socket: None if _is_ours(socket.url) else watch.foreign.append(socket.url))
+    page.on("websocket", listen)
 
 
 def _is_ours(url: str) -> bool:

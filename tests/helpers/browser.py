@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Download, Frame, Locator, Page, expect
+from playwright.sync_api import Download, Frame, Locator, Page, WebSocket, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server.asgi import SECTIONS
@@ -39,6 +41,28 @@ class Watch:
 
     foreign: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    received: deque[bytes] = field(default_factory=lambda: deque(maxlen=200))
+    """The last messages that the page has received from Streamlit until its first error."""
+
+    def listen(self, socket: WebSocket) -> None:
+        """Store the messages of a connection."""
+        socket.on("framereceived", self._store)
+
+    def _store(self, data: str | bytes) -> None:
+        if isinstance(data, bytes) and not self.errors:
+            self.received.append(data)
+
+    def summary(self) -> str:
+        """Describe the errors, and the received messages in a line each: type, position, run and page."""
+        return "\n".join(["errors in the browser, after these messages:", *map(_line, self.received)])
+
+
+def _line(data: bytes) -> str:
+    message = ForwardMsg.FromString(data)
+    metadata, new = message.metadata, message.new_session.page_script_hash
+    run = f"{metadata.run.script_run_id[:8]} {list(metadata.run.fragment_ids)}" if metadata.run else ""
+    page = new or message.navigation.page_script_hash or metadata.active_script_hash
+    return f"{message.WhichOneof('type')} {list(metadata.delta_path)} {run} page {page[:6]}"
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.runtime.app_session import AppSession
+from streamlit.runtime.scriptrunner.script_runner import ScriptRunnerEvent
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
 
 from bert_probe.server import callbacks
@@ -71,3 +77,31 @@ def test_clicks_of_waiting_requests_are_kept_and_limited() -> None:
     many = pending(*(clicks(number, 500) for number in range(50))).widget_states
     assert many is not None
     assert len(many.widgets) <= callbacks.MAX_WIDGETS + 500
+
+
+@pytest.mark.parametrize("name", ["progress", ""], ids=["fragment", "full run"])
+def test_fragment_does_not_discard_messages_of_an_ended_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script runner that has ended is replaced before the event loop has handled its last messages."""
+
+    async def run() -> tuple[list[str], bool]:
+        session = AppSession(Mock(main_script_path="app.py"), Mock(), Mock(), Mock(), {}, Mock())
+        session._fragment_storage.register("progress", Mock())
+        ended, newer = (Mock(_execing=False, **{"request_rerun.return_value": False}) for _ in range(2))
+        session._scriptrunner = ended
+        monkeypatch.setattr(
+            session, "_create_scriptrunner", lambda _: setattr(session, "_scriptrunner", newer)
+        )
+        session.request_rerun(ClientState(fragment_id=name))
+        message = ForwardMsg()
+        message.page_info_changed.query_string = "layer=2"
+        handle = session._handle_scriptrunner_event_on_event_loop
+        handle(ended, ScriptRunnerEvent.ENQUEUE_FORWARD_MSG, forward_msg=message)
+        handle(ended, ScriptRunnerEvent.SHUTDOWN, client_state=ClientState())
+        handle(ended, ScriptRunnerEvent.ENQUEUE_FORWARD_MSG, forward_msg=message)
+        sent = [item.page_info_changed.query_string for item in session.flush_browser_queue()]
+        session._script_event_loop.close()
+        return sent, session._scriptrunner is newer
+
+    assert asyncio.run(run()) == (["layer=2"] if name else [], True)
