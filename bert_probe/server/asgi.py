@@ -268,6 +268,7 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     connections.limit()
     callbacks.keep_clicks()
     connections.limit_references()
+    connections.limit_unsent_messages()
     media_files.keep_downloads()
     yield
 

@@ -14,14 +14,18 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+from weakref import WeakSet
 
 import psutil
+from starlette.websockets import WebSocket
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.Common_pb2 import FileURLsRequest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.app_session import AppSession
+from streamlit.runtime.session_manager import SessionClientDisconnectedError
+from streamlit.web.server.starlette.starlette_websocket import StarletteSessionClient
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert_probe.runtime import permissions
@@ -56,7 +60,7 @@ FRAMES_PER_SECOND: Final = 100
 _SLICE_BYTES: Final = 4_096
 """Size of the parts in which received WebSocket data is parsed, in bytes."""
 MAX_FILE_NAMES: Final = 200
-"""Maximum number of files that a WebSocket message announces for upload. Each takes the server 2 µs."""
+"""Maximum number of files that a WebSocket message announces for upload. Each counts as a frame, too."""
 MAX_JSON_BYTES: Final = 100_000
 """Maximum size in bytes of the JSON from a component of a page. Parsed JSON can take 50 times as much."""
 _MAX_BRACKETS: Final = 500_000
@@ -66,6 +70,15 @@ _MAX_MEMBERS: Final = 20
 _FILE_DESCRIPTORS: Final = 4_096
 """File descriptors needed for `MAX_CONNECTIONS`, connections that are rejected, and the app's own files."""
 _MARK: Final = "bert_probe_limits"
+FREE_UNSENT_BYTES: Final = 1_000_000
+"""Size in bytes of the messages that each WebSocket may keep until they are received."""
+MAX_UNSENT_BYTES: Final = 200_000_000
+"""Maximum total size in bytes of the WebSocket messages that clients have not received yet."""
+MAX_CLIENT_UNSENT_BYTES: Final = 100_000_000
+"""The same for the messages of one client."""
+_CLOSING: Final = "closing_task"
+_TRY_AGAIN: Final = 1013
+"""WebSocket close code: try again later."""
 
 _BUSY: Final = (b"503 Service Unavailable", b"Too many connections are open. Close some, and try again.\n")
 _TOO_LARGE: Final = (
@@ -213,6 +226,8 @@ def _limit_heads(protocol: Any) -> None:
 
     @wraps(header)
     def limited(self: Any, name: bytes, value: bytes) -> None:
+        if self.parser_has_head:  # a trailer, which uvicorn would add to the headers
+            return
         if len(self.headers) >= MAX_HEADERS:
             _refuse(self.transport, *_TOO_LARGE)
             raise ValueError("The request has too many headers.")  # makes the parser stop
@@ -225,9 +240,17 @@ def _limit_heads(protocol: Any) -> None:
         if size > MAX_HEAD_BYTES:
             _refuse(self.transport, *_TOO_LARGE)
             raise ValueError("The head of the request is too long.")
+        self.parser_has_head = True
         headers_complete(self)
 
-    protocol.data_received = counted
+    begin = protocol.on_message_begin
+
+    @wraps(begin)
+    def begun(self: Any) -> None:
+        self.parser_has_head = False
+        begin(self)
+
+    protocol.data_received, protocol.on_message_begin = counted, begun
     protocol.on_header, protocol.on_headers_complete = limited, checked
     for name in ("on_headers_complete", "on_body", "on_chunk_header", "on_message_complete"):
         setattr(protocol, name, _resetting(getattr(protocol, name, None)))
@@ -279,7 +302,7 @@ def _limit_messages(protocol: Any) -> None:
     """Abort connections with too many bytes, fields or frames.
 
     A connection with a large incomplete message is aborted while the total exceeds `MAX_INCOMPLETE_BYTES`,
-    one with a complete message if `is_rejected` returns True, and one with too many frames for `MAX_FRAMES`.
+    one with a message that `announced_files` rejects, and one with too many frames for `MAX_FRAMES`.
     """
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
 
@@ -298,7 +321,9 @@ def _limit_messages(protocol: Any) -> None:
     @wraps(complete)
     def completed(self: Any) -> None:
         self.incomplete_bytes = 0
-        if is_rejected(b"".join(self.frames)):
+        names = announced_files(b"".join(self.frames))
+        self.frames_left -= names or 0
+        if names is None or self.frames_left < 0:
             self.frames = []
             self.transport.abort()
             return
@@ -330,14 +355,15 @@ def _counting_frames(callback: Any) -> Any:
     return counted
 
 
-def is_rejected(message: bytes) -> bool:
-    """Return whether a message has too many fields, file names or JSON, or a long message is not valid.
+def announced_files(message: bytes) -> int | None:
+    """Return how many files a message announces for upload, or None if the message is rejected.
 
-    A long request for a download is rejected, too, because Streamlit logs the IDs of such requests.
+    A message is rejected if it has too many fields, file names or JSON, or if it is long and not valid. A
+    long request for a download is rejected, too, because Streamlit logs the IDs of such requests.
     """
     is_long = len(message) > MAX_MESSAGE_FIELDS
     if message.count(b"[") + message.count(b"{") > _MAX_BRACKETS:
-        return True
+        return None
     count = names = 0
     parts: list[tuple[int, int, Any]] = [(0, len(message), BackMsg.DESCRIPTOR)]
     try:
@@ -348,23 +374,25 @@ def is_rejected(message: bytes) -> bool:
                 names += descriptor is FileURLsRequest.DESCRIPTOR
                 limit = _MAX_MEMBERS if descriptor is BackMsg.DESCRIPTOR else MAX_MESSAGE_FIELDS
                 if count > limit or names > MAX_FILE_NAMES:
-                    return True
+                    return None
                 key, position = _varint(message, position)
                 start, position = _end_of_field(message, position, key & 7)
                 field = descriptor.fields_by_number.get(key >> 3)
                 if field is None:
                     continue
                 if is_long and (field.name == _OPERATION or _is_large_json(field.name, position - start)):
-                    return True
+                    return None
                 # A short message can only have too many file names, whose parts are counted in any case.
                 is_counted = is_long or field.message_type is FileURLsRequest.DESCRIPTOR
                 if key & 7 == _SIZED and field.message_type is not None and is_counted:
                     parts.append((start, position, field.message_type))
             if position > end:
-                return True
-    except (IndexError, KeyError):
-        return is_long
-    return False
+                return None
+    except KeyError:  # a type of fields that Streamlit does not use, such as a group
+        return None
+    except IndexError:
+        return None if is_long else names
+    return names
 
 
 def _is_large_json(field: str, size: int) -> bool:
@@ -396,6 +424,104 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
     raise IndexError("The message has an integer of more than 64 bits.")
+
+
+class _SendQueue(asyncio.Queue[bytes]):
+    """Messages that wait to be sent on a WebSocket. Counts their bytes until the client has received them.
+
+    Args:
+        client: name under which limits count the client.
+    """
+
+    open: ClassVar[WeakSet[_SendQueue]] = WeakSet()
+    """The queues of all WebSockets."""
+
+    def __init__(self, maxsize: int, client: str) -> None:
+        super().__init__(maxsize)
+        self.client = client
+        self._waiting = self._sent = self._taken = 0
+        self.open.add(self)
+
+    @property
+    def size(self) -> int:
+        """Total size of the messages in bytes, with those that are being sent."""
+        return self._waiting + self._sent + self._taken
+
+    async def get(self) -> bytes:
+        """Return the next message. The caller sends it before the next call."""
+        # The previous message may still be on the way. The one before it has been received, because the
+        # server starts to send a message only then.
+        self._sent, self._taken = self._taken, 0
+        return await super().get()
+
+    def put_nowait(self, item: bytes) -> None:
+        """Add a message.
+
+        Raises:
+            QueueFull: too many messages wait on this WebSocket, or their total size exceeds a limit.
+        """
+        if self.size and self.size + len(item) > FREE_UNSENT_BYTES:
+            queues = list(self.open)
+            of_client = sum(queue.size for queue in queues if queue.client == self.client)
+            total = sum(queue.size for queue in queues)
+            if of_client + len(item) > MAX_CLIENT_UNSENT_BYTES or total + len(item) > MAX_UNSENT_BYTES:
+                raise asyncio.QueueFull
+        super().put_nowait(item)
+
+    def _put(self, item: bytes) -> None:
+        super()._put(item)
+        self._waiting += len(item)
+
+    def _get(self) -> bytes:
+        item = super()._get()
+        self._waiting -= len(item)
+        self._taken = len(item)
+        return item
+
+    def close(self) -> None:
+        """Delete the messages."""
+        self.open.discard(self)
+        while not self.empty():
+            self.get_nowait()
+
+
+def limit_unsent_messages() -> None:
+    """Patch Streamlit's WebSockets, once per process, to limit the messages that clients have not received.
+
+    A WebSocket is closed if a message would exceed a limit. The browser then opens a new one.
+    """
+    if hasattr(StarletteSessionClient, _MARK):
+        return
+    setattr(StarletteSessionClient, _MARK, True)
+    start, write = StarletteSessionClient.__init__, StarletteSessionClient.write_forward_msg
+    close = StarletteSessionClient.aclose
+
+    @wraps(start)
+    def starting(self: StarletteSessionClient, websocket: WebSocket) -> None:
+        start(self, websocket)  # the task that reads from the queue starts later
+        client = permissions.client_name(websocket.client.host if websocket.client else "")
+        self._send_queue = _SendQueue(self._send_queue.maxsize, client)
+
+    @wraps(write)
+    def limited(self: StarletteSessionClient, msg: ForwardMsg) -> None:
+        is_open = not self._closed.is_set()
+        try:
+            write(self, msg)
+        except SessionClientDisconnectedError:
+            if is_open:
+                self._sender_task.cancel()
+                self._send_queue.close()  # type: ignore[attr-defined]
+                setattr(self, _CLOSING, asyncio.create_task(self._websocket.close(_TRY_AGAIN)))
+            raise
+
+    @wraps(close)
+    async def closing(self: StarletteSessionClient) -> None:
+        self._send_queue.close()  # type: ignore[attr-defined]
+        await close(self)
+
+    StarletteSessionClient.__init__ = starting  # type: ignore[method-assign]
+    StarletteSessionClient.write_forward_msg = limited  # type: ignore[method-assign]
+    StarletteSessionClient.aclose = closing  # type: ignore[method-assign]
 
 
 RECENT: Final = 4

@@ -8,11 +8,15 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.runtime.session_manager import SessionClientDisconnectedError
+from streamlit.web.server.starlette.starlette_websocket import StarletteSessionClient
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bert_probe.server import asgi, connections, security_headers
@@ -64,9 +68,14 @@ class Client:
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """Respond to requests without reading their bodies, and reply to each WebSocket message with its size."""
+    """Respond to requests without reading their bodies, and reply to each WebSocket message with its size.
+
+    The response contains the names of the request's headers.
+    """
     if scope["type"] == "http":
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        names = b" ".join(name for name, _ in scope["headers"])
+        headers = [(b"content-length", b"0"), (b"x-names", names)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
         return
     await receive()
@@ -327,9 +336,9 @@ def test_fields_of_messages_are_counted_in_nested_messages() -> None:
     names.file_urls_request.file_names.extend(["f" * 100] * connections.MAX_FILE_NAMES)
     for message in (text, widgets, names):
         content = message.SerializeToString()
-        assert not connections.is_rejected(content)
-        assert connections.is_rejected(content + b"\x07" * 6_000)  # not valid
-        assert connections.is_rejected(content + b"\x0a\x7f")  # longer than the message
+        assert connections.announced_files(content) is not None
+        assert connections.announced_files(content + b"\x07" * 6_000) is None  # not valid
+        assert connections.announced_files(content + b"\x0a\x7f") is None  # longer than the message
     for repeated in (
         widgets.rerun_script.widget_states.widgets,
         widgets.rerun_script.cached_message_hashes,
@@ -338,25 +347,29 @@ def test_fields_of_messages_are_counted_in_nested_messages() -> None:
         empty = type(repeated[0])() if len(repeated) else ""
         repeated.extend([empty] * 5_000)
     widgets.rerun_script.widget_states.ClearField("widgets")
-    assert connections.is_rejected(widgets.SerializeToString())
-    assert connections.is_rejected(names.SerializeToString())
+    assert connections.announced_files(widgets.SerializeToString()) is None
+    assert connections.announced_files(names.SerializeToString()) is None
     selection = BackMsg()
     selection.rerun_script.widget_states.widgets.add(id="a").string_array_value.data.extend([""] * 5_000)
-    assert connections.is_rejected(selection.SerializeToString())
+    assert connections.announced_files(selection.SerializeToString()) is None
 
 
 def test_short_messages_with_many_files_or_fields_are_rejected() -> None:
     message = BackMsg()
     message.file_urls_request.file_names.extend(["a"] * (connections.MAX_FILE_NAMES - 1))
     message.file_urls_request.request_id = "b"
-    assert not connections.is_rejected(message.SerializeToString())
+    assert connections.announced_files(message.SerializeToString()) is not None
     message.file_urls_request.file_names.append("")
-    assert connections.is_rejected(message.SerializeToString())
+    assert connections.announced_files(message.SerializeToString()) is None
     halves = BackMsg()
     halves.file_urls_request.file_names.extend([""] * (connections.MAX_FILE_NAMES // 2 + 1))
-    assert not connections.is_rejected(halves.SerializeToString())
-    assert connections.is_rejected(halves.SerializeToString() * 2)  # a parser merges the two fields
-    assert connections.is_rejected(b"\x10\x01" * 100)  # the same field 100 times
+    assert connections.announced_files(halves.SerializeToString()) is not None
+    assert (
+        connections.announced_files(halves.SerializeToString() * 2) is None
+    )  # a parser merges the two fields
+    assert connections.announced_files(b"\x10\x01" * 100) is None  # the same field 100 times
+    group = b"\x83\x7d\x84\x7d"  # an unknown field, which parsers skip
+    assert connections.announced_files(group + halves.SerializeToString()) is None
 
 
 def test_large_json_is_rejected() -> None:
@@ -364,13 +377,13 @@ def test_large_json_is_rejected() -> None:
     widget = message.rerun_script.widget_states.widgets.add(
         id="a", json_value="1" * connections.MAX_JSON_BYTES
     )
-    assert not connections.is_rejected(message.SerializeToString())
+    assert connections.announced_files(message.SerializeToString()) is not None
     widget.json_value += "1"
-    assert connections.is_rejected(message.SerializeToString())
+    assert connections.announced_files(message.SerializeToString()) is None
     widget.string_value = "[1]" * 499_900
-    assert not connections.is_rejected(message.SerializeToString())
+    assert connections.announced_files(message.SerializeToString()) is not None
     widget.string_value += "{" * 200
-    assert connections.is_rejected(message.SerializeToString())
+    assert connections.announced_files(message.SerializeToString()) is None
 
 
 def test_long_request_for_a_download_is_rejected() -> None:
@@ -378,9 +391,9 @@ def test_long_request_for_a_download_is_rejected() -> None:
         message = BackMsg()
         message.backend_operation_request.request_id = "r" * (6_000 if field == "request" else 10)
         message.backend_operation_request.deferred_file.file_id = "f" * (6_000 if field == "file" else 32)
-        assert connections.is_rejected(message.SerializeToString())
+        assert connections.announced_files(message.SerializeToString()) is None
     message.backend_operation_request.request_id = "r" * 36
-    assert not connections.is_rejected(message.SerializeToString())
+    assert connections.announced_files(message.SerializeToString()) is not None
 
 
 @pytest.mark.parametrize(
@@ -394,6 +407,81 @@ def test_too_many_frames_close_the_connection(start: bytes) -> None:
         await client.until_closed((start + bytes(4)) * (connections.MAX_FRAMES + 500))
 
     run("httptools", attack)
+
+
+@both
+def test_trailers_are_not_headers(http: str) -> None:
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send(CHUNKED + b"0\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n")
+        assert (await client.response())[1]["x-names"] == "host transfer-encoding"
+        await client.send(HEAD + b"X-Other: a\r\n\r\n")
+        assert (await client.response())[1]["x-names"] == "host x-other"
+
+    run(http, attack)
+
+
+def test_each_announced_file_counts_as_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "FRAMES_PER_SECOND", 0)
+    message = BackMsg()
+    message.file_urls_request.file_names.extend([""] * 190)
+    content = message.SerializeToString()
+    frame = b"\x82\xfe" + struct.pack(">H", len(content)) + bytes(4) + content
+
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send(HANDSHAKE)
+        assert await client.status() == 101
+        await client.send(frame * 5)
+        for _ in range(5):
+            assert await client.reader.readexactly(5) == b"\x82\x03" + str(len(content)).encode()
+        await client.send(frame)
+        await client.until_closed()
+
+    run("httptools", attack)
+
+
+def test_messages_that_a_client_does_not_receive_are_limited() -> None:
+    connections.limit_unsent_messages()
+    message = ForwardMsg()
+    message.delta.new_element.text.body = "a" * 10_000_000
+
+    async def run() -> None:
+        is_read, codes = asyncio.Event(), list[int]()
+
+        async def send_bytes(_: bytes) -> None:
+            await is_read.wait()
+
+        async def close(code: int) -> None:
+            codes.append(code)
+
+        async def accepted(client: StarletteSessionClient, count: int) -> int:
+            """Send messages of 10 MB, and return how many are sent before the connection is closed."""
+            for number in range(count):
+                try:
+                    client.write_forward_msg(message)
+                except SessionClientDisconnectedError:
+                    return number
+                await asyncio.sleep(0.001)
+            return count
+
+        socket = Mock(client=Mock(host="203.0.113.7"), headers={}, cookies={})
+        socket.send_bytes, socket.close = send_bytes, close
+        first, second, third = (StarletteSessionClient(socket) for _ in range(3))
+        is_read.set()
+        assert await accepted(first, 20) == 20
+        is_read.clear()
+        assert await accepted(first, 4) == 4
+        # The last message that was received counts, too, because it may still be on the way.
+        assert await accepted(second, 20) == 4
+        assert await accepted(third, 20) == 4
+        await asyncio.sleep(0.001)
+        assert codes == [1013, 1013]
+        for client in (first, second, third):
+            await client.aclose()
+        assert not connections._SendQueue.open
+
+    asyncio.run(run())
 
 
 def test_large_message_may_have_many_frames() -> None:
