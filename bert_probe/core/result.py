@@ -152,7 +152,7 @@ class Result(ABC):
     @property
     def nbytes(self) -> int:
         """Size of the arrays, texts and traces in bytes."""
-        return sum(_count_bytes(getattr(self, field.name)) for field in fields(self))
+        return sum(count_bytes(getattr(self, field.name)) for field in fields(self))
 
     def __repr__(self) -> str:
         texts = [text.get("text") for text in self.inputs.texts]
@@ -179,14 +179,15 @@ def save(
     return files.save(result.table() if isinstance(result, Result) else result, path, csv_safe, overwrite)
 
 
-def _count_bytes(value: Any) -> int:
+def count_bytes(value: Any) -> int:
+    """Return the size in bytes of the arrays, texts, traces and uploaded files in a value and its fields."""
     size = getattr(value, "nbytes", None)  # of an array, a trace or another result
     if isinstance(size, int):
         return size
-    if isinstance(value, str):
-        return sys.getsizeof(value)
+    if isinstance(value, str | bytes):
+        return sys.getsizeof(value) + sum(map(count_bytes, getattr(value, "__dict__", {}).values()))
     if isinstance(value, Mapping):
-        return sum(map(_count_bytes, value.values()))
+        return sum(map(count_bytes, value.values()))
     if is_dataclass(value):
-        return sum(_count_bytes(getattr(value, field.name)) for field in fields(value))
-    return sum(map(_count_bytes, value)) if isinstance(value, tuple) else 0
+        return sum(count_bytes(getattr(value, field.name)) for field in fields(value))
+    return sum(map(count_bytes, value)) if isinstance(value, tuple | list) else 0

@@ -19,10 +19,12 @@ import secrets
 import sys
 import tempfile
 import threading
+import time
+from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import fields
-from typing import TYPE_CHECKING, BinaryIO, Final
-from weakref import WeakValueDictionary, ref
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, TypeVar
+from weakref import WeakSet, WeakValueDictionary, ref
 
 from cachetools import LRUCache
 from starlette.concurrency import run_in_threadpool
@@ -33,6 +35,7 @@ from starlette.types import Receive, Scope, Send
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from bert_probe.core.result import count_bytes
 from bert_probe.errors import ProbeError
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server.access import text_response
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from bert_probe.model.trace import Trace
     from bert_probe.training.training_result import TrainingResult
     from bert_probe.views.head_view import HeadViewData
+
+T = TypeVar("T")
 
 
 def current() -> str:
@@ -61,6 +66,67 @@ def client(session: str) -> str:
 def is_connected(session: str) -> bool:
     """Return whether a session's browser is connected; always True without a server. Thread-safe."""
     return not runtime.exists() or runtime.get_instance().is_active_session(session)
+
+
+MAX_HELD_BYTES: Final = 400_000_000
+"""Maximum total size in bytes of the `Held` values of all sessions."""
+MAX_CLIENT_HELD_BYTES: Final = 200_000_000
+"""The same for the sessions of one client."""
+_PROTECTED_SECONDS: Final = 60.0
+"""Number of seconds in which a value is not dropped for another value of the same session."""
+
+
+class Held(Generic[T]):
+    """A value that a session keeps, such as the content of an uploaded file.
+
+    If the values of a client or of all clients are too large, the values of the client with the largest
+    values are dropped, the least recently used one first. They can be read or computed again.
+
+    Args:
+        value: the value.
+        session: id of the session.
+    """
+
+    def __init__(self, value: T, session: str) -> None:
+        self._value: T | None = value
+        self._session, self._client = session, client(session)
+        self._size, self._used = count_bytes(value), time.monotonic()
+        with _held_lock:
+            _held.add(self)
+            self._make_room()
+
+    @property
+    def value(self) -> T | None:
+        """The value; None if it was dropped."""
+        self._used = time.monotonic()
+        return self._value
+
+    def _make_room(self) -> None:
+        """Drop other values until the limits are met."""
+        now = time.monotonic()
+        while True:
+            sizes: Counter[str] = Counter()
+            for held in _held:
+                sizes[held._client] += held._size
+            largest, size = sizes.most_common(1)[0]
+            if size <= MAX_CLIENT_HELD_BYTES and sizes.total() <= MAX_HELD_BYTES:
+                return
+            others = [
+                held
+                for held in _held
+                if held._client == largest
+                and held is not self
+                and (held._session != self._session or now - held._used > _PROTECTED_SECONDS)
+            ]
+            if not others:
+                return
+            oldest = min(others, key=lambda held: held._used)
+            _held.discard(oldest)
+            oldest._value = None
+
+
+_held: WeakSet[Held[Any]] = WeakSet()
+_held_lock = threading.Lock()
 
 
 CAPACITY_BYTES: Final = 64_000_000

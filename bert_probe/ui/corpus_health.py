@@ -113,6 +113,7 @@ def render_store(store: Store) -> None:
         unit="B",
         activity="Reading",
         start=True,
+        droppable=True,
     )
     if vectors is not None:
         if vectors.note:

@@ -46,6 +46,7 @@ def run(
     start: bool = False,
     describe: Callable[[], str] = lambda: "",
     patience: float | None = None,
+    droppable: bool = False,
     **limits: Any,
 ) -> T | None:
     """Return the result of ``work`` for the inputs ``cause``, or None if there is no result yet.
@@ -63,6 +64,8 @@ def run(
             or failed with an error that a restart may resolve.
         describe: function that returns a line to show above the progress.
         patience: seconds before the page shows progress.
+        droppable: whether the result may be dropped to free memory; see `sessions.Held`. The work is then
+            started again, or its button is drawn again.
         limits: further keyword arguments of `Job`, such as ``silence``.
 
     Raises:
@@ -75,6 +78,8 @@ def run(
     if job is not None and job.cause != cause:
         job.cancel()
         job = None
+    if job is not None and job.state == "done" and droppable and job.value().value is None:
+        job = None
     container = st.container()
     is_clicked = is_offered = False
     if job is None:
@@ -85,7 +90,8 @@ def run(
     if is_clicked or (start and job is None):
         session = sessions.current()
         is_alive = partial(sessions.is_connected, session)
-        job = Job(cause, work, is_alive, client=sessions.client(session), **limits)
+        held = (lambda progress: sessions.Held(work(progress), session)) if droppable else work
+        job = Job[Any](cause, held, is_alive, client=sessions.client(session), **limits)
     if job is None:
         return None
     jobs[key] = job  # move the job to the end of the dict, as the most recently used job
@@ -100,7 +106,10 @@ def run(
             st.rerun()  # draw the start button again, because the click removed it
         # Do not rerun: the browser may not have received the text field values of the first run yet.
         _start_button(container, key, label, _cancelled_note(job, unit))
-    return None if job.state == "cancelled" else job.value()
+    if job.state == "cancelled":
+        return None
+    result: T | None = job.value().value if droppable else job.value()
+    return result
 
 
 def answer(
@@ -135,6 +144,7 @@ def answer(
         activity=activity,
         start=start,
         patience=patience,
+        droppable=True,
     )
 
 

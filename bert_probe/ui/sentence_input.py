@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
@@ -20,7 +20,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import TextInput, ViewFile
 from bert_probe.runtime import permissions
-from bert_probe.server import paths
+from bert_probe.server import paths, sessions
 from bert_probe.text.datasets import everyday_topics, sample_search, to_file
 from bert_probe.text.documents import DocumentList, as_documents, documents_in_text, parse_documents
 from bert_probe.text.formats import FASTA_ENDINGS
@@ -47,7 +47,6 @@ MAX_DOCUMENTS = 20_000
 FASTA_TYPES = [ending.removeprefix(".") for ending in FASTA_ENDINGS]
 """Extensions of FASTA files without the period, for uploaders."""
 
-_UPLOAD, _FILE = "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Text", "file": "File"}
 _SENTENCE_SOURCES = {**_SOURCES, "sample": "Sample sentences"}
 
@@ -74,8 +73,8 @@ def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
     source = st.session_state.get("sentences_from")
     if source == "sample":
         rows = everyday_topics().rows
-    elif source == "file" and _FILE in st.session_state:
-        name, content = st.session_state[_FILE]
+    elif source == "file" and (file := _stored_file("sentences")) is not None:
+        name, content = file
         try:
             if "label" not in {column.casefold() for column in column_names(content, name)}:
                 return None
@@ -124,12 +123,22 @@ def upload_file(
         if file is None:
             st.session_state.pop(file_key, None)
         elif not is_deleted(file):
-            st.session_state[file_key] = read(file.name, file.getvalue())
-            state.preserve(file_key, upload)
+            store_file(key, read(file.name, file.getvalue()))
+            state.preserve(upload)
 
     st.file_uploader(label, types, key=upload, on_change=keep, help=help_text)
-    value: T | None = st.session_state.get(file_key)
+    value: T | None = _stored_file(key)
     return value
+
+
+def _stored_file(key: str) -> Any:
+    """Return what `store_file` stored, or None, with a message if it was dropped to free memory."""
+    value = st.session_state.get(f"{key}_file")
+    if not isinstance(value, sessions.Held):
+        return value
+    if value.value is None:
+        blocks.caveat("The file was removed from memory to make room for other files. Upload it again.")
+    return value.value
 
 
 def is_deleted(file: object) -> bool:
@@ -141,8 +150,9 @@ def is_deleted(file: object) -> bool:
 
 
 def store_file(key: str, value: object) -> None:
-    """Store a value as if `upload_file` had read it from an uploaded file."""
-    st.session_state[f"{key}_file"] = value
+    """Store a value as if `upload_file` had read it from an uploaded file. It may be dropped, see `Held`."""
+    held = None if value is None else sessions.Held(value, sessions.current())
+    st.session_state[f"{key}_file"] = held
     state.preserve(f"{key}_file")
 
 
@@ -171,14 +181,13 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     Raises:
         TextError: the file is larger than `max_bytes` or cannot be read; see `parse_sentences`.
     """
-    file_key = f"{key}_file"
     upload = st.file_uploader(label, type=["txt", *FASTA_TYPES, "gz"], key=f"{key}_upload")
     if upload is not None and not is_deleted(upload):
-        st.session_state[file_key] = (upload.name, upload.getvalue())
-        state.preserve(file_key)
-    if file_key not in st.session_state:
+        store_file(key, (upload.name, upload.getvalue()))
+    file = _stored_file(key)
+    if file is None:
         return ()
-    name, content = st.session_state[file_key]
+    name, content = file
     check_size(name, content)
     if upload is None:
         blocks.caveat(f"{state.escape(name)} was uploaded earlier.")
@@ -262,16 +271,16 @@ class TypedList:
 
 
 def _sentences_from_file() -> tuple[str, ...] | None:
-    st.file_uploader(
+    file = upload_file(
+        "sentences",
         "A text file with one sentence per line, a table with a header, or FASTA",
         ["txt", "csv", "tsv", "jsonl", *FASTA_TYPES, "gz"],
-        key=_UPLOAD,
-        on_change=_keep_file,
-        help=f"UTF-8, {upload_note()}",
+        f"UTF-8, {upload_note()}",
+        lambda name, content: (name, content),
     )
-    if _FILE not in st.session_state:
+    if file is None:
         return None
-    name, content = st.session_state[_FILE]
+    name, content = file
     check_size(name, content)
     columns = column_names(content, name)
     column = choose_column("sentences_column", columns, name) if columns else None
@@ -279,16 +288,6 @@ def _sentences_from_file() -> tuple[str, ...] | None:
     of_column = f", column {state.escape(column)}" if column is not None else ""
     st.caption(f"{len(sentences):,} sentences from {state.escape(name)}{of_column}. Empty lines are skipped.")
     return sentences
-
-
-def _keep_file() -> None:
-    """Store the uploaded file, because the widget loses it when the user opens another page."""
-    file = st.session_state[_UPLOAD]
-    if file is None:
-        st.session_state.pop(_FILE, None)
-    elif not is_deleted(file):
-        st.session_state[_FILE] = (file.name, file.getvalue())
-        state.preserve(_FILE, _UPLOAD)
 
 
 def choose_column(key: str, columns: tuple[str, ...], name: str) -> str:
@@ -484,7 +483,9 @@ def _choose_vectors() -> VectorSet | None:
 
 
 def _read_in_job(key: str, cause: Hashable, read: Callable[[Progress], VectorSet]) -> VectorSet | None:
-    return jobs.run(key, cause, "Read the vectors", read, unit="B", activity="Reading", start=True)
+    return jobs.run(
+        key, cause, "Read the vectors", read, unit="B", activity="Reading", start=True, droppable=True
+    )
 
 
 def parse_vectors_in_job(key: str, name: str, content: bytes, limit: int) -> VectorSet | None:

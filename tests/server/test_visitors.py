@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from unittest.mock import Mock
+from weakref import WeakSet
 
 import pytest
 from starlette.requests import Request
@@ -386,3 +388,41 @@ def test_large_bodies_that_are_not_received_are_limited(monkeypatch: pytest.Monk
     asyncio.run(slow_clients())
     # Beside the body for a, which is the first, only 50 bytes are left for other clients.
     assert statuses == [200, 503, 503, 200, 503, 200, 200]
+
+
+@dataclass
+class Content:
+    """A value whose size is counted."""
+
+    nbytes: int
+
+
+def test_values_of_sessions_are_dropped_from_the_largest_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(sessions, "client", lambda session: session[0])
+    monkeypatch.setattr(sessions, "_held", WeakSet())
+    monkeypatch.setattr("bert_probe.server.sessions.time.monotonic", lambda: now)
+    monkeypatch.setattr(sessions, "MAX_HELD_BYTES", 100)
+    monkeypatch.setattr(sessions, "MAX_CLIENT_HELD_BYTES", 60)
+
+    def hold(session: str, size: int) -> sessions.Held[Content]:
+        nonlocal now
+        now += 1
+        return sessions.Held(Content(size), session)
+
+    other = hold("b1", 35)
+    first, second, third = hold("a1", 20), hold("a2", 20), hold("a3", 20)
+    now += 1
+    assert first.value is not None  # used
+    fourth = hold("a4", 20)
+    assert second.value is None
+    assert all(held.value is not None for held in (other, first, third, fourth))
+    del fourth
+    assert hold("b2", 25).value is not None  # 100 in all
+    same = [hold("a1", 50) for _ in range(3)]  # values of a page in use are kept
+    assert all(held.value is not None for held in same)
+    assert other.value is not None
+    now += 2 * sessions._PROTECTED_SECONDS
+    last = hold("a1", 50)
+    assert last.value is not None
+    assert all(held.value is None for held in same)

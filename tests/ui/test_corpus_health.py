@@ -13,7 +13,7 @@ import bert_probe
 from bert_probe.corpus.health import CorpusHealth
 from bert_probe.corpus.vector_files import make_vector_set
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.server import paths
+from bert_probe.server import paths, sessions
 from bert_probe.ui import corpus_health, sentence_input
 from tests.helpers.pages import error_text, open_page, page_text
 
@@ -71,6 +71,25 @@ def test_uploaded_vectors() -> None:
     app.session_state["health_file"] = "many.npz", many
     app.run()
     assert "20,001 vectors, but this page compares at most 20,000" in error_text(app)
+
+
+def test_dropped_files_and_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If other sessions need the memory, vectors are read again, and a file must be uploaded again."""
+    content = archive(np.random.default_rng(0).normal(size=(60, 16)).astype(np.float32), [])
+    app = open_page("corpus", corpus_view="vectors", health_from="file", health_threshold="0.99")
+    app.session_state["health_file"] = file = sessions.Held(("a.npz", content), "")
+    app.run()
+    text, job = page_text(app), app.session_state["jobs"]["health parsed"]
+    assert "Of 60 rows, 0 are near duplicates" in text
+    monkeypatch.setattr(sessions, "MAX_HELD_BYTES", 0)
+    sessions.Held(b"other", "another session")
+    assert job.value().value is None
+    assert file.value is None
+    app.run()
+    assert "The file was removed from memory" in page_text(app)
+    app.session_state["health_file"] = sessions.Held(("a.npz", content), "")
+    app.run()
+    assert page_text(app) == text
 
 
 def test_a_row_opens_in_search(monkeypatch: pytest.MonkeyPatch) -> None:
