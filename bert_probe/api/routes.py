@@ -8,6 +8,7 @@ delay the start of the app.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import threading
@@ -44,6 +45,9 @@ _log = logging.getLogger(__name__)
 SMALL_BYTES: Final = 100_000
 """Maximum size in bytes of request bodies that are parsed without waiting for others."""
 _PARSING: Final = Semaphore(1)
+COMPRESSED_BYTES: Final = 100_000
+"""Maximum size in bytes of responses that Streamlit compresses."""
+_COMPRESSION_LEVEL: Final = 4
 
 Handler = Callable[[Request], Awaitable[Response]]
 Authorize = Callable[[Request], Problem | None]
@@ -134,8 +138,7 @@ class Api:
             return _busy_response(detail)
         self._answering += 1
         try:
-            accept = ",".join(request.headers.getlist("accept"))
-            work = self._counted(lambda progress: _answer_table(name, content, accept, progress))
+            work = self._counted(lambda progress: _answer_table(name, content, request, progress))
             return await _run_until_disconnect(work, request)
         finally:
             self._answering -= 1
@@ -173,18 +176,31 @@ class Api:
         )
 
 
-def _answer_table(name: str, content: bytes, accept: str, progress: Progress) -> Response:
+def compressed_response(
+    request: Request, content: bytes, headers: Mapping[str, str], media_type: str
+) -> Response:
+    """Return a response that is compressed if it is large and the client accepts gzip; takes long.
+
+    Streamlit would compress it on the event loop, and keep the original until the client has received all.
+    """
+    if len(content) > COMPRESSED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+        content = gzip.compress(content, _COMPRESSION_LEVEL)
+        headers = {**headers, "Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return Response(content, headers=headers, media_type=media_type)
+
+
+def _answer_table(name: str, content: bytes, request: Request, progress: Progress) -> Response:
     """Answer a question and serialize the table of its result; runs in a thread."""
     from bert_probe.api import body
     from bert_probe.api.registry import registered_questions
 
-    media = body.choose_media_type(accept)
+    media = body.choose_media_type(",".join(request.headers.getlist("accept")))
     question = registered_questions()[name]
     # Parsed JSON can take 25 times its size, so one large body at a time is parsed and checked.
     with nullcontext() if len(content) <= SMALL_BYTES else _PARSING.turn(lambda: progress(0, 0)):
-        request = body.read_body(question, body.parse_json(content))
-    table = request.answer(shared_cache, progress, lambda result: body.serialize(result, media))
-    return Response(table, headers=_NO_STORE, media_type=media)
+        asked = body.read_body(question, body.parse_json(content))
+    table = asked.answer(shared_cache, progress, lambda result: body.serialize(result, media))
+    return compressed_response(request, table, _NO_STORE, media)
 
 
 async def _run_until_disconnect(work: Work, request: Request) -> Response:

@@ -292,7 +292,7 @@ class Job(Generic[T]):
         except Cancelled:
             self._end("cancelled")
         except BaseException as error:  # `value` raises this exception again
-            _clear_frames(error)
+            clear_frames(error)
             self._end("failed", error=error)
         finally:
             _working.pop(self).set()
@@ -349,7 +349,7 @@ class Job(Generic[T]):
         self._ended()
 
 
-def _clear_frames(error: BaseException) -> None:
+def clear_frames(error: BaseException) -> None:
     """Release the local variables of the functions that raised an error.
 
     The error refers to these functions, one of which refers to the job. Until the garbage collector finds

@@ -26,9 +26,10 @@ from typing import Final
 import numpy as np
 from cachetools import LRUCache
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from bert_probe.api.routes import compressed_response
 from bert_probe.errors import SelectionError, TooLongError
 from bert_probe.model.trace import Array, Trace, resolve_index
 from bert_probe.runtime import permissions
@@ -375,9 +376,11 @@ def _serve_frame(request: Request) -> Response:
             headers={"Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'self'"},
         )
     nonce = secrets.token_urlsafe(16)
-    return HTMLResponse(
+    return compressed_response(
+        request,
         page.replace(_NONCE_MARK.encode(), nonce.encode()),
-        headers={"Content-Security-Policy": frame_policy(nonce), "Cache-Control": "no-store"},
+        {"Content-Security-Policy": frame_policy(nonce), "Cache-Control": "no-store"},
+        "text/html",
     )
 
 

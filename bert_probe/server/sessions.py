@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
 
@@ -35,9 +35,9 @@ from starlette.types import Receive, Scope, Send
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from bert_probe.core.result import count_bytes
 from bert_probe.errors import ProbeError
 from bert_probe.runtime import permissions, shared_cache
+from bert_probe.runtime.jobs import clear_frames
 from bert_probe.server.access import text_response
 from bert_probe.views import built
 
@@ -88,8 +88,14 @@ class Held(Generic[T]):
     """
 
     def __init__(self, value: T, session: str) -> None:
+        from bert_probe.core.result import count_bytes  # imports pandas
+
         self._value: T | None = value
         self._session, self._client = session, client(session)
+        parts = vars(value).values() if is_dataclass(value) else value if isinstance(value, tuple) else ()
+        for part in parts:
+            if isinstance(part, BaseException):  # why the file was refused
+                clear_frames(part)
         self._size, self._used = count_bytes(value), time.monotonic()
         with _held_lock:
             _held.add(self)

@@ -227,6 +227,17 @@ def test_accept_header_chooses_the_format(accept: str, media: str, here: TestCli
     assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, media)
 
 
+@pytest.mark.parametrize(("encodings", "encoding"), [("gzip, br", "gzip"), ("identity", None)])
+def test_large_table_is_compressed_in_the_thread_of_the_answer(
+    encodings: str, encoding: str | None, here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "COMPRESSED_BYTES", 100)
+    answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept-Encoding": encodings})
+    assert answer.headers.get("content-encoding") == encoding
+    monkeypatch.undo()
+    assert answer.json() == here.post("/api/v1/tokens", json=TOKENS).json()
+
+
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "nonsense", "*/*;q=0"])
 def test_unavailable_format_is_a_problem(accept: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept": accept})

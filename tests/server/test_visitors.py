@@ -6,8 +6,9 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import Mock
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import pytest
 from starlette.requests import Request
@@ -390,11 +391,31 @@ def test_large_bodies_that_are_not_received_are_limited(monkeypatch: pytest.Monk
     assert statuses == [200, 503, 503, 200, 503, 200, 200]
 
 
+@pytest.mark.parametrize("wrap", [lambda error: ("a.csv", error), lambda error: Content(error)])
+def test_stored_errors_do_not_keep_what_was_read(wrap: Callable[[Exception], object]) -> None:
+    class Rows:
+        """The rows of a refused file."""
+
+    found: list[ref[Rows]] = []
+
+    def read() -> object:
+        rows = Rows()
+        found.append(ref(rows))
+        try:
+            raise ValueError("The file has too many rows.")
+        except ValueError as error:
+            return wrap(error)
+
+    held = sessions.Held(read(), "")
+    assert held.value is not None
+    assert found[0]() is None
+
+
 @dataclass
 class Content:
     """A value whose size is counted."""
 
-    nbytes: int
+    nbytes: Any
 
 
 def test_values_of_sessions_are_dropped_from_the_largest_client(monkeypatch: pytest.MonkeyPatch) -> None:
