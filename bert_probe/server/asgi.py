@@ -30,6 +30,7 @@ from bert_probe.server import (
     callbacks,
     connections,
     media_files,
+    messages,
     paths,
     security_headers,
     sessions,
@@ -267,8 +268,8 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     connections.disable_nagle()
     connections.limit()
     callbacks.keep_clicks()
-    connections.limit_references()
-    connections.limit_unsent_messages()
+    messages.limit_references()
+    messages.limit_unsent()
     media_files.keep_downloads()
     yield
 

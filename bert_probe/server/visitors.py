@@ -292,6 +292,7 @@ class BoundedUploads:
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
         self._stated: Counter[str] = Counter()  # stated bytes of the uploads in progress, by session
+        self._open: Counter[str] = Counter()  # number of the uploads in progress, by session
         self._arrived: Counter[str] = Counter()  # received bytes of the uploads in progress, by session
         self._clients: dict[str, str] = {}  # IP address of the latest upload, by session
 
@@ -340,6 +341,7 @@ class BoundedUploads:
             return message
 
         self._stated[session] += size
+        self._open[session] += 1
         try:
             async with asyncio.timeout(UPLOAD_SECONDS):
                 await self.app(scope, count, send)
@@ -351,20 +353,20 @@ class BoundedUploads:
         except ClientDisconnect:
             pass  # the client has disconnected
         finally:
-            for counter, number in ((self._stated, size), (self._arrived, arrived)):
+            for counter, number in ((self._stated, size), (self._arrived, arrived), (self._open, 1)):
                 counter[session] -= number
                 if not counter[session]:
                     del counter[session]
 
     def _assign(self, session: str, scope: Scope) -> None:
         """Record the client of a session, and remove the clients of sessions without files."""
-        active = _stored_bytes().keys() | self._stated.keys()
+        active = _stored_bytes().keys() | self._open.keys()
         self._clients = {name: client for name, client in self._clients.items() if name in active}
         self._clients[session] = client_name(scope)
 
     def _session_refusal(self, session: str, size: int) -> PlainTextResponse | None:
         maximum = permissions.current().max_session_bytes
-        if len(_manager().file_storage.get(session, ())) >= MAX_SESSION_FILES:
+        if len(_manager().file_storage.get(session, ())) + self._open[session] >= MAX_SESSION_FILES:
             return text_response(
                 f"This session already has {MAX_SESSION_FILES} files, the maximum. Remove a file or reload "
                 "the page.",

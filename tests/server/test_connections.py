@@ -19,7 +19,7 @@ from streamlit.runtime.session_manager import SessionClientDisconnectedError
 from streamlit.web.server.starlette.starlette_websocket import StarletteSessionClient
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bert_probe.server import asgi, connections, security_headers
+from bert_probe.server import asgi, connections, messages, security_headers
 from tests.helpers.server import run_in_thread
 
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
@@ -295,7 +295,7 @@ def frame(size: int, data: bytes) -> bytes:
 
 
 def test_websocket_stays_open_and_its_messages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(messages, "MAX_MESSAGE_BYTES", 100_000)
     monkeypatch.setattr(connections, "IDLE_SECONDS", 0.05)
 
     async def attack(connect: Connect) -> None:
@@ -333,12 +333,12 @@ def test_fields_of_messages_are_counted_in_nested_messages() -> None:
         widgets.rerun_script.widget_states.widgets.add(
             id=f"widget {number}", int_value=number, bool_value=True
         )
-    names.file_urls_request.file_names.extend(["f" * 100] * connections.MAX_FILE_NAMES)
+    names.file_urls_request.file_names.extend(["f" * 100] * messages.MAX_FILE_NAMES)
     for message in (text, widgets, names):
         content = message.SerializeToString()
-        assert connections.announced_files(content) is not None
-        assert connections.announced_files(content + b"\x07" * 6_000) is None  # not valid
-        assert connections.announced_files(content + b"\x0a\x7f") is None  # longer than the message
+        assert messages.announced_files(content) is not None
+        assert messages.announced_files(content + b"\x07" * 6_000) is None  # not valid
+        assert messages.announced_files(content + b"\x0a\x7f") is None  # longer than the message
     for repeated in (
         widgets.rerun_script.widget_states.widgets,
         widgets.rerun_script.cached_message_hashes,
@@ -347,43 +347,39 @@ def test_fields_of_messages_are_counted_in_nested_messages() -> None:
         empty = type(repeated[0])() if len(repeated) else ""
         repeated.extend([empty] * 5_000)
     widgets.rerun_script.widget_states.ClearField("widgets")
-    assert connections.announced_files(widgets.SerializeToString()) is None
-    assert connections.announced_files(names.SerializeToString()) is None
+    assert messages.announced_files(widgets.SerializeToString()) is None
+    assert messages.announced_files(names.SerializeToString()) is None
     selection = BackMsg()
     selection.rerun_script.widget_states.widgets.add(id="a").string_array_value.data.extend([""] * 5_000)
-    assert connections.announced_files(selection.SerializeToString()) is None
+    assert messages.announced_files(selection.SerializeToString()) is None
 
 
 def test_short_messages_with_many_files_or_fields_are_rejected() -> None:
     message = BackMsg()
-    message.file_urls_request.file_names.extend(["a"] * (connections.MAX_FILE_NAMES - 1))
+    message.file_urls_request.file_names.extend(["a"] * (messages.MAX_FILE_NAMES - 1))
     message.file_urls_request.request_id = "b"
-    assert connections.announced_files(message.SerializeToString()) is not None
+    assert messages.announced_files(message.SerializeToString()) is not None
     message.file_urls_request.file_names.append("")
-    assert connections.announced_files(message.SerializeToString()) is None
+    assert messages.announced_files(message.SerializeToString()) is None
     halves = BackMsg()
-    halves.file_urls_request.file_names.extend([""] * (connections.MAX_FILE_NAMES // 2 + 1))
-    assert connections.announced_files(halves.SerializeToString()) is not None
-    assert (
-        connections.announced_files(halves.SerializeToString() * 2) is None
-    )  # a parser merges the two fields
-    assert connections.announced_files(b"\x10\x01" * 100) is None  # the same field 100 times
+    halves.file_urls_request.file_names.extend([""] * (messages.MAX_FILE_NAMES // 2 + 1))
+    assert messages.announced_files(halves.SerializeToString()) is not None
+    assert messages.announced_files(halves.SerializeToString() * 2) is None  # a parser merges the two fields
+    assert messages.announced_files(b"\x10\x01" * 100) is None  # the same field 100 times
     group = b"\x83\x7d\x84\x7d"  # an unknown field, which parsers skip
-    assert connections.announced_files(group + halves.SerializeToString()) is None
+    assert messages.announced_files(group + halves.SerializeToString()) is None
 
 
 def test_large_json_is_rejected() -> None:
     message = BackMsg()
-    widget = message.rerun_script.widget_states.widgets.add(
-        id="a", json_value="1" * connections.MAX_JSON_BYTES
-    )
-    assert connections.announced_files(message.SerializeToString()) is not None
+    widget = message.rerun_script.widget_states.widgets.add(id="a", json_value="1" * messages.MAX_JSON_BYTES)
+    assert messages.announced_files(message.SerializeToString()) is not None
     widget.json_value += "1"
-    assert connections.announced_files(message.SerializeToString()) is None
+    assert messages.announced_files(message.SerializeToString()) is None
     widget.string_value = "[1]" * 499_900
-    assert connections.announced_files(message.SerializeToString()) is not None
+    assert messages.announced_files(message.SerializeToString()) is not None
     widget.string_value += "{" * 200
-    assert connections.announced_files(message.SerializeToString()) is None
+    assert messages.announced_files(message.SerializeToString()) is None
 
 
 def test_long_request_for_a_download_is_rejected() -> None:
@@ -391,9 +387,9 @@ def test_long_request_for_a_download_is_rejected() -> None:
         message = BackMsg()
         message.backend_operation_request.request_id = "r" * (6_000 if field == "request" else 10)
         message.backend_operation_request.deferred_file.file_id = "f" * (6_000 if field == "file" else 32)
-        assert connections.announced_files(message.SerializeToString()) is None
+        assert messages.announced_files(message.SerializeToString()) is None
     message.backend_operation_request.request_id = "r" * 36
-    assert connections.announced_files(message.SerializeToString()) is not None
+    assert messages.announced_files(message.SerializeToString()) is not None
 
 
 @pytest.mark.parametrize(
@@ -404,7 +400,7 @@ def test_too_many_frames_close_the_connection(start: bytes) -> None:
         client = await connect()
         await client.send(HANDSHAKE)
         assert await client.status() == 101
-        await client.until_closed((start + bytes(4)) * (connections.MAX_FRAMES + 500))
+        await client.until_closed((start + bytes(4)) * (messages.MAX_FRAMES + 500))
 
     run("httptools", attack)
 
@@ -421,8 +417,20 @@ def test_trailers_are_not_headers(http: str) -> None:
     run(http, attack)
 
 
+def test_request_that_is_no_handshake_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "HANDSHAKE_SECONDS", 0.1)
+
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send(HANDSHAKE.replace(b"GET", b"POST").replace(b"Host", b"Content-Length: 2\r\nHost"))
+        await client.send(b"{}")
+        await client.until_closed()
+
+    run("httptools", attack)
+
+
 def test_each_announced_file_counts_as_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "FRAMES_PER_SECOND", 0)
+    monkeypatch.setattr(messages, "FRAMES_PER_SECOND", 0)
     message = BackMsg()
     message.file_urls_request.file_names.extend([""] * 190)
     content = message.SerializeToString()
@@ -442,7 +450,7 @@ def test_each_announced_file_counts_as_a_frame(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_messages_that_a_client_does_not_receive_are_limited() -> None:
-    connections.limit_unsent_messages()
+    messages.limit_unsent()
     message = ForwardMsg()
     message.delta.new_element.text.body = "a" * 10_000_000
 
@@ -479,7 +487,7 @@ def test_messages_that_a_client_does_not_receive_are_limited() -> None:
         assert codes == [1013, 1013]
         for client in (first, second, third):
             await client.aclose()
-        assert not connections._SendQueue.open
+        assert not messages._SendQueue.open
 
     asyncio.run(run())
 
@@ -489,7 +497,7 @@ def test_large_message_may_have_many_frames() -> None:
         client = await connect()
         await client.send(HANDSHAKE)
         assert await client.status() == 101
-        part, count = 4_000, 2 * connections.MAX_FRAMES
+        part, count = 4_000, 2 * messages.MAX_FRAMES
         content = b"\x0a" + b"\xfb\xa3\xe8\x03" + bytes(part * count - 5)  # one field
         for number in range(count):
             opcode = (0x02 if number == 0 else 0) | (0x80 if number == count - 1 else 0)
@@ -513,7 +521,7 @@ def test_messages_are_not_compressed() -> None:
 
 
 def test_incomplete_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_INCOMPLETE_BYTES", 500_000)
+    monkeypatch.setattr(messages, "MAX_INCOMPLETE_BYTES", 500_000)
 
     async def attack(connect: Connect) -> None:
         clients = [await connect() for _ in range(4)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from bert_probe.server import paths
-from bert_probe.server.connections import RECENT, SentMessages
+from bert_probe.server.messages import RECENT, SentMessages
 
 
 def large(name: str) -> ForwardMsg:

@@ -96,6 +96,9 @@ def test_number_of_files_and_their_ids_are_limited(
     assert [server.put("one", 0)[0] for _ in range(3)] == [204, 204, 413]
     assert server.put("one", 0)[1].startswith("This session already has 2 files, the maximum.")
     assert server.put("other", 0)[0] == 204
+    server.concurrent = [("third", 0), ("third", 0)]
+    server.put("third", 0)
+    assert server.answers == [204, 413], "uploads in progress count"
 
 
 def test_files_of_all_sessions_are_limited(server: FakeRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
