@@ -68,15 +68,15 @@ def is_connected(session: str) -> bool:
     return not runtime.exists() or runtime.get_instance().is_active_session(session)
 
 
-MAX_HELD_BYTES: Final = 400_000_000
-"""Maximum total size in bytes of the `Held` values of all sessions."""
-MAX_CLIENT_HELD_BYTES: Final = 200_000_000
+MAX_VALUE_BYTES: Final = 400_000_000
+"""Maximum total size in bytes of the `SessionValue` values of all sessions."""
+MAX_CLIENT_VALUE_BYTES: Final = 200_000_000
 """The same for the sessions of one client."""
 _PROTECTED_SECONDS: Final = 60.0
 """Number of seconds in which a value is not dropped for another value of the same session."""
 
 
-class Held(Generic[T]):
+class SessionValue(Generic[T]):
     """A value that a session keeps, such as the content of an uploaded file.
 
     If the values of a client or of all clients are too large, the values of the client with the largest
@@ -97,8 +97,8 @@ class Held(Generic[T]):
             if isinstance(part, BaseException):  # why the file was refused
                 clear_frames(part)
         self._size, self._used = count_bytes(value), time.monotonic()
-        with _held_lock:
-            _held.add(self)
+        with _values_lock:
+            _values.add(self)
             self._make_room()
 
     @property
@@ -112,27 +112,27 @@ class Held(Generic[T]):
         now = time.monotonic()
         while True:
             sizes: Counter[str] = Counter()
-            for held in _held:
-                sizes[held._client] += held._size
+            for stored in _values:
+                sizes[stored._client] += stored._size
             largest, size = sizes.most_common(1)[0]
-            if size <= MAX_CLIENT_HELD_BYTES and sizes.total() <= MAX_HELD_BYTES:
+            if size <= MAX_CLIENT_VALUE_BYTES and sizes.total() <= MAX_VALUE_BYTES:
                 return
-            others = [
-                held
-                for held in _held
-                if held._client == largest
-                and held is not self
-                and (held._session != self._session or now - held._used > _PROTECTED_SECONDS)
+            candidates = [
+                stored
+                for stored in _values
+                if stored._client == largest
+                and stored is not self
+                and (stored._session != self._session or now - stored._used > _PROTECTED_SECONDS)
             ]
-            if not others:
+            if not candidates:
                 return
-            oldest = min(others, key=lambda held: held._used)
-            _held.discard(oldest)
+            oldest = min(candidates, key=lambda stored: stored._used)
+            _values.discard(oldest)
             oldest._value = None
 
 
-_held: WeakSet[Held[Any]] = WeakSet()
-_held_lock = threading.Lock()
+_values: WeakSet[SessionValue[Any]] = WeakSet()
+_values_lock = threading.Lock()
 
 
 CAPACITY_BYTES: Final = 64_000_000

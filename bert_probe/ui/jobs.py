@@ -64,8 +64,8 @@ def run(
             or failed with an error that a restart may resolve.
         describe: function that returns a line to show above the progress.
         patience: seconds before the page shows progress.
-        droppable: whether the result may be dropped to free memory; see `sessions.Held`. The work is then
-            started again, or its button is drawn again.
+        droppable: whether the result may be dropped to free memory; see `sessions.SessionValue`. The work is
+            then started again, or its button is drawn again.
         limits: further keyword arguments of `Job`, such as ``silence``.
 
     Raises:
@@ -90,8 +90,8 @@ def run(
     if is_clicked or (start and job is None):
         session = sessions.current()
         is_alive = partial(sessions.is_connected, session)
-        held = (lambda progress: sessions.Held(work(progress), session)) if droppable else work
-        job = Job[Any](cause, held, is_alive, client=sessions.client(session), **limits)
+        make = (lambda progress: sessions.SessionValue(work(progress), session)) if droppable else work
+        job = Job[Any](cause, make, is_alive, client=sessions.client(session), **limits)
     if job is None:
         return None
     jobs[key] = job  # move the job to the end of the dict, as the most recently used job

@@ -134,7 +134,7 @@ def upload_file(
 def _stored_file(key: str) -> Any:
     """Return what `store_file` stored, or None, with a message if it was dropped to free memory."""
     value = st.session_state.get(f"{key}_file")
-    if not isinstance(value, sessions.Held):
+    if not isinstance(value, sessions.SessionValue):
         return value
     if value.value is None:
         blocks.caveat("The file was removed from memory to make room for other files. Upload it again.")
@@ -150,9 +150,9 @@ def is_deleted(file: object) -> bool:
 
 
 def store_file(key: str, value: object) -> None:
-    """Store a value as if `upload_file` had read it from an uploaded file. It may be dropped, see `Held`."""
-    held = None if value is None else sessions.Held(value, sessions.current())
-    st.session_state[f"{key}_file"] = held
+    """Store a value as if `upload_file` had read it from a file. It may be dropped, see `SessionValue`."""
+    stored = None if value is None else sessions.SessionValue(value, sessions.current())
+    st.session_state[f"{key}_file"] = stored
     state.preserve(f"{key}_file")
 
 

@@ -409,8 +409,8 @@ def test_stored_errors_do_not_keep_what_was_read(wrap: Callable[[Exception], obj
         except ValueError as error:
             return wrap(error)
 
-    held = sessions.Held(read(), "")
-    assert held.value is not None
+    stored = sessions.SessionValue(read(), "")
+    assert stored.value is not None
     assert found[0]() is None
 
 
@@ -424,15 +424,15 @@ class Content:
 def test_values_of_sessions_are_dropped_from_the_largest_client(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(sessions, "client", lambda session: session[0])
-    monkeypatch.setattr(sessions, "_held", WeakSet())
+    monkeypatch.setattr(sessions, "_values", WeakSet())
     monkeypatch.setattr("bert_probe.server.sessions.time.monotonic", lambda: now)
-    monkeypatch.setattr(sessions, "MAX_HELD_BYTES", 100)
-    monkeypatch.setattr(sessions, "MAX_CLIENT_HELD_BYTES", 60)
+    monkeypatch.setattr(sessions, "MAX_VALUE_BYTES", 100)
+    monkeypatch.setattr(sessions, "MAX_CLIENT_VALUE_BYTES", 60)
 
-    def hold(session: str, size: int) -> sessions.Held[Content]:
+    def hold(session: str, size: int) -> sessions.SessionValue[Content]:
         nonlocal now
         now += 1
-        return sessions.Held(Content(size), session)
+        return sessions.SessionValue(Content(size), session)
 
     other = hold("b1", 35)
     first, second, third = hold("a1", 20), hold("a2", 20), hold("a3", 20)
@@ -440,13 +440,13 @@ def test_values_of_sessions_are_dropped_from_the_largest_client(monkeypatch: pyt
     assert first.value is not None  # used
     fourth = hold("a4", 20)
     assert second.value is None
-    assert all(held.value is not None for held in (other, first, third, fourth))
+    assert all(stored.value is not None for stored in (other, first, third, fourth))
     del fourth
     assert hold("b2", 25).value is not None  # 100 in all
     same = [hold("a1", 50) for _ in range(3)]  # values of a page in use are kept
-    assert all(held.value is not None for held in same)
+    assert all(stored.value is not None for stored in same)
     assert other.value is not None
     now += 2 * sessions._PROTECTED_SECONDS
     last = hold("a1", 50)
     assert last.value is not None
-    assert all(held.value is None for held in same)
+    assert all(stored.value is None for stored in same)

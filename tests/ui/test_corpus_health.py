@@ -77,17 +77,17 @@ def test_dropped_files_and_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """If other sessions need the memory, vectors are read again, and a file must be uploaded again."""
     content = archive(np.random.default_rng(0).normal(size=(60, 16)).astype(np.float32), [])
     app = open_page("corpus", corpus_view="vectors", health_from="file", health_threshold="0.99")
-    app.session_state["health_file"] = file = sessions.Held(("a.npz", content), "")
+    app.session_state["health_file"] = file = sessions.SessionValue(("a.npz", content), "")
     app.run()
     text, job = page_text(app), app.session_state["jobs"]["health parsed"]
     assert "Of 60 rows, 0 are near duplicates" in text
-    monkeypatch.setattr(sessions, "MAX_HELD_BYTES", 0)
-    sessions.Held(b"other", "another session")
+    monkeypatch.setattr(sessions, "MAX_VALUE_BYTES", 0)
+    sessions.SessionValue(b"other", "another session")
     assert job.value().value is None
     assert file.value is None
     app.run()
     assert "The file was removed from memory" in page_text(app)
-    app.session_state["health_file"] = sessions.Held(("a.npz", content), "")
+    app.session_state["health_file"] = sessions.SessionValue(("a.npz", content), "")
     app.run()
     assert page_text(app) == text
 
