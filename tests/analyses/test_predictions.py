@@ -312,6 +312,7 @@ def test_answers_are_the_best_spans_of_raw_logits(
     first = result.answers[0]
     tokens = [trace.tokens[places[index]] for index in best[:2]]
     assert (first.start, first.end) == (tokens[0].start, tokens[1].end)
+    assert (first.first, first.last) == (tokens[0].position, tokens[1].position)
     np.testing.assert_allclose(first.probability, best[2], rtol=1e-10)
     assert result.table()["text"].iloc[0] == TEXT[first.start : first.end]
     covered = [False] * len(TEXT)
@@ -334,6 +335,7 @@ def test_no_answer_has_the_probability_of_the_first_token(trained_on: Trained) -
     np.testing.assert_allclose(nothing.probability, shares[0].prod(), rtol=1e-9)
     row = result.table()[result.table()["start"].isna()].iloc[0]
     assert row["text"] == ""
+    assert (nothing.first, nothing.last) == (0, 0)
     assert not FindAnswer(top=1000).of(trace).table()["start"].isna().any()
 
 

@@ -30,6 +30,7 @@ from bert_probe import (
 )
 from bert_probe.analyses.attribution.faithfulness import REMOVED_SHARES
 from bert_probe.analyses.attribution.methods import methods
+from bert_probe.analyses.outputs.target import select_output
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
 from bert_probe.model.from_model import keep_float64
 from bert_probe.model.gradients import forward_from_embeddings, linearized
@@ -480,6 +481,26 @@ def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) 
         Attribution().of(minilm.trace(A))
     with pytest.raises(UnavailableError, match="It has a task head for sentence-similarity"):
         Attribution("fill-mask").of(minilm.trace(A))
+
+
+@pytest.mark.parametrize("context", ["émigré naïve 😀", "ß東😀é𝕳", "é"])
+def test_answer_in_the_middle_of_a_character_is_explained_at_its_tokens(
+    context: str, double_trained_on: Trained
+) -> None:
+    checkpoint = double_trained_on("roberta", "question-answering")
+    trace = checkpoint.trace("what", pair=context)
+    tokens = [token for token in trace.tokens if token.segment == 1 and not token.special]
+    assert len({(token.start, token.end) for token in tokens}) < len(tokens), "tokens share a character"
+    output = checkpoint.outputs["question-answering"]
+    with torch.inference_mode():
+        logits = output.model(input_ids=torch.tensor(trace.encoding.inputs["input_ids"])[None])
+    starts, ends = logits.start_logits[0].numpy(), logits.end_logits[0].numpy()
+    places = [token.position for token in tokens]
+    best, first, last = max((starts[i] + ends[j], i, j) for i in places for j in places if i <= j < i + 15)
+    target = select_output(trace)
+    assert target.places == (first, last)
+    assert_exact(Attribution().of(trace).value, best)
+    assert_exact(target.of([target.untouched]), [best])
 
 
 def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:

@@ -70,7 +70,8 @@ class FindAnswer(Prediction):
     def candidates(self, trace: Trace) -> tuple[Mapping[str, Array], int]:
         """Return all candidate spans, and the number of windows.
 
-        The spans are arrays of shape [span], named "start", "end" and "probability".
+        The spans are arrays of shape [span], named like the attributes of `AnswerSpan`; "start" and "end" are
+        −1 for "no answer".
 
         Raises:
             UnavailableError, TextError: see `of`.
@@ -122,22 +123,25 @@ class AnswerSpan:
 
     Attributes:
         start, end: character offsets in the context; None for "no answer".
+        first, last: positions of the first and the last token in the window; 0 for "no answer".
         probability: start probability of the first token times end probability of the last token, 0 to 1.
     """
 
     start: int | None
     end: int | None
+    first: int
+    last: int
     probability: float
 
 
-# offsets that represent "no answer" in arrays of candidates
-_NO_ANSWER = {"start": [-1], "end": [-1]}
+# offsets and positions that represent "no answer" in arrays of candidates
+_NO_ANSWER = {"start": [-1], "end": [-1], "first": [0], "last": [0]}
 
 
 def _spans(
     window: Encoding, probabilities: Array, positions: Sequence[int], max_tokens: int
 ) -> dict[str, Any]:
-    """Return the start, end and probability of each span of at most ``max_tokens`` tokens in a window.
+    """Return the spans of at most ``max_tokens`` tokens in a window; see `FindAnswer.candidates`.
 
     Args:
         window: the window of the text pair.
@@ -152,7 +156,13 @@ def _spans(
         for side in ("start", "end")
     )
     scores = probabilities[positions]
-    return {"start": starts[first], "end": ends[last], "probability": scores[first, 0] * scores[last, 1]}
+    return {
+        "start": starts[first],
+        "end": ends[last],
+        "first": np.array(positions)[first],
+        "last": np.array(positions)[last],
+        "probability": scores[first, 0] * scores[last, 1],
+    }
 
 
 def _concatenate(tables: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
@@ -163,14 +173,14 @@ def _best(candidates: Mapping[str, Array], count: int) -> list[AnswerSpan]:
     """Return the ``count`` most probable spans, skipping spans that overlap a more probable span.
 
     Args:
-        candidates: arrays of shape [span], named "start", "end" and "probability".
+        candidates: the spans; see `FindAnswer.candidates`.
         count: maximum number of spans.
     """
     answers: list[AnswerSpan] = []
     for index in np.argsort(-candidates["probability"], kind="stable"):
-        start, end = int(candidates["start"][index]), int(candidates["end"][index])
-        probability = float(candidates["probability"][index])
-        span = AnswerSpan(None, None, probability) if start < 0 else AnswerSpan(start, end, probability)
+        start, end, first, last = (int(candidates[name][index]) for name in ("start", "end", "first", "last"))
+        probability, is_answer = float(candidates["probability"][index]), start >= 0
+        span = AnswerSpan(start if is_answer else None, end if is_answer else None, first, last, probability)
         if not any(_overlap(span, answer) for answer in answers):
             answers.append(span)
         if len(answers) == count:

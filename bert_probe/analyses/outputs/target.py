@@ -306,12 +306,9 @@ def _answer_output(
             "Choose a smaller rank."
         )
     answer = result.answers[rank - 1]
-    tokens = [token for token in trace.tokens if token.segment == 1 and not token.special]
-    start = next(token.position for token in tokens if token.start == answer.start)
-    end = next(token.position for token in tokens if token.end == answer.end and token.position >= start)
     read = _read_fn(output, lambda out: out[:, 0, 0] + out[:, 1, 1])
     name = f"start + end logit of “{result.text(answer)}”"
-    return TargetOutput(trace, QUESTION_ANSWERING, name, str(rank), (start, end), read)
+    return TargetOutput(trace, QUESTION_ANSWERING, name, str(rank), (answer.first, answer.last), read)
 
 
 _OUTPUTS: Mapping[str, Callable[[Trace, OutputHead, str | None, int | None], TargetOutput]] = {
