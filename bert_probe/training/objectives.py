@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -174,16 +175,21 @@ class TextObjective(Objective):
         return super().loss(logits, targets if self.kind == CLASSES else targets.to(logits.dtype))
 
     def score(self, predictions: Array, targets: Array) -> float:
-        """Return accuracy for single-label data, micro F1 for multi-label data, or R² for numbers."""
+        """Return accuracy for single-label data, micro F1 for multi-label data, or R² for numbers.
+
+        R² is NaN if all targets are equal.
+        """
         if self.kind == CLASSES:
             return super().score(predictions, targets)
         if self.kind == MULTI_LABEL:
             true_positives = float(((predictions > 0) & (targets > 0)).sum())
             positives = float((predictions > 0).sum() + (targets > 0).sum())
             return 2 * true_positives / positives if positives else 1.0
+        if np.ptp(targets) == 0:
+            return math.nan
         variation = float(((targets - targets.mean()) ** 2).sum())
         errors = predictions.astype(np.float64) - targets
-        return 1 - float((errors**2).sum()) / variation if variation else float(np.nan)
+        return 1 - float((errors**2).sum()) / variation
 
 
 class TokenObjective(Objective):

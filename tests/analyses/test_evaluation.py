@@ -176,6 +176,12 @@ def test_regression_metrics_equal_hand_computation() -> None:
     result = head_predictions.score_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
     assert result["spearman"] == pytest.approx(1.0)
     assert result["pearson"] < 1
+    # Their mean differs from 0.1 by rounding.
+    varied, constant = np.array([1.0, 2.0, 3.0]), np.full(3, 0.1)
+    for true, predicted in ((constant, varied), (varied, constant), (constant, constant)):
+        result = head_predictions.score_numbers(true, predicted)
+        assert math.isnan(result["pearson"])
+        assert math.isnan(result["spearman"])
 
 
 def test_entity_metrics_equal_hand_computation() -> None:

@@ -26,6 +26,7 @@ from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from bert_probe.training import training_loop
 from bert_probe.training.datasets import check_texts
 from bert_probe.training.models import count_by_scope, select_parameters, with_head
+from bert_probe.training.objectives import TextObjective
 from bert_probe.training.schedule import LengthBuckets, seeded
 from tests.helpers.teaching import equal_states, texts, weights, without_dropout
 
@@ -312,8 +313,6 @@ def test_early_stopping_restores_the_best_weights(family: Callable[[str], Checkp
 
 
 def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bert_probe.training.objectives import TextObjective
-
     monkeypatch.setattr(TextObjective, "loss", lambda _, message, right: message.sum() * float("nan"))  # noqa: ARG005
     for update in ("head", "all"):
         with pytest.raises(UnavailableError, match=r"not finite after .*\. Choose a lower learning rate"):
@@ -337,6 +336,13 @@ def test_diverging_loss_is_reported(quiet: Checkpoint, monkeypatch: pytest.Monke
 def test_invalid_settings_raise_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(SelectionError, match=message):
         Train(**arguments)
+
+
+def test_r_squared_of_equal_numbers_is_nan(quiet: Checkpoint) -> None:
+    objective = TextObjective(quiet, LabeledTexts.of("number", [LabeledText("a", None, 0.1, 2)]), ())
+    # The mean of the targets differs from 0.1 by rounding.
+    assert math.isnan(objective.score(np.array([0.3, 0.2, 0.1]), np.full(3, 0.1)))
+    assert objective.score(np.array([1.0, 2.0, 2.0]), np.array([1.0, 2.0, 3.0])) == 0.5
 
 
 def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:

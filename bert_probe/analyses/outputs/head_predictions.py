@@ -363,6 +363,9 @@ def confusion(true: Array, predicted: Array, count: int) -> Array:
 
 
 def _correlation(x: Array, y: Array) -> float:
+    # Compare the values: rounding may leave small values after centering equal numbers.
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
     x, y = x - x.mean(), y - y.mean()
     norm = math.sqrt(float((x**2).sum()) * float((y**2).sum()))
     return float((x * y).sum()) / norm if norm else math.nan
