@@ -72,16 +72,22 @@ def read_modules(folder: Path) -> list[ModuleEntry]:
     """Return the class name and folder of each module that a checkpoint's modules.json lists.
 
     Raises:
-        CheckpointError: the file is broken, or refers to a path outside its folder.
+        CheckpointError: the file is broken, repeats a name, or refers to a path outside its folder.
     """
     entries = read_json(folder / MODULES_FILE)
     if not isinstance(entries, list):
         raise CheckpointError(f"{MODULES_FILE} must contain a JSON list. {AGAIN}")
     try:
         modules = [(str(entry["type"]), folder / str(entry["path"])) for entry in entries]
+        names = [str(entry["name"]) for entry in entries if "name" in entry]
     except (TypeError, KeyError):
         raise CheckpointError(f"{MODULES_FILE} cannot be read. {AGAIN}") from None
     _check_count(len(modules), MODULES_FILE)
+    # sentence-transformers replaces a module by a later module with the same name.
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
+        raise CheckpointError(
+            f"{MODULES_FILE} lists the module name {duplicate[:100]!r} more than once. {AGAIN}"
+        )
     _check_inside(folder, modules, MODULES_FILE)
     return modules
 

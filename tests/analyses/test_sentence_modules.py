@@ -120,27 +120,30 @@ def _without(index: int) -> Callable[[list[Any]], list[Any]]:
 HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "unknown module": (
         "modules.json",
-        lambda modules: [*modules, {**modules[1], "type": "sentence_transformers.models.LSTM"}],
+        lambda modules: [*modules, {**modules[1], "name": "3", "type": "sentence_transformers.models.LSTM"}],
         "module LSTM is not supported",
     ),
     "custom module": (
         "modules.json",
-        lambda modules: [*modules, {**modules[1], "type": "os.system"}],
+        lambda modules: [*modules, {**modules[1], "name": "3", "type": "os.system"}],
         "module os.system is not supported",
     ),
     "word weights": (
         "modules.json",
-        lambda modules: [*modules, {**modules[1], "type": "sentence_transformers.models.WordWeights"}],
+        lambda modules: [
+            *modules,
+            {**modules[1], "name": "3", "type": "sentence_transformers.models.WordWeights"},
+        ],
         "WordWeights is not supported: it weights the tokens by a list of words",
     ),
     "repeated pooling": (
         "modules.json",
-        lambda modules: [*modules, modules[1]],
+        lambda modules: [*modules, {**modules[1], "name": "3"}],
         "lists 2 modules of type Pooling",
     ),
     "repeated transformer": (
         "modules.json",
-        lambda modules: [modules[0], *modules],
+        lambda modules: [{**modules[0], "name": "3"}, *modules],
         "lists 2 modules of type Transformer",
     ),
     "no pooling": ("modules.json", _without(1), "lists 0 modules of type Pooling"),
@@ -204,7 +207,16 @@ HOSTILE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         ),
         "lists 33 modules or routes, but at most 32",
     ),
-    "folder twice": ("modules.json", lambda c: [*c, c[-1]], "lists a folder more than once"),
+    "folder twice": (
+        "modules.json",
+        lambda c: [*c, {**c[-1], "name": "3"}],
+        "lists a folder more than once",
+    ),
+    "name twice": (
+        "modules.json",
+        lambda c: [*c[:2], {**c[2], "name": c[1]["name"]}],
+        "lists the module name '1' more than once",
+    ),
     "module as activation": (
         "2_Dense/config.json",
         lambda c: c | {"activation_function": "torch.nn.Sequential"},
