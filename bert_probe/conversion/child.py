@@ -146,6 +146,7 @@ def check_pickles(source: _PickleFile) -> None:
     if source.is_zip:
         with source.path.open("rb") as stream:
             _scan(source, _pickle_in_zip(source, stream), 1)
+            _check_crc(source, stream)
         return
     if tarfile.is_tarfile(source.path):
         raise source.error(
@@ -186,6 +187,19 @@ def _pickle_in_zip(source: _PickleFile, stream: BinaryIO) -> IO[bytes]:
     except (zipfile.BadZipFile, RuntimeError, OSError) as error:
         # zipfile raises RuntimeError for an encrypted ZIP.
         raise source.error(f"is broken or truncated ({_reason(error)})") from None
+
+
+def _check_crc(source: _PickleFile, stream: BinaryIO) -> None:
+    """Raise an error if a record in a zip file does not have the CRC-32 that the file states.
+
+    torch does not check it.
+    """
+    try:
+        broken = zipfile.ZipFile(stream).testzip()
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, RuntimeError, struct.error) as error:
+        raise source.error(f"is broken or truncated ({_reason(error)})") from None
+    if broken is not None:
+        raise source.error(f"is broken: the content of {_printable(broken)} does not match its CRC-32")
 
 
 def _scan(source: _PickleFile, stream: IO[bytes], count: int) -> None:
@@ -229,10 +243,8 @@ def _load(source: _PickleFile) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # suppress warnings, because the parent process reads only JSON
-            # Memory-map the file: storages then cannot extend beyond the file, and need no memory.
-            return torch.load(
-                source.path, map_location="cpu", weights_only=True, mmap=True if source.is_zip else None
-            )
+            # Without memory-mapping, torch compares the size of each storage with that of its record.
+            return torch.load(source.path, map_location="cpu", weights_only=True, mmap=False)
     except MemoryError:
         raise
     except Exception as error:  # the functions that the pickle calls may raise any exception

@@ -147,6 +147,10 @@ FOUR = struct.pack("<4f", 1, 2, 3, 4)
 """The bytes of a storage with four float32 elements."""
 
 
+FLIPPED = struct.pack("<99f", *[1.5] * 99), struct.pack("<99f", *[1.5] * 98, -1.5)
+"""The bytes of a storage with 99 float32 elements, before and after one bit was flipped."""
+
+
 def _tar() -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
@@ -182,6 +186,10 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "not a pickle": (lambda: b"not even a pickle", "was not written by torch.save"),
     "empty": (lambda: b"", "was not written by torch.save"),
     "truncated zip": (lambda: saved({"w": torch.ones(5000)})[:9_000], "is broken or truncated"),
+    "flipped bit": (
+        lambda: saved({"w": torch.full((99,), 1.5)}).replace(FLIPPED[0], FLIPPED[1]),
+        "is broken: the content of archive/data/0 does not match its CRC-32",
+    ),
     "zip without end": (lambda: saved({"w": torch.ones(5000)})[:-30], "is broken or truncated"),
     "truncated legacy": (lambda: legacy({"w": torch.ones(5000)})[:9_000], "is broken"),
     "tar": (_tar, "is a tar file from a PyTorch version before 0.2"),
@@ -217,6 +225,10 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "storage beyond its record": (
         lambda: zipped(state_of(tensor(10**4, 0, (10**4,), (1,))), {"0": FOUR}),
         "pytorch_model.bin",
+    ),
+    "storage one number beyond its record": (
+        lambda: zipped(state_of(tensor(5, 0, (5,), (1,))), {"0": FOUR}),
+        "record size (16 bytes) does not match expected size (20 bytes",
     ),
     "size beyond the storage": (
         lambda: zipped(state_of(tensor(4, 0, (400,), (1,))), {"0": FOUR}),
