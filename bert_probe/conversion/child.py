@@ -148,6 +148,9 @@ def check_pickles(source: _PickleFile) -> None:
             _scan(source, _pickle_in_zip(source, stream), 1)
             _check_crc(source, stream)
         return
+    with source.path.open("rb") as stream:
+        if not any(stream.read(tarfile.BLOCKSIZE)):  # is_tarfile returns True for a block of zeros
+            raise source.error("is empty or begins with zeros: its download or copy is incomplete")
     if tarfile.is_tarfile(source.path):
         raise source.error(
             "is a tar file from a PyTorch version before 0.2, which cannot be read safely",

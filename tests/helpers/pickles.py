@@ -184,7 +184,8 @@ def _exponential_key() -> bytes:
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "not a pickle": (lambda: b"not even a pickle", "was not written by torch.save"),
-    "empty": (lambda: b"", "was not written by torch.save"),
+    "empty": (lambda: b"", "is empty or begins with zeros"),
+    "zeros": (lambda: bytes(1_000_000), "is empty or begins with zeros: its download or copy is incomplete"),
     "truncated zip": (lambda: saved({"w": torch.ones(5000)})[:9_000], "is broken or truncated"),
     "flipped bit": (
         lambda: saved({"w": torch.full((99,), 1.5)}).replace(FLIPPED[0], FLIPPED[1]),
