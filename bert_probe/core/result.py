@@ -33,6 +33,22 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
+@dataclass(frozen=True)
+class SortOrder:
+    """The order of a table whose rows are sorted by a measured number.
+
+    Attributes:
+        column: name of the column with the number.
+        by_magnitude: whether the rows are sorted by the absolute value of the number.
+        within: name of a column that divides the rows into consecutive groups, each of which is sorted; "" if
+            the whole table is sorted.
+    """
+
+    column: str
+    by_magnitude: bool = False
+    within: str = ""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(ABC):
     """Base class of all results. Results are frozen, and their arrays are read-only.
@@ -59,6 +75,14 @@ class Result(ABC):
         """Model, digest, libraries, texts and question of the result; layers and heads count from 1."""
         metadata = {"facts": without_nan(dict(self.metadata))} if self.metadata else {}
         return {**self.inputs.record, "question": self.question.to_json(), **metadata}
+
+    @property
+    def sort_order(self) -> SortOrder | None:
+        """The measured number by which the rows of the table are sorted; None if they have another order.
+
+        Rounding may change the order of rows with nearly equal numbers.
+        """
+        return None
 
     def table(self) -> pd.DataFrame:
         """Return the result as a DataFrame with its provenance in ``frame.attrs["provenance"]``."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bert_probe.core.result import SortOrder
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
@@ -96,7 +97,7 @@ class ViewCheck:
         stated = self.stated
         payloads = [] if actual.picture is None else actual.picture.payloads
         parts = (
-            self._table(actual.table, tolerances.table),
+            self._table(actual, tolerances.table),
             self._note(),
             self._provenance(actual, tolerances.provenance, same_model),
             self._derived_parts(actual, tolerances),
@@ -115,8 +116,8 @@ class ViewCheck:
                 )
         return differences
 
-    def _table(self, actual: ReportTable, own: Sequence[Tolerance]) -> Iterator[Difference]:
-        stated = self.stated.table
+    def _table(self, view: ViewNumbers, own: Sequence[Tolerance]) -> Iterator[Difference]:
+        stated, actual = self.stated.table, view.table
         names = [column.name for column in stated.columns]
         actual_columns = {column.name: column for column in actual.columns}
         if names != [*actual_columns]:
@@ -141,7 +142,7 @@ class ViewCheck:
                 yield self.difference("table", "", f"kind of {column.name}", column.kind, other.kind)
             yield from self._column(column, other, rows, tolerance, suspect_rows)
         if names == [*actual_columns] and stated.rows == actual.rows:
-            yield from self._order(actual, rows, allowed)
+            yield from self._order(view, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
             yield self.difference(
                 "table", "", "marks", "a different number of checksums", "", finding=CHANGED
@@ -159,7 +160,7 @@ class ViewCheck:
             )
 
     def _order(
-        self, actual: ReportTable, rows: Sequence[int | None], allowed: Mapping[str, float]
+        self, view: ViewNumbers, rows: Sequence[int | None], allowed: Mapping[str, float]
     ) -> Iterator[Difference]:
         """Yield rows that are not in the recomputed order, unless nearly equal numbers explain the order.
 
@@ -167,23 +168,34 @@ class ViewCheck:
         may therefore exchange positions only if their numbers in the sort column are nearly equal.
 
         Args:
-            actual: the recomputed table.
+            view: the recomputed view.
             rows: for each row of the stated table, the index of the matching recomputed row, or None.
             allowed: tolerance of each column, by name; "" is the key for a matrix.
         """
-        moved = [row for row, match in enumerate(rows) if match is not None and match != row]
-        for column, other in zip(self.stated.table.columns, actual.columns, strict=True) if moved else ():
-            tolerance = 2 * allowed.get("" if actual.matrix else column.name, 0.0)
-            pairs = [(column.cells[row], other.cells[row]) for row in moved]
-            if column.kind != "number" or not _are_numbers(*(cell for pair in pairs for cell in pair)):
+        order = view.result.sort_order
+        tolerance = 0.0 if order is None else allowed.get(order.column, 0.0)
+        for row, match in enumerate(rows):
+            if match is None or match == row:
                 continue
-            is_near = all(abs(abs(stated) - abs(number)) <= tolerance for stated, number in pairs)
-            if is_near and tolerance and _may_be_sorted([number for _, number in pairs], moved):
-                return
-        for row in moved:
-            match = rows[row]
-            assert match is not None
-            yield self.difference("table", self.stated.table.row_name(row), "position", row + 1, match + 1)
+            # Without a tolerance, all numbers are 0 and do not determine an order.
+            if order is None or not tolerance or not self._is_near(row, view.table, order, tolerance):
+                yield self.difference(
+                    "table", self.stated.table.row_name(row), "position", row + 1, match + 1
+                )
+
+    def _is_near(self, row: int, actual: ReportTable, order: SortOrder, tolerance: float) -> bool:
+        """Return whether the number at a position of a sorted table is nearly the recomputed number."""
+        cells = {
+            column.name: (column.cells[row], other.cells[row])
+            for column, other in zip(self.stated.table.columns, actual.columns, strict=True)
+            if column.name in (order.column, order.within)
+        }
+        stated, number = cells[order.column]
+        if not _are_numbers(stated, number) or (order.within and len({*cells[order.within]}) > 1):
+            return False
+        if order.by_magnitude:
+            stated, number = abs(stated), abs(number)
+        return is_close(stated, number, tolerance)
 
     def _column(
         self,
@@ -405,24 +417,6 @@ class ViewCheck:
 
 def _are_numbers(*cells: Any) -> bool:
     return all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
-
-
-def _may_be_sorted(numbers: Sequence[float], rows: Sequence[int]) -> bool:
-    """Return whether a table may be sorted by a column, by value or by magnitude.
-
-    Equal numbers do not determine an order, so the result is False if all numbers are equal.
-
-    Args:
-        numbers: some cells of the column; only cells in consecutive rows are compared.
-        rows: the row of each cell, ascending.
-    """
-    sides = ([*numbers], [abs(number) for number in numbers])
-    pairs = [index for index in range(1, len(rows)) if rows[index] == rows[index - 1] + 1]
-    return len({*numbers}) > 1 and any(
-        all(side[index - 1] >= side[index] for index in pairs)
-        or all(side[index - 1] <= side[index] for index in pairs)
-        for side in sides
-    )
 
 
 def _without_uncheckable(value: Any, is_model: bool = True) -> Any:

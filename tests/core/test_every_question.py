@@ -12,7 +12,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -312,6 +312,40 @@ def test_result_describes_itself(
     joined, table = result.joined([*result.parts()]), result.table()
     pd.testing.assert_frame_equal(joined, table)
     assert joined.attrs == table.attrs
+
+
+def test_sort_order_is_the_order_of_the_table(answers: dict[str, Result]) -> None:
+    sorted_tables = set()
+    for result in answers.values():
+        tables = [result]
+        for field in fields(result.question):
+            if field.name == "show" and field.metadata["display_only"]:
+                words = getattr(field.metadata["kind"], "words", ())
+                tables += [result.showing(show=word) for word in words]
+        for result in tables:
+            if result.sort_order is None:
+                continue
+            order = result.sort_order
+            with suppress(UnavailableError):  # some tables need a second model
+                table = result.table()
+                numbers = table[order.column].abs() if order.by_magnitude else table[order.column]
+                groups = numbers.groupby(table[order.within], sort=False) if order.within else [("", numbers)]
+                for _, group in groups:
+                    assert group.is_monotonic_decreasing or group.is_monotonic_increasing, result
+                sorted_tables.add(f"{type(result.question).__name__} {order.column}")
+    assert sorted_tables == {
+        "ClassifyText logit",
+        "Contacts corrected_attention",
+        "Evaluate probability",
+        "FindHeads weight",
+        "HeadAblationSweep mean_token_change",
+        "HeadChange total_variation",
+        "LabelEvaluation probability",
+        "MinimalPair jensen_shannon",
+        "MinimalPair total_variation",
+        "Sentences cosine",
+        "SimilarityEvaluation error",
+    }
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)

@@ -18,12 +18,13 @@ import pytest
 
 import bert_probe
 from bert_probe.analyses.retrieval import calibration
+from bert_probe.analyses.retrieval.search_explanation import SearchExplanation
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
 from bert_probe.model.trace import Trace
-from bert_probe.reports import numbers, page
+from bert_probe.reports import numbers, page, view_checks
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import (
     CHANGED,
@@ -192,6 +193,58 @@ def test_reordered_rows_are_matched() -> None:
     other = ReportTable.of(pd.DataFrame({"head": [2, 1, 3], "weight": [0.4000001, 0.5, 0.1]}))
     (bound,) = of_table(table, other)
     assert bound == Tolerance("weight", 0.5, pytest.approx(1e-7, rel=0.01))
+
+
+@pytest.mark.parametrize(
+    ("question", "column"),
+    [
+        (bert_probe.FindHeads([("boat", "river")]), "weight"),
+        (bert_probe.Heads(), "entropy_bits"),
+        (bert_probe.Heads(), "mean_distance"),
+        (bert_probe.Attention(1, 2), "1 the"),
+    ],
+    ids=["sorted", "unsorted", "unsorted, other column", "matrix"],
+)
+def test_only_sorted_rows_with_nearly_equal_numbers_may_change_places(
+    question: Any, column: str, read: Any, models: NamedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = question.of(models.open(ModelReference()).trace(TEXT))
+    report = Report.of(Draft("", (DraftEntry(ViewFile.of(result)),)), models)
+    stated = json.loads(json.dumps(report.stated))
+    columns = stated["views"][0]["table"]["columns"]
+    (cells,) = (given["cells"] for given in columns if given["name"] == column)
+    gap, first, second = min(
+        (abs(cells[i] - cells[j]), i, j)
+        for j in range(len(cells))
+        for i in range(j - 1)
+        if cells[i] != cells[j]
+    )
+    for given in columns:
+        given["cells"][first], given["cells"][second] = given["cells"][second], given["cells"][first]
+    is_sorted = isinstance(question, bert_probe.FindHeads)
+    for tolerance, is_accepted in ((2 * gap, is_sorted), (gap / 2, False)):
+        monkeypatch.setattr(
+            view_checks, "combine", lambda own, _, size=tolerance: {bound.of: size for bound in own}
+        )
+        differences = verify(read(resigned(stated, 1)), models).differences
+        moved = [difference.row.split()[0] for difference in differences if difference.column == "position"]
+        assert moved == ([] if is_accepted else [f"{first + 1}", f"{second + 1}"])
+
+
+@pytest.mark.parametrize(("rows", "is_accepted"), [((0, 1), True), ((0, 5), False)])
+def test_rows_change_places_only_within_their_group(
+    rows: tuple[int, int], is_accepted: bool, read: Any, models: NamedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = SearchExplanation("small boats cross rivers", "1", "2", scorer="bm25")
+    result = question.of(models.open(ModelReference()), ["small boats rest", "small rivers cross towns"])
+    assert [*result.table()["document"]] == ["1"] * 4 + ["2"] * 4
+    stated = json.loads(json.dumps(Report.of(Draft("", (DraftEntry(ViewFile.of(result)),)), models).stated))
+    for given in stated["views"][0]["table"]["columns"]:
+        first, second = rows
+        given["cells"][first], given["cells"][second] = given["cells"][second], given["cells"][first]
+    monkeypatch.setattr(view_checks, "combine", lambda own, _: {bound.of: 9.0 for bound in own})
+    differences = verify(read(resigned(stated, 1)), models).differences
+    assert ("position" not in {difference.column for difference in differences}) == is_accepted
 
 
 # ---------------------------------------------------------------- changed

@@ -14,7 +14,7 @@ from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
@@ -191,6 +191,11 @@ class ContactsResult(Result):
     def metadata(self) -> Mapping[str, Any]:
         """Notes on the model and the method, for exported files."""
         return {"note": self.note} if self.note else {}
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The order of the table, by descending value."""
+        return SortOrder(self.value_name.replace(" ", "_"))
 
     def frame(self) -> pd.DataFrame:
         """Return a table with a row for each pair of residues, by descending value.

@@ -22,7 +22,7 @@ from bert_probe.core.field_types import (
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
@@ -181,6 +181,11 @@ class FindHeadsResult(Result):
     def metadata(self) -> Mapping[str, Any]:
         """Token positions of the query word and of the key word of each pair."""
         return {"positions": [[[*word.positions] for word in pair] for pair in self.words]}
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The order of the table, by descending weight."""
+        return SortOrder("weight")
 
     def frame(self) -> pd.DataFrame:
         """Return a table with a row for each head, by descending weight.

@@ -20,7 +20,7 @@ from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import ShapeError, UnavailableError, memory_errors
 from bert_probe.model.capture import heads_switched_off
 from bert_probe.model.checkpoint import Checkpoint
@@ -260,6 +260,11 @@ class HeadAblationSweepResult(Result):
                 "mean_token_change and cls_change must have shape [layer, head], not "
                 f"{self.mean_token_change.shape} and {self.cls_change.shape}."
             )
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The order of the heads, by descending mean change."""
+        return SortOrder("mean_token_change")
 
     def frame(self) -> pd.DataFrame:
         """Return a table with one row per head, sorted by descending mean change.

@@ -18,7 +18,7 @@ from bert_probe.core.field_types import Choice, Flag, Optional, TokenSelector
 from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve_index, tensor_view
@@ -224,6 +224,11 @@ class MinimalPairResult(Result):
             SelectionError: there is no aligned token or word with this index.
         """
         return describe(self, place)
+
+    @property
+    def sort_order(self) -> SortOrder | None:
+        """The order of the heads, by descending change; None for the table of moved tokens."""
+        return None if self.question.show == "moved" else SortOrder(self.question.by)
 
     def frame(self) -> pd.DataFrame:
         """Return the table that ``show`` of the question selects.

@@ -19,7 +19,7 @@ from bert_probe.core.field_types import Flag
 from bert_probe.core.inputs import TwoCheckpoints, TwoModelTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
@@ -344,6 +344,11 @@ class HeadChangeResult(Result):
             f"Head {layer + 1}.{head + 1} changed most: total variation {largest:.3g} (median of all "
             f"{self.total_variation.size:,} heads: {median:.3g})."
         )
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The order of the heads, by descending change."""
+        return SortOrder("total_variation")
 
     def frame(self) -> pd.DataFrame:
         """Return a table with one row per head, sorted by descending change: layer, head, total_variation."""

@@ -23,7 +23,7 @@ from bert_probe.core.field_types import Choice, Flag, Name, Number, Optional
 from bert_probe.core.inputs import TABLE, FileInput
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
@@ -469,6 +469,13 @@ class SimilarityEvaluationResult(Result):
     def _require_other(self) -> None:
         if not self.has_other:
             raise UnavailableError(NO_OTHER)
+
+    @property
+    def sort_order(self) -> SortOrder | None:
+        """The order of the tables "pairs" and "moved"; None for the other tables."""
+        names = {"pairs": "error", "moved": "moved"}
+        name = names.get(self.question.show)
+        return None if name is None else SortOrder(name, by_magnitude=True)
 
     def frame(self) -> pd.DataFrame:
         """Return the table that ``show`` of the question selects.

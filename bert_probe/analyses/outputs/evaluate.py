@@ -25,7 +25,7 @@ from bert_probe.core.field_types import Choice
 from bert_probe.core.inputs import FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import EmptyTextError, InvalidFileError, SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
@@ -397,6 +397,12 @@ class EvaluateResult(Result):
         entities = head_predictions.entity_report(tags, self._tags(self.predicted))
         entities["label"] = [f"entity {label}" for label in entities["label"]]
         return pd.concat([entities, classes], ignore_index=True)
+
+    @property
+    def sort_order(self) -> SortOrder | None:
+        """The order of the least certain and of the wrong predictions, by probability; otherwise None."""
+        is_sorted = self.kind != NUMBER and self.question.show in ("uncertain", "wrong")
+        return SortOrder("probability") if is_sorted else None
 
     def frame(self) -> pd.DataFrame:
         """Return the table selected by ``show``; see `TABLES`."""

@@ -13,7 +13,7 @@ from bert_probe.core.field_types import Choice, Flag, Number, Optional
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import ShapeError, TextError
 from bert_probe.model.checkpoint import (
     NEXT_SENTENCE_PREDICTION,
@@ -152,6 +152,11 @@ class ClassifyTextResult(PredictionResult):
                 f"logits and probabilities must have shape [{len(self.labels)} labels], not "
                 f"{self.logits.shape} and {self.probabilities.shape}."
             )
+
+    @property
+    def sort_order(self) -> SortOrder:
+        """The order of the classes, by descending logit."""
+        return SortOrder("logit")
 
     def frame(self) -> pd.DataFrame:
         """Return a table with one row per class.

@@ -42,7 +42,7 @@ from bert_probe.core.field_types import Choice, Name, Optional, Text
 from bert_probe.core.inputs import Documents
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, Trace, read_only
@@ -408,6 +408,12 @@ class SearchExplanationResult(Result):
                 b.rename(columns={"contribution": "against"}), how="outer", on="term", sort=False
             ).fillna({"contribution": 0.0, "against": 0.0})
         return both.assign(difference=both["contribution"] - both["against"])
+
+    @property
+    def sort_order(self) -> SortOrder | None:
+        """The order of the terms of each document; None for the contributions of tokens."""
+        is_sorted = isinstance(self.contributions[0], TermContributions)
+        return SortOrder("contribution", by_magnitude=True, within="document") if is_sorted else None
 
     def frame(self) -> pd.DataFrame:
         """Return one row for each contribution.

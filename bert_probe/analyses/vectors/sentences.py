@@ -28,7 +28,7 @@ from bert_probe.core.field_types import Choice, Dimensions, Name, Number, Option
 from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.core.result import Result
+from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import (
     EmptyTextError,
     SelectionError,
@@ -294,6 +294,11 @@ class SentencesResult(Result):
         cut = {str(index + 1): self.dropped[index] for index in self.cut}
         calibration = {} if self.calibration is None else {"calibration": self.calibration}
         return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut, **calibration}
+
+    @property
+    def sort_order(self) -> SortOrder | None:
+        """The order of the most similar pairs, by descending score; None for the other tables."""
+        return SortOrder(self.recipe.similarity) if self.question.show == "nearest" else None
 
     def frame(self) -> pd.DataFrame:
         """Return the matrix of scores, the vectors, or the most similar pairs, depending on the question.
