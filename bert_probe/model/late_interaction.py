@@ -201,7 +201,7 @@ def read_multi_vector_model(
     options = _read_options(folder)
     if options is None:
         return None
-    settings = _legacy_settings(options) | read_transformer(folder, "last_hidden_state", True)
+    settings = _legacy_settings(options) | read_transformer(folder, "feature-extraction", True)
     if "message" in (settings.get("modality_config") or {}):
         raise UnavailableError(
             f"The module Transformer formats texts with a chat template, which is not supported. {_REMEDY}"

@@ -40,7 +40,16 @@ from bert_probe.model.checks import CHECK_TEXT, pass_tolerance
 from bert_probe.model.config import ConfiguredHeads, read_head_settings, reason
 from bert_probe.model.forward import as_array, batch, forward
 from bert_probe.model.preflight import WeightHeaders, check_sizes
+from bert_probe.model.sentence_modules import (
+    MODEL_FILE,
+    positive_integer,
+    read_prompts,
+    read_settings,
+    read_transformer,
+    token_limit,
+)
 from bert_probe.model.sentence_networks import activation_named
+from bert_probe.model.sentence_router import MODULES_FILE, REMEDY, TRANSFORMERS, read_modules
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.model.weights import copy_to_own_memory, describe_mismatches, list_names, read
 
@@ -85,6 +94,8 @@ class OutputHead:
         parts: names of the logits in the model's output object.
         activation: the function that sentence-transformers' `CrossEncoder.predict` applies to the logits;
             None if the model is not a cross-encoder.
+        max_tokens: maximum number of tokens of a pair in the files of a cross-encoder; None if they do not
+            specify it.
         weights_sha256: SHA-256 of a file with the head's weights that is separate from the model's weights;
             "" for a head in the model's own files.
     """
@@ -95,6 +106,7 @@ class OutputHead:
     problem: str = ""
     parts: tuple[str, ...] = _DEFAULT_OUTPUT
     activation: torch.nn.Module | None = None
+    max_tokens: int | None = None
     weights_sha256: str = ""
 
     def logits(self, trace: Trace, positions: Sequence[int] | None = None) -> Array:
@@ -167,6 +179,11 @@ class OutputHead:
         scores: Array = self.activation(torch.tensor(logits)[None])[0].numpy()
         return scores
 
+    def score_limit(self, checkpoint: Checkpoint) -> int | None:
+        """Return the number of tokens to which `CrossEncoder.predict` truncates a pair; None for no limit."""
+        tokenizer_limit = checkpoint.tokenizer.model_max_length
+        return token_limit(self.max_tokens, tokenizer_limit, checkpoint.description.max_tokens)
+
     def answer(
         self, inputs: Mapping[str, torch.Tensor], states: torch.Tensor, pooled: torch.Tensor | None
     ) -> torch.Tensor:
@@ -190,8 +207,10 @@ class OutputHead:
         """Return the settings that, together with the weights, determine the logits and their labels."""
         tied = getattr(self.model.config, "tie_word_embeddings", None)
         activation = () if self.activation is None else (type(self.activation).__name__,)
+        limit = () if self.max_tokens is None else (self.max_tokens,)
         separate = (self.weights_sha256,) if self.weights_sha256 else ()
-        return self.task, type(self.model).__name__, self.labels, self.problem, tied, *activation, *separate
+        own = self.task, type(self.model).__name__, self.labels, self.problem, tied
+        return *own, *activation, *limit, *separate
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
@@ -359,8 +378,7 @@ def open_heads(
                     head = _load_head(task, model_class, folder, settings, headers, network)
                     heads.append(head)
                     if task == TEXT_CLASSIFICATION and configured.activation:
-                        activation = activation_named(configured.activation, "The cross-encoder")
-                        heads[-1] = replace(head, activation=activation)
+                        heads[-1] = _with_score(head, folder, configured.activation)
         except OutOfMemoryError:
             raise
         except UnavailableError as error:
@@ -371,6 +389,58 @@ def open_heads(
                     f"config.json names {name}, but the head for {task} cannot be loaded: {reason(error)}."
                 )
     return heads, refused
+
+
+def _with_score(head: OutputHead, folder: Path, activation: str) -> OutputHead:
+    """Return the head of a cross-encoder with its activation and its maximum number of tokens.
+
+    Raises:
+        UnavailableError: the score of the cross-encoder is not supported, or a file is broken.
+    """
+    try:
+        return replace(
+            head,
+            activation=activation_named(activation, "The cross-encoder"),
+            max_tokens=read_cross_encoder(folder),
+        )
+    except (CheckpointError, UnavailableError) as error:
+        raise UnavailableError(str(error).replace(REMEDY, _SCORE_REMEDY)) from None
+
+
+_SCORE_REMEDY = "Use the logit or, for a search, other scorers."
+
+
+def read_cross_encoder(folder: Path) -> int | None:
+    """Return the `max_seq_length` that a cross-encoder's files specify, or None.
+
+    Raises:
+        UnavailableError: the files change the model's input or output in a way that is not supported.
+        CheckpointError: a file is broken.
+    """
+    options = read_settings(folder / MODEL_FILE, dict) if (folder / MODEL_FILE).is_file() else {}
+    prompts, default = read_prompts(options)
+    if default is not None and dict(prompts)[default]:
+        raise UnavailableError(
+            f"The cross-encoder prepends the prompt {default[:100]!r} to each pair, which is not supported. "
+            f"{_SCORE_REMEDY}"
+        )
+    # sentence-transformers ignores the modules of other types of models.
+    if options.get("model_type") != "CrossEncoder" or not (folder / MODULES_FILE).is_file():
+        return None
+    kinds = [name.rpartition(".")[2] for name, _ in read_modules(folder)]
+    if len(kinds) != 1 or kinds[0] not in TRANSFORMERS:
+        raise UnavailableError(
+            f"The cross-encoder has the modules {', '.join(kinds)[:200]}, but only a Transformer is "
+            f"supported. {_SCORE_REMEDY}"
+        )
+    settings = read_transformer(folder, "sequence-classification")
+    if settings.get("do_lower_case"):
+        raise UnavailableError(
+            "The module Transformer of the cross-encoder sets do_lower_case, which is not supported. "
+            f"{_SCORE_REMEDY}"
+        )
+    limit = settings.get("max_seq_length")
+    return None if limit is None else positive_integer(limit, "max_seq_length of Transformer")
 
 
 def modern_name(name: str) -> str:

@@ -60,8 +60,12 @@ _TRANSFORMER_FILES = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-_TASKS = {"last_hidden_state": "feature-extraction", "logits": "fill-mask"}
-"""Output of the encoder → the task with which sentence-transformers loads a model that has this output."""
+_OUTPUTS = {
+    "feature-extraction": ("last_hidden_state", TOKENS),
+    "fill-mask": ("logits", TOKENS),
+    "sequence-classification": ("logits", "scores"),
+}
+"""Task of the Transformer module → the model's output, and the name that following modules use for it."""
 _OLD_NAMES = {
     "model_kwargs": "model_args",
     "processor_kwargs": "tokenizer_args",
@@ -236,9 +240,9 @@ def read_sentence_model(
         if model_type == "SparseEncoder":
             modes, include_prompt, size = (_read_splade(modules, options),), True, vocabulary_size
             _check_encoder(modules[0], encoder)
-            transformer = read_transformer(encoder, "logits")
+            transformer = read_transformer(encoder, "fill-mask")
         else:
-            transformer = read_transformer(encoder, "last_hidden_state")
+            transformer = read_transformer(encoder, "feature-extraction")
             modules = _check_modules(modules)
             _check_encoder(modules[0], encoder)
             size, modes, include_prompt = _read_dense_model(modules, hidden_size, before, after)
@@ -476,19 +480,17 @@ def read_settings(path: Path, json_type: type) -> Any:
     return content
 
 
-def read_transformer(folder: Path, expected: str, expands_queries: bool = False) -> dict[str, Any]:
-    """Return the settings of the Transformer module, whose file may be named after the architecture.
+def read_transformer(folder: Path, task: str, expands_queries: bool = False) -> dict[str, Any]:
+    """Return the settings of the Transformer module for a task of `_OUTPUTS`.
 
-    Args:
-        expected: name of the encoder output that the following modules use.
-        expands_queries: whether the caller supports `query_expansion`.
+    `query_expansion` is allowed only if the caller supports it (`expands_queries`).
     """
-    settings = _transformer_settings(folder)
+    settings, (expected, output_name) = _transformer_settings(folder), _OUTPUTS[task]
     unsupported = ("processing_kwargs",) if expands_queries else ("query_expansion", "processing_kwargs")
     unknown = [name for name in unsupported if settings.get(name)]
     if settings.get("tokenizer_name_or_path") is not None:
         unknown.append("tokenizer_name_or_path")
-    if settings.get("transformer_task", _TASKS[expected]) != _TASKS[expected]:
+    if settings.get("transformer_task", task) != task:
         unknown.append(f"transformer_task {str(settings['transformer_task'])[:100]}")
     for kind, ignored in _IGNORED.items():
         name = _OLD_NAMES[kind] if _OLD_NAMES[kind] in settings else kind
@@ -506,7 +508,7 @@ def read_transformer(folder: Path, expected: str, expands_queries: bool = False)
     modalities = settings.get("modality_config", {"text": {}})
     text = modalities.get("text") if isinstance(modalities, dict) else None
     output = text.get("method_output_name", expected) if isinstance(text, dict) else text
-    if output != expected or settings.get("module_output_name", TOKENS) != TOKENS:
+    if output != expected or settings.get("module_output_name", output_name) != output_name:
         raise UnavailableError(
             f"The module Transformer returns {str(output)[:100]}, but only {expected} is supported. {REMEDY}"
         )
@@ -528,9 +530,7 @@ def _read_pooling(path: Path) -> tuple[tuple[str, ...], bool]:
     setting = config.get("pooling_mode")
     if setting is None:
         setting = [mode for mode in POOLING_MODES if config.get(_LEGACY_MODES[mode])] or ["mean"]
-    modes = (
-        (setting,) if isinstance(setting, str) else tuple(setting) if isinstance(setting, list) else ("?",)
-    )
+    modes = tuple(setting) if isinstance(setting, list) else (setting if isinstance(setting, str) else "?",)
     unknown = [str(mode)[:100] for mode in modes if mode not in POOLING_MODES]
     if len(set(modes)) < len(modes):
         raise UnavailableError(f"The checkpoint lists a pooling mode more than once. {REMEDY}")
@@ -556,8 +556,7 @@ def read_prompts(options: Mapping[str, Any]) -> tuple[tuple[tuple[str, str], ...
 
 
 def _similarity(name: Any, default: str) -> str:
-    if name is None:
-        return default
+    name = default if name is None else name
     if name not in SIMILARITIES:
         raise UnavailableError(
             f"The checkpoint's similarity function is {str(name)[:100]}, but only "

@@ -119,7 +119,8 @@ def test_unknown_activation_gives_no_score_and_says_why(
     checkpoint = bert_probe.load(folder)
     assert ClassifyText().of(checkpoint.trace(*PAIRS[0])).scores is None
     assert any(
-        f"The cross-encoder has the activation {activation}" in n for n in checkpoint.description.notes
+        f"The cross-encoder has the activation {activation}" in note and "pooling" not in note
+        for note in checkpoint.description.notes
     )
 
 
@@ -218,3 +219,68 @@ def test_the_parts_of_a_cross_encoder_are_attributions(classifier: Callable[[int
     checkpoint = bert_probe.load(classifier(1))
     with pytest.raises(UnavailableError, match="Compute attributions of the pair instead"):
         SearchExplanation(QUERY, scorer="cross-encoder").of(checkpoint, DOCUMENTS)
+
+
+def _changed(folder: Path, name: str, **settings: Any) -> None:
+    content = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(content | settings))
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "sentence_bert_config.json"])
+def test_limit_of_the_files_is_applied(name: str, classifier: Callable[[int], Path], tmp_path: Path) -> None:
+    with without_warnings():
+        _cross_encoder(classifier(1)).save(str(tmp_path), create_model_card=False)
+        setting = "model_max_length" if name == "tokenizer_config.json" else "max_seq_length"
+        _changed(tmp_path, name, **{setting: 12})
+        model = _cross_encoder(tmp_path, "float64")
+        pairs = [(QUERY, document) for document in DOCUMENTS]
+        exact = model.predict(pairs, convert_to_tensor=True).numpy()
+    assert model.max_seq_length == 12
+    checkpoint = bert_probe.load(tmp_path, dtype="float64")
+    keep_float64(checkpoint.model)
+    result = Search(QUERY, ("cross-encoder",)).of(checkpoint, DOCUMENTS)
+    assert_exact(result.scores["cross-encoder"], exact)
+    long = 0
+    for document, score in zip(DOCUMENTS, exact, strict=True):
+        trace = checkpoint.trace(QUERY, document, truncate=True)
+        prediction = ClassifyText().of(trace)
+        if len(trace.encoding) <= 12:
+            assert prediction.scores is not None
+            assert_exact(prediction.scores[0], score)
+            assert prediction.notes == ()
+        else:
+            long += 1
+            assert prediction.scores is None
+            assert "computed from at most 12 tokens" in prediction.notes[0]
+            assert prediction.provenance["facts"] == {"notes": [*prediction.notes]}
+    assert 0 < long < len(DOCUMENTS)
+
+
+PROMPT = {"prompts": {"query": "where is: "}, "default_prompt_name": "query"}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("config_sentence_transformers.json", PROMPT, "prepends the prompt 'query' to each pair"),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "sets do_lower_case"),
+        ("sentence_bert_config.json", {"processor_kwargs": {"truncation_side": "left"}}, "truncation_side"),
+        ("sentence_bert_config.json", {"max_seq_length": 0}, "must be a positive integer"),
+    ],
+)
+def test_settings_that_are_not_supported_give_no_score(
+    name: str, settings: dict[str, Any], message: str, classifier: Callable[[int], Path], tmp_path: Path
+) -> None:
+    with without_warnings():
+        _cross_encoder(classifier(1)).save(str(tmp_path), create_model_card=False)
+    _changed(tmp_path, name, **settings)
+    checkpoint = bert_probe.load(tmp_path)
+    result = ClassifyText().of(checkpoint.trace(*PAIRS[0]))
+    assert result.scores is None
+    assert len(result.logits) == 1
+    (note,) = checkpoint.description.notes
+    assert note.startswith("The score of the cross-encoder is not shown.")
+    assert message in note
+    assert "pooling" not in note
+    with pytest.raises(UnavailableError, match=message):
+        Search(QUERY, ("cross-encoder",)).of(checkpoint, DOCUMENTS)

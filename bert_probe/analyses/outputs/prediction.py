@@ -89,7 +89,8 @@ class ClassifyText(Prediction):
         output = output_head(trace.checkpoint, TEXT_CLASSIFICATION)
         logits = output.logits(trace)
         problem = problem_type(output)
-        scores = output.scores(logits)
+        scores, limit = output.scores(logits), output.score_limit(trace.checkpoint)
+        is_truncated = scores is not None and limit is not None and len(trace.encoding) > limit
         order = np.argsort(-logits, kind="stable")[: self.top]
         return ClassifyTextResult(
             self.resolved(trace),
@@ -98,7 +99,8 @@ class ClassifyText(Prediction):
             tuple(output.labels[index] for index in order),
             read_only(logits[order]),
             read_only(PROBABILITIES[problem](logits)[order]),
-            None if scores is None else read_only(scores[order]),
+            None if scores is None or is_truncated else read_only(scores[order]),
+            limit if is_truncated else None,
         )
 
 
@@ -136,7 +138,10 @@ class ClassifyTextResult(PredictionResult):
         probabilities: softmax of the logits or, for multi-label heads, sigmoid of each logit, float64; NaN
             for regression.
         scores: the output of `CrossEncoder.predict` in sentence-transformers, which applies the checkpoint's
-            activation function to the logits; None if the checkpoint is not a cross-encoder.
+            activation function to the logits; None if the checkpoint is not a cross-encoder, or would
+            truncate the text.
+        score_limit: number of tokens to which `CrossEncoder.predict` would truncate the text, if this is why
+            `scores` is None.
     """
 
     question: ClassifyText
@@ -145,6 +150,7 @@ class ClassifyTextResult(PredictionResult):
     logits: Array
     probabilities: Array
     scores: Array | None = None
+    score_limit: int | None = None
 
     def __post_init__(self) -> None:
         if not self.logits.shape == self.probabilities.shape == (len(self.labels),):
@@ -157,6 +163,21 @@ class ClassifyTextResult(PredictionResult):
     def sort_order(self) -> SortOrder:
         """The order of the classes, by descending logit."""
         return SortOrder("logit")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence if the score of a cross-encoder is not shown because the text is too long."""
+        if self.score_limit is None:
+            return ()
+        return (
+            "The score of the cross-encoder is not shown: it is computed from at most "
+            f"{self.score_limit:,} tokens, but this text has more. Shorten the text.",
+        )
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The `notes`, if there are any."""
+        return {"notes": list(self.notes)} if self.notes else {}
 
     def frame(self) -> pd.DataFrame:
         """Return a table with one row per class.

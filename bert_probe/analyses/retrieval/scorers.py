@@ -27,9 +27,8 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import as_array, batch, forward, group_by_length
-from bert_probe.model.outputs import OutputHead
+from bert_probe.model.outputs import OutputHead, read_cross_encoder
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sentence_modules import MODEL_FILE, read_prompts, read_settings, token_limit
 from bert_probe.model.trace import Array
 
 K1, B = 1.2, 0.75
@@ -158,8 +157,8 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
     """Return the task head that scores a pair of texts.
 
     Raises:
-        UnavailableError: the checkpoint has no head with one label, or it has an activation function or a
-            default prompt that is not supported.
+        UnavailableError: the checkpoint has no head with one label, or it has an activation function, a
+            default prompt or another setting that is not supported.
     """
     head = checkpoint.outputs.get(TEXT_CLASSIFICATION)
     name = checkpoint.description.name
@@ -171,19 +170,13 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
         )
     if problem := _score_problem(checkpoint):
         raise UnavailableError(problem)
-    folder = checkpoint.folder
-    if folder is not None and (folder / MODEL_FILE).is_file():
-        prompts, default = read_prompts(read_settings(folder / MODEL_FILE, dict))
-        if default is not None and dict(prompts)[default]:
-            raise UnavailableError(
-                f"{name} prepends the prompt {default[:100]!r} to each pair, which is not supported. Use "
-                "other scorers."
-            )
+    if checkpoint.folder is not None:
+        read_cross_encoder(checkpoint.folder)
     return head
 
 
 def _score_problem(checkpoint: Checkpoint) -> str:
-    """Return why the activation function of the score is not supported; "" if it is supported."""
+    """Return why the score is not supported; "" if it is supported."""
     notes = checkpoint.description.notes
     return next(
         (note for note in notes if note.startswith("The score of the cross-encoder is not shown.")), ""
@@ -215,7 +208,7 @@ def pair_scores(
         OutOfMemoryError: a batch needs more memory than is available.
     """
     head = cross_encoder_head(checkpoint)
-    limit = token_limit(None, checkpoint.tokenizer.model_max_length, checkpoint.description.max_tokens)
+    limit = head.score_limit(checkpoint)
     inputs: list[ModelInputs] = []
     for document, name in zip(documents, names, strict=True):
         with name_text_errors(name):
