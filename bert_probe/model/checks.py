@@ -248,12 +248,21 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
 
     Hooks compare each linear module's input with the heads' output while the model runs on a short text. The
     result contains None for a layer without an output projection.
+
+    Raises:
+        ArchitectureError: the model computes attention more often than it has layers.
     """
     if not checkpoint.description.shows_qkv:
         return ()
     modules: list[torch.nn.Linear | None] = [None] * checkpoint.description.layers
 
     def compare(module: torch.nn.Linear, inputs: tuple[torch.Tensor, ...]) -> None:
+        if len(calls) > len(modules):
+            raise ArchitectureError(
+                f"{checkpoint.description.architecture} calls its attention function more than once in each "
+                f"of its {len(modules)} layers, so attention heads cannot be assigned to layers. Supported: "
+                f"{SUPPORTED}."
+            )
         if calls and inputs[0].numel() == calls[-1].output.numel():
             heads = calls[-1].output.reshape(inputs[0].shape)
             if modules[len(calls) - 1] is None and torch.equal(heads, inputs[0]):

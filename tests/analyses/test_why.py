@@ -503,6 +503,14 @@ def test_answer_in_the_middle_of_a_character_is_explained_at_its_tokens(
     assert_exact(target.of([target.untouched]), [best])
 
 
+def test_integrated_gradients_name_the_text_as_the_reason(double_trained_on: Trained) -> None:
+    """RoBERTa derives positions from token ids, which differ from those of embeddings only after padding."""
+    checkpoint = double_trained_on("roberta", "text-classification")
+    Attribution(method="integrated-gradients").of(checkpoint.trace("a boat"))
+    with pytest.raises(UnavailableError, match="RobertaModel for this text: it predicts"):
+        Attribution(method="integrated-gradients").of(checkpoint.trace("a <pad> boat"))
+
+
 def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
     """Another thread runs a forward pass while the model is linearized; afterwards, all hooks are removed."""
     trace, other = minilm.trace(A), minilm.trace(B)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
@@ -236,3 +237,11 @@ def test_missing_setting_is_an_error() -> None:
     settings = {name: value for name, value in NOMIC.items() if name != "rotary_emb_base"}
     with pytest.raises(CheckpointError, match="rotary_emb_base"):
         build_config(settings | {"vocab_size": 100}, "model")
+
+
+def test_several_attention_calls_in_a_layer_are_refused(tmp_path: Path) -> None:
+    model = transformers.AlbertModel(families.config("albert", inner_group_num=2))
+    model.save_pretrained(tmp_path)
+    families.save_tokenizer("albert", tmp_path)
+    with pytest.raises(ArchitectureError, match="AlbertModel calls its attention function more than once in"):
+        bert_probe.load(tmp_path)

@@ -67,8 +67,9 @@ def _check_forward(target: AttributionTarget, value: float) -> None:
     precision = max(1e-3, 64 * torch.finfo(next(target.trace.checkpoint.model.parameters()).dtype).eps)
     if not abs(value - expected) <= precision * max(1.0, abs(expected)):
         raise UnavailableError(
-            f"Integrated gradients do not support {target.trace.architecture}: it predicts {value:.4g} from "
-            f"input embeddings, but {expected:.4g} from tokens. Choose another method."
+            f"Integrated gradients do not support {target.trace.architecture} for this text: it predicts "
+            f"{value:.4g} from input embeddings, but {expected:.4g} from tokens. Choose another method "
+            "or another text."
         )
 
 
