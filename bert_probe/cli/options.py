@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 import click
 
@@ -234,6 +234,8 @@ def output_options(command: Command) -> Command:
     )
     @functools.wraps(command)
     def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **values: Any) -> None:
+        if out is None:
+            check_standard_output("Pass a file with --out.")
         has_own_format = out is not None and out.suffix.lower() == getattr(command, "own_extension", None)
         _check_output_options(out, force, csv_safe, save_view)
         with reserve_outputs(_output_files(out, has_own_format, save_view), force):
@@ -271,18 +273,23 @@ def save_or_rescue(write_to: Callable[[Path], object], path: Path) -> None:
     except WrittenElsewhereError:
         raise
     except ExportError as error:
-        # The temporary folder may be missing or full, too.
-        for parent in (tempfile.gettempdir, Path.home):
-            folder = None
-            try:
-                folder = Path(tempfile.mkdtemp(prefix="bert-probe-", dir=parent()))
-                write_to(folder / path.name)
-            except (ExportError, OSError, RuntimeError):  # RuntimeError: there is no home folder
-                if folder is not None:
-                    shutil.rmtree(folder, ignore_errors=True)
-            else:
-                raise WrittenElsewhereError(f"{error} The result is in {folder / path.name}.") from None
-        raise
+        _rescue(write_to, path.name, error)
+
+
+def _rescue(write_to: Callable[[Path], object], name: str, error: ExportError) -> NoReturn:
+    """Write a result to a new folder, and raise an error that names it; if this fails, raise `error`."""
+    # The temporary folder may be missing or full, too.
+    for parent in (tempfile.gettempdir, Path.home):
+        folder = None
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="bert-probe-", dir=parent()))
+            write_to(folder / name)
+        except (ExportError, OSError, RuntimeError):  # RuntimeError: there is no home folder
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+        else:
+            raise WrittenElsewhereError(f"{error} The result is in {folder / name}.") from None
+    raise error
 
 
 def _save_view(result: Any, file: Path, force: bool) -> None:
@@ -472,12 +479,21 @@ def with_notice(trace: Trace) -> Trace:
     return trace
 
 
-def print_bytes(content: bytes) -> None:
-    """Write bytes to standard output. Its text encoding might not support all characters in tokens."""
+def check_standard_output(advice: str) -> None:
+    """Raise an error with advice if standard output is closed. Call this before a long computation."""
     if sys.stdout is None:
-        raise ExportError("Standard output is closed. Pass a file with --out.")
-    assert isinstance(sys.stdout, SafeStream)  # always true, because `main` has replaced standard output
-    sys.stdout.write_bytes(content)
+        raise ExportError(f"Standard output is closed. {advice}")
+
+
+def print_bytes(content: bytes) -> None:
+    """Write a CSV table to standard output or, if this fails, to a new folder; see `save_or_rescue`."""
+    try:
+        check_standard_output("The table cannot be printed.")
+        assert isinstance(sys.stdout, SafeStream)  # always true, because `main` has replaced standard output
+        # Bytes, because the text encoding of standard output might not support all characters in tokens.
+        sys.stdout.write_bytes(content)
+    except ExportError as error:
+        _rescue(lambda path: write({path: content}), "table.csv", error)
 
 
 def print_message(message: str) -> None:

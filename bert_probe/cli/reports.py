@@ -12,6 +12,7 @@ import click
 from bert_probe.cli.options import (
     YES,
     OutputPath,
+    check_standard_output,
     confirm,
     open_checkpoint,
     output_options,
@@ -113,6 +114,7 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
     Prints a row for each difference, and exits with status 1 if there are any. Tolerances are derived from
     the model's float32 rounding error; see docs/report.md.
     """
+    check_standard_output("Redirect it to a file.")
     report = read_report(file)
     with terminal_bar("Computing", "views") as progress:
         verification = verify_report(report, NamedModels(_opener(model, yes)), progress)

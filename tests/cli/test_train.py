@@ -24,7 +24,7 @@ from bert_probe.training.saving import reserve_folder
 from bert_probe.training.training_loop import TrainingLoop
 from bert_probe.training.training_result import TrainingResult
 from tests.helpers import sentence_models
-from tests.helpers.command_line import CommandResult
+from tests.helpers.command_line import CommandResult, run_in_shell
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.teaching import texts
 
@@ -132,6 +132,30 @@ def test_training_without_space_for_its_log_is_saved() -> None:
     warning = "Warning: /dev/full cannot be written: No space left on device. The command continues without"
     assert ended.err.count(warning) == 1
     assert bert_probe.load("trained").tasks == ("text-classification",)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    ("redirection", "reason"),
+    [
+        (">&-", "Standard output is closed. The table cannot be printed."),
+        (">/dev/full", "Standard output cannot be written: No space left on device."),
+    ],
+)
+def test_model_and_table_are_saved_without_standard_output(
+    redirection: str, reason: str, folder: Path
+) -> None:
+    (folder / "temporary").mkdir()
+    command = f"probe train {folder}/data.csv --model {folder}/bert --out {folder}/trained --epochs 1"
+    ended = run_in_shell(f'TMPDIR="{folder}/temporary" {command} {redirection}')
+    assert ended.returncode == 2
+    (table,) = folder.glob("temporary/bert-probe-*/table.csv")
+    assert table.read_bytes().startswith(b"step,epoch,loss,")
+    assert ended.stderr.decode().splitlines()[-2:] == [
+        f"Saved in {folder}/trained.",
+        f"bert-probe: {reason} The result is in {table}.",
+    ]
+    assert bert_probe.load(folder / "trained").tasks == ("text-classification",)
 
 
 @pytest.mark.usefixtures("folder")
