@@ -91,7 +91,7 @@ def find_files(source: Source) -> CheckpointFiles:
     Raises:
         NotFoundError: the checkpoint has no config.json.
         WeightsError: the checkpoint has no pickled weights, or an index file is broken.
-        CheckpointError: modules.json is broken, or a file is too large.
+        CheckpointError: modules.json is broken, or a file is too large or outside the folder.
     """
     folder = source.folder
     pickles: dict[str, str] = {}
@@ -117,6 +117,8 @@ def find_files(source: Source) -> CheckpointFiles:
         raise WeightsError(_nothing_to_convert(source, copies))
     for name in copies:
         _check_size(folder / name)
+    for name in (*copies, *pickles):
+        _check_inside(folder, name)
     return CheckpointFiles(pickles, tuple(copies), indices)
 
 
@@ -208,6 +210,19 @@ def _check_size(file: Path) -> None:
         raise CheckpointError(
             f"{file.name} has {file.stat().st_size:,} bytes, but at most {limit:,} are allowed. Check "
             "the model."
+        )
+
+
+def _check_inside(folder: Path, name: str) -> None:
+    """Raise an error for a file outside its model's folder, to which a symbolic link in the folder leads."""
+    root, file = folder.resolve(), (folder / name).resolve()
+    # In the hub's cache, files in snapshots/REVISION are symbolic links to files in blobs.
+    snapshots = next((parent for parent in root.parents if parent.name == "snapshots"), None)
+    is_blob = snapshots is not None and file.parent == snapshots.with_name("blobs")
+    if not is_blob and not file.is_relative_to(root):
+        raise CheckpointError(
+            f"A symbolic link leads from {name} to a file outside the model's folder. Replace the link by "
+            "the file if it belongs to the model."
         )
 
 

@@ -287,6 +287,53 @@ def test_module_outside_folder_is_refused(folder: Path, modules: object) -> None
         find_files(source(folder))
 
 
+@pytest.mark.parametrize(
+    "link", ["special_tokens_map.json", "pytorch_model.bin", "1_Pooling", "1_Pooling/config.json"]
+)
+def test_link_out_of_the_folder_is_refused(folder: Path, tmp_path: Path, link: str) -> None:
+    pickle_weights(folder)
+    (folder / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "1_Pooling"}]))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    outside = tmp_path / Path(link).name
+    if (folder / link).exists():
+        (folder / link).rename(outside)
+    else:
+        outside.write_text("{}")
+    (folder / link).symlink_to(outside)
+    name = "1_Pooling/config.json" if link == "1_Pooling" else link
+    with pytest.raises(CheckpointError, match=f"A symbolic link leads from {name} to a file outside the"):
+        bert_probe.convert(folder, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("subfolder", ["", "encoder"])
+@pytest.mark.parametrize("is_outside", [False, True])
+def test_links_to_the_blobs_of_the_hub_cache_are_allowed(
+    folder: Path, tmp_path: Path, is_outside: bool, subfolder: str
+) -> None:
+    pickle_weights(folder)
+    (folder / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "1_Pooling"}]))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    repository = tmp_path / "models--org--name"
+    snapshot = repository / "snapshots" / "0123" / subfolder
+    blobs = repository / ("other" if is_outside else "blobs")
+    blobs.mkdir(parents=True)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for number, file in enumerate(files):
+        link = snapshot / file.relative_to(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(blobs / str(number))
+        link.symlink_to(os.path.relpath(blobs / str(number), link.parent))
+    if is_outside:
+        with pytest.raises(CheckpointError, match="to a file outside the model's folder"):
+            find_files(source(snapshot))
+        return
+    checkpoint = find_files(source(snapshot))
+    assert len(checkpoint.copies) + len(checkpoint.pickles) == len(files)
+
+
 @pytest.mark.parametrize("seconds", [0, -1, 86_401, math.inf, math.nan])
 def test_invalid_time_limit_is_refused(folder: Path, tmp_path: Path, seconds: float) -> None:
     pickle_weights(folder)
