@@ -42,6 +42,11 @@ MAX_TOKENIZER_BYTES = 100_000_000
 """Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 MAX_ADDED_TOKENS = 20_000
 """Maximum number of added tokens of a tokenizer; loading 300,000 added tokens takes 19 seconds."""
+_TOKENIZER_FILES = (
+    *("*.json", "*.txt", "*.model", "*.codes", "*.tokenizer"),
+    *("*.jinja", "additional_chat_templates/*.jinja"),
+)
+"""Glob patterns of the files that transformers' tokenizers read."""
 _ADDED_TOKENS_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -368,7 +373,7 @@ def check_tokenizer_files(folder: Path) -> None:
         TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES` or `MAX_ADDED_TOKENS`, cannot be read, or has a
             broken normalizer, for which the tokenizers library could allocate 8 GB.
     """
-    for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in folder.glob(pattern)):
+    for file in (file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern)):
         if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
             raise TokenizerError(
                 f"{file.name} has {file.stat().st_size:,} bytes, but at most {MAX_TOKENIZER_BYTES:,} are "

@@ -428,14 +428,21 @@ def test_integer_position_ids_are_accepted(folder: Path) -> None:
     bert_probe.load(folder)
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "added_tokens.json", "vocab.txt"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tokenizer.json", "added_tokens.json", "vocab.txt", "bpe.codes"),
+        *("chat_template.jinja", "additional_chat_templates/rag.jinja"),
+    ],
+)
 def test_oversized_tokenizer_is_refused_unread(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
+    (folder / name).parent.mkdir(exist_ok=True)
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
-    assert_refused(TokenizerError, folder, name, "200,001 bytes, but at most 100,000 are allowed")
+    assert_refused(TokenizerError, folder, Path(name).name, "200,001 bytes, but at most 100,000 are allowed")
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that cannot be read")
