@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,19 +13,17 @@ from typing import Any
 import click
 
 from bert_probe.analyses.weights.model_check import check as check_model
+from bert_probe.cli.logs import open_log, reserve_log
 from bert_probe.cli.options import (
     MODEL_HELP,
     REVISION_HELP,
     OutputPath,
     as_named_option,
-    check_log,
     dtype_option,
     open_checkpoint,
-    open_log,
     output_options,
     print_bytes,
     question_options,
-    reserve_outputs,
     save_or_rescue,
 )
 from bert_probe.conversion.convert import convert as convert_model
@@ -48,7 +45,7 @@ from bert_probe.text.tagged_sentences import read_tagged_sentences
 from bert_probe.training.models import TASKS
 from bert_probe.training.saving import check_space, find_leftovers, reserve_folder
 from bert_probe.training.train import Train
-from bert_probe.training.training_loop import OnEvaluation
+from bert_probe.training.training_loop import LOG_KEYS, OnEvaluation
 
 _DISK_SPACE_FACTOR = 1.2
 """Required free disk space as a multiple of the size of the weights; the folder also contains the tokenizer
@@ -134,10 +131,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(
         model: str | None, revision: str | None, dtype: str, out: Path, force: bool, **values: Any
     ) -> Any:
-        logs = _log_files(values["log"], out)
-        with reserve_outputs(logs, force), reserve_folder(out, force):
-            for log in logs:
-                check_log(log)
+        with reserve_log(values["log"], out, force, LOG_KEYS), reserve_folder(out, force):
             for message in find_leftovers(out):
                 _print(message)
             return command(checkpoint=open_checkpoint(model, revision, dtype), out=out, force=force, **values)
@@ -213,23 +207,6 @@ def train(
     print_bytes(files.to_bytes(result.table(), "csv"))
 
 
-def _log_files(log: Path | None, out: Path) -> list[Path]:
-    """Return a list with the log if the log can be reserved; [] for None, a pipe or a device.
-
-    Raises:
-        SelectionError: the log is the folder of the model, or is in it.
-    """
-    if log is None or (log.exists() and not log.is_file()):
-        return []
-    folder, file = Path(os.path.realpath(out)), Path(os.path.realpath(log))
-    if folder in (file, *file.parents):
-        relation = "is the" if file == folder else "is in the output"
-        raise SelectionError(
-            f"The log {log} {relation} folder of the model, {out}. Choose another path for the log."
-        )
-    return [log]
-
-
 def _reader(checkpoint: Checkpoint, data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
     """Return the function that reads data for a task. If the task is None, the file determines the task."""
     name = data.name.lower().removesuffix(".gz")
@@ -264,5 +241,5 @@ def _print(message: str) -> None:
 @contextmanager
 def _log_to(file: Path | None, force: bool) -> Iterator[OnEvaluation]:
     """Yield a function that writes an evaluation to a log file as a line of JSON."""
-    with open_log(file, "w" if force else "x") as write:
+    with open_log(file, "w" if force else "x", LOG_KEYS) as write:
         yield lambda evaluation: write(evaluation.to_json())

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from bert_probe.cli.logs import open_log, reserve_log
 from bert_probe.cli.options import (
     MODEL_HELP,
     REVISION_HELP,
@@ -18,7 +19,6 @@ from bert_probe.cli.options import (
     as_named_option,
     confirm,
     open_checkpoint,
-    open_log,
     output_options,
     print_bytes,
     print_message,
@@ -39,7 +39,9 @@ from bert_probe.corpus.vector_files import read_vectors
 from bert_probe.corpus.workers import SHARD_ROWS, RayRunner, ShardRunner, ThreadRunner
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.runtime.terminal import exit_on_sigterm, terminal_bar, visible
+from bert_probe.runtime.terminal import terminal_bar, visible
+
+_LOG_KEYS = [("seconds", "shard", "refusals", "records", "of")]  # see `build_corpus`
 
 
 def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -230,7 +232,7 @@ def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(command)
     def run(model: str | None, revision: str | None, dtype: str, out: Path, **values: Any) -> Any:
-        with exit_on_sigterm(), reserved_store(out):
+        with reserve_log(values["log"], out, True, _LOG_KEYS), reserved_store(out):
             return command(checkpoint=open_checkpoint(model, revision, dtype), out=out, **values)
 
     return run
@@ -323,6 +325,7 @@ def run(
             on=_runner(on, workers, address, num_gpus),
             watch=terminal_bar,
             on_shard=on_shard,
+            exclude=[] if log is None else [log],
         )
     refused = f", {store.refusals:,} rejected (see {store.folder / 'refusals'})" if store.refusals else ""
     summary = f"{store.folder} contains {store.rows:,} sentences, {store.tokens:,} tokens{refused}."
@@ -356,5 +359,5 @@ def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) 
 def _log_to(file: Path | None) -> Iterator[ShardLog]:
     """Yield a function that appends an event to a log file, with the seconds since the start of the run."""
     start = time.monotonic()
-    with open_log(file, "a") as write:
+    with open_log(file, "a", _LOG_KEYS) as write:
         yield lambda event: write({"seconds": round(time.monotonic() - start, 3), **event})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 import sys
@@ -509,68 +508,6 @@ as_named_option = click.option(
     is_flag=True,
     help="Read files in the format of their extension, even if they look like another format.",
 )
-
-
-_LOG_STARTS = (b'{"seconds": ', b'{"step": ')
-"""First bytes of the logs of a corpus run and of a training run."""
-
-
-@contextmanager
-def open_log(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that appends an event to a log; without a file, the function does nothing.
-
-    If an event cannot be written, for example because the disk is full, the function prints a warning and
-    does nothing from then on, so that the work of the command is not lost.
-
-    Args:
-        file: the log.
-        mode: "x" to create a file, "w" to replace a log, "a" to append to a log.
-
-    Raises:
-        ExportError: the file cannot be opened, exists although `mode` is "x", or is not a log.
-    """
-    if file is None:
-        yield lambda _: None
-        return
-    try:
-        check_log(file)
-        if file.exists() and not file.is_file():  # a pipe cannot be created or replaced, only written
-            mode = "w"
-        stream = file.open(f"{mode}b", buffering=0)
-    except OSError as error:
-        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another path.") from None
-    is_open = True
-
-    def write(event: Mapping[str, Any]) -> None:
-        nonlocal is_open
-        line = json.dumps(event).encode() + b"\n"
-        try:
-            while is_open and line:
-                line = line[stream.write(line) :]
-        except OSError as error:
-            is_open = False
-            reason = f"{file} cannot be written: {error.strerror}"
-            click.echo(f"Warning: {reason}. The command continues without the log.", err=True)
-
-    with stream:
-        yield write
-
-
-def check_log(file: Path) -> None:
-    """Raise an error if a file exists but is not a log, for example if it is an input file.
-
-    Raises:
-        ExportError: the file is not a log, or cannot be read.
-    """
-    if not file.is_file():  # the file is missing, a pipe or a device
-        return
-    try:
-        with file.open("rb") as stream:
-            start = stream.read(max(map(len, _LOG_STARTS)))
-    except OSError as error:
-        raise ExportError(f"{file} cannot be read: {error.strerror}. Choose another file.") from None
-    if start and not start.startswith(_LOG_STARTS):
-        raise ExportError(f"{file} exists and is not a log of BERT Probe. Choose another path for the log.")
 
 
 YES = click.option(

@@ -73,6 +73,7 @@ def build_corpus(
     progress: Progress = no_progress,
     watch: StageProgress = no_stage_progress,
     on_shard: ShardLog = lambda _: None,
+    exclude: Sequence[Path] = (),
 ) -> Store:
     """Process the input records that a store does not contain yet, add them to the store, and return it.
 
@@ -91,10 +92,11 @@ def build_corpus(
             records are counted.
         watch: called for each phase (hashing, counting and reading the inputs); opens a progress bar.
         on_shard: called with a log entry for each completed shard.
+        exclude: files that are not inputs, such as a log. The files of the store are never inputs.
 
     Raises:
-        SelectionError: the store was started with other inputs or another configuration; or a layer or column
-            does not exist.
+        SelectionError: the store was started with other inputs or another configuration; a layer or column
+            does not exist; or an input is excluded or is a file of the store.
         TextError: an input cannot be read.
         UnavailableError: the runner or the configuration does not work with this checkpoint.
         StoreError: the folder cannot be written, or another process is writing to it.
@@ -104,9 +106,9 @@ def build_corpus(
     question = question.of(checkpoint)
     runner = on or ThreadRunner(workers)
     device = runner.device(checkpoint)
-    matched_files = find_inputs(inputs, column, as_named)
     path = Path(folder)
     with _lock(path, reserve=False):
+        matched_files = find_inputs(inputs, column, as_named, exclude=[path, *exclude])
         with _watch_preparation(watch, "Hashing", "B", progress) as hashing_progress:
             files = describe_files(matched_files, hashing_progress)
         with _watch_preparation(watch, "Counting", "sentences", progress) as counting_progress:

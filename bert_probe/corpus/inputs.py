@@ -97,7 +97,10 @@ class Record:
 
 
 def find_inputs(
-    inputs: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
+    inputs: Sequence[str | Path] | str | Path,
+    column: str | None = None,
+    as_named: bool = False,
+    exclude: Iterable[Path] = (),
 ) -> tuple[MatchedFile, ...]:
     """Return the files that the inputs name or match, in the given order and without duplicates.
 
@@ -111,14 +114,17 @@ def find_inputs(
         column: the text column of tables. By default, the only column, or the column named "sentence" or
             "text".
         as_named: whether to trust the file extensions, even if a file looks like another format.
+        exclude: files and folders that the run writes. They are skipped in folders and patterns.
 
     Raises:
         TextError: a file cannot be opened or read, or looks like another format.
         EmptyTextError: no file matches.
-        SelectionError: a table does not have this column, or has several columns and `column` is None.
+        SelectionError: a table does not have this column, or has several columns and `column` is None; or an
+            input is an excluded file.
     """
     sources = [inputs] if isinstance(inputs, (str, Path)) else inputs
-    files = _unique_files(chain.from_iterable(map(_match_files, sources)))
+    outputs = [Path(os.path.realpath(path)) for path in exclude]
+    files = _unique_files(chain.from_iterable(_match_files(source, outputs) for source in sources))
     if not files:
         raise EmptyTextError("There are no inputs. Pass files, folders or patterns.")
     for file in files:
@@ -132,8 +138,13 @@ def find_inputs(
     return files
 
 
-def _match_files(source: str | Path) -> Iterator[tuple[str, Path]]:
-    """Yield (name, path) of each file that one input selects; the input is a file, a folder or a pattern."""
+def _match_files(source: str | Path, outputs: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield (name, path) of each file that one input selects; the input is a file, a folder or a pattern.
+
+    Args:
+        source: the input.
+        outputs: resolved paths of files and folders that are not inputs.
+    """
     path = Path(source)
     try:
         is_folder = path.is_dir()
@@ -148,12 +159,21 @@ def _match_files(source: str | Path) -> Iterator[tuple[str, Path]]:
     else:
         with open_file(path):
             pass
+        if _is_output(path, outputs):
+            raise SelectionError(f"{path} is written by this run. Choose another input, or another output.")
         yield str(source), path
         return
+    matches = [(base, file) for base, file in matches if not _is_output(file, outputs)]
     if not matches:
         endings = f"{', '.join(ENDINGS)}, with or without {' or '.join(COMPRESSED_ENDINGS)}"
         raise EmptyTextError(f"{failure} with the extension {endings}. Check the path, or pass the files.")
     yield from sorted((file.relative_to(base).as_posix(), file) for base, file in matches)
+
+
+def _is_output(file: Path, outputs: Sequence[Path]) -> bool:
+    """Return whether a file is one of the outputs or is in one of them."""
+    path = Path(os.path.realpath(file))
+    return any(path.is_relative_to(output) for output in outputs)
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,10 @@ class EvaluationPoint:
         penalty = values.pop("penalty")
         return values if penalty is None else values | {"C": penalty}
 
+
+_STEP_KEYS = tuple(field.name for field in fields(EvaluationPoint) if field.name != "penalty")
+LOG_KEYS = (_STEP_KEYS, (*_STEP_KEYS, "C"))
+"""The possible keys of `EvaluationPoint.to_json`, in order."""
 
 OnEvaluation = Callable[[EvaluationPoint], None]
 """Type of a callback that is called after each evaluation."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 
 from bert_probe import Tokens
-from bert_probe.cli.options import open_log
+from bert_probe.cli.logs import open_log
 from bert_probe.core import writing
 from bert_probe.core.writing import reserved
+from bert_probe.corpus import workers
+from bert_probe.corpus.store import open_corpus, write_shard
 from bert_probe.errors import ExportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.view_files import ViewFile
@@ -86,9 +89,90 @@ def test_log_is_not_appended_to_the_inputs_of_a_corpus() -> None:
     Path("data.jsonl").write_text(json.dumps({"text": "We left."}) + "\n")
     before = Path("data.jsonl").read_bytes()
     ended = run("corpus", "run", "data.jsonl", "--out", "store", "--log", "data.jsonl")
-    assert "data.jsonl exists and is not a log" in ended.err
+    assert ended.refusal == "data.jsonl is read by this command. Choose another file to write."
     assert Path("data.jsonl").read_bytes() == before
     assert not Path("store").exists()
+
+
+SHARD = {"seconds": 0.5, "shard": 1, "refusals": 0, "records": 2, "of": 2}
+EVALUATION = {"step": 1, "epoch": 1.0, "loss": 0.5, "held_out_loss": None, "measure": 0.5, "seconds": 2.0}
+CORPUS_RUN = ("corpus", "run", "lines.txt", "--out", "store")
+TRAIN = ("train", "lines.txt", "--out", "trained", "--force")
+
+
+@pytest.mark.parametrize(
+    ("words", "event", "other"),
+    [
+        (CORPUS_RUN, SHARD, EVALUATION),
+        (TRAIN, EVALUATION, SHARD),
+        (TRAIN, EVALUATION | {"C": 1.0}, SHARD),
+    ],
+    ids=["corpus run", "train", "train a head"],
+)
+def test_only_own_logs_are_changed(
+    words: tuple[str, ...], event: dict[str, Any], other: dict[str, Any]
+) -> None:
+    log = Path("log.jsonl")
+    line = json.dumps(event)
+    others = [other, event | {"lr": 1.0}, {"seconds": 0.5, "text": "We left."}, {"step": 1, "loss": 0.5}, []]
+    lines = [*map(json.dumps, others), f"{line}\nmine", f"{line}\n", f"{line} {line}"]
+    for content in (*(f"{text}\n" for text in lines), line):
+        log.write_text(content)
+        refusal = run(*words, "--model", "no-such-model", "--log", "log.jsonl").refusal
+        assert refusal.startswith("log.jsonl exists and is not a log that this command wrote.")
+        assert log.read_text() == content
+    for content in ("", f"{line}\n{line}\n"):
+        log.write_text(content)
+        assert "no-such-model" in run(*words, "--model", "no-such-model", "--log", "log.jsonl").refusal
+        assert log.read_text() == content
+
+
+def test_log_in_the_folder_of_the_store_is_refused() -> None:
+    for log, relation in (("store/log.jsonl", "is in"), ("./store", "is")):
+        assert run(*CORPUS_RUN, "--log", log).refusal == (
+            f"The log {Path(log)} {relation} the output folder store. Choose another path for the log."
+        )
+
+
+def test_incomplete_line_of_a_full_disk_is_removed_from_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Path("log.jsonl")
+    line = json.dumps(SHARD) + "\n"
+    log.write_text(line)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(line) + 9, limits[1]))
+    try:
+        with open_log(log, "a", [tuple(SHARD)]) as write:
+            write(SHARD)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "The command continues without the log." in capsys.readouterr().err
+    assert log.read_text() == line
+
+
+def test_outputs_of_a_corpus_run_are_not_inputs(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_text("We left.\nWe came back.\nIt rained.\n")
+    outputs = ("--out", "texts/store", "--log", "texts/log.jsonl", "--model", "m")
+    words: tuple[str, ...] = ("corpus", "run", "texts", "texts/*", *outputs, "--shard-rows", "1")
+
+    def interrupted(*arguments: Any) -> object:
+        if arguments[1] == 2:
+            raise KeyboardInterrupt
+        return write_shard(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "write_shard", interrupted)
+        assert "Run the same command to continue." in run(*words, checkpoints={"m": minilm}).err
+    ended = run(*words, checkpoints={"m": minilm})
+    assert ended.status == 0, ended.err
+    events = [json.loads(line) for line in Path("texts/log.jsonl").read_text().splitlines()]
+    assert [event["records"] for event in events] == [1, 2, 3]
+    assert [file["name"] for file in open_corpus("texts/store").manifest["inputs"]] == ["a.txt"]
+    table = "texts/store/profiles/00000.parquet"
+    for name in ("new.jsonl", table):
+        words = ("corpus", "run", name, "--out", "texts/store", "--log", "new.jsonl", "--model", "m")
+        refusal = run(*words, checkpoints={"m": minilm}).refusal
+        assert refusal == f"{name} is written by this run. Choose another input, or another output."
 
 
 @pytest.mark.parametrize("out", ["lines.txt", "lines.txt/store", "loop"])
@@ -171,21 +255,13 @@ def test_training_does_not_replace_its_held_out_file_by_a_log() -> None:
     assert "is read by this command" in run(*words, "--log", "held.txt", "--force").refusal
 
 
-def test_log_of_a_training_replaces_nothing_but_a_log() -> None:
-    words = ("train", "lines.txt", "--out", "trained", "--model", "no-such-model", "--log", "log.jsonl")
-    Path("log.jsonl").write_text("mine")
-    assert "log.jsonl exists and is not a log" in run(*words, "--force").refusal
-    assert Path("log.jsonl").read_text() == "mine"
-    Path("log.jsonl").write_text('{"step": 1, "epoch": 1.0}\n')
-    assert "no-such-model" in run(*words, "--force").refusal
-
-
 def test_log_that_appears_during_a_training_is_kept(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    log.write_text('{"step": 1}\n')
-    with pytest.raises(ExportError), open_log(log, "x"):
+    line = json.dumps(EVALUATION) + "\n"
+    log.write_text(line)
+    with pytest.raises(ExportError), open_log(log, "x", [tuple(EVALUATION)]):
         pass
-    assert log.read_text() == '{"step": 1}\n'
+    assert log.read_text() == line
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.png"])

@@ -290,8 +290,8 @@ def test_force_does_not_wait_for_a_pipe_in_the_folder() -> None:
         (("--out", "dangling"), "There is no folder"),
         (("--out", "loop"), "is a symbolic link that forms a loop"),
         (("--out", "trained", "--log", "data.csv"), "data.csv already exists"),
-        (("--out", "trained", "--log", "trained/log.jsonl"), "is in the output folder of the model"),
-        (("--out", "trained", "--log", "./trained"), "is the folder of the model"),
+        (("--out", "trained", "--log", "trained/log.jsonl"), "is in the output folder trained"),
+        (("--out", "trained", "--log", "./trained"), "is the output folder trained"),
         (("--out", "trained", "--log", "no/log.jsonl"), "no/log.jsonl cannot be written"),
     ],
 )
