@@ -30,7 +30,7 @@ from bert_probe.errors import (
     WrittenElsewhereError,
 )
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.sources import existing
+from bert_probe.model.sources import existing, expand_home
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.terminal import SafeStream, exit_on_sigterm, terminal_bar, visible
 from bert_probe.views.page import EXTENSIONS, Page, is_view_file
@@ -70,8 +70,7 @@ def _check_inputs(*arguments: object) -> None:
     context = click.get_current_context(silent=True)
     for output in context.meta.get(_OUTPUTS, ()) if context is not None else ():
         for argument in arguments:
-            # `_reads` fails for texts that are not paths, and for ~ before the name of an unknown user.
-            with suppress(OSError, ValueError, RuntimeError):
+            with suppress(OSError, ValueError):  # `_reads` fails for texts that are not paths
                 if isinstance(argument, str | Path) and output.is_file() and _reads(argument, output):
                     raise ExportError(f"{output} is read by this command. Choose another file to write.")
 
@@ -83,7 +82,7 @@ def _reads(argument: str | Path, file: Path) -> bool:
         argument: a path, or a string that may be a path, such as a model or a text. A folder in a string is
             read only if it is the folder of a model or a store.
     """
-    path = Path(str(argument).strip()).expanduser()
+    path = expand_home(str(argument).strip())
     if not path.is_dir():
         return file.samefile(path)
     is_read = isinstance(argument, Path) or any(
@@ -99,8 +98,11 @@ class OutputPath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path with ~ expanded."""
-        return super().convert(os.path.expanduser(value), param, ctx)  # noqa: PTH111 - keeps ~ of an unknown user
+        """Return the path with ~ expanded as by `expand_home`. The ~ of ./~ is part of the name."""
+        value = os.path.expanduser(value)  # noqa: PTH111 - a Path would drop ./
+        path = cast(Path, super().convert(value, param, ctx))
+        # An absolute path, in which no later function expands ~.
+        return path.absolute() if str(path).startswith("~") else path
 
 
 def open_checkpoint(model: str | None, revision: str | None, dtype: str) -> Checkpoint:

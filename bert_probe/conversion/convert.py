@@ -43,6 +43,7 @@ from bert_probe.model.sources import (
     MAX_TOKENIZER_BYTES,
     Source,
     digest,
+    expand_home,
     is_file,
     locate,
     read_json,
@@ -296,7 +297,7 @@ def convert(
             f"The time limit must be above 0 and at most {MAX_SECONDS:,} seconds, not {seconds:g}."
         )
     check_torch_version(str(torch.__version__))
-    target = Path(folder).expanduser()
+    target = expand_home(folder)
     source = locate(model, revision, progress, HUB_PATTERNS)
     files = find_files(source)
     sizes = {name: (source.folder / name).stat().st_size for name in (*files.pickles, *files.copies)}

@@ -34,6 +34,7 @@ from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.sources import expand_home
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document
 
@@ -259,7 +260,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
             read.
         OutOfMemoryError: the vectors do not fit into memory.
     """
-    path = Path(file).expanduser()
+    path = expand_home(file)
     if path.is_dir():
         from bert_probe.corpus.store import open_corpus
 

@@ -146,10 +146,15 @@ def is_hub_id(name: str) -> bool:
 def existing(name: str) -> Path | None:
     """Return the path of the file or folder with this name if it exists; otherwise None."""
     try:
-        path = Path(name).expanduser()
+        path = expand_home(name)
         return path if path.exists() else None
-    except (OSError, ValueError, RuntimeError):  # The name is not a valid path.
+    except (OSError, ValueError):  # The name is not a valid path.
         return None
+
+
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """Return a path with ~ or ~user at its start replaced; unchanged if there is no such home folder."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - `Path.expanduser` fails for unknown users
 
 
 Stamp = tuple[tuple[str, int, int, int], ...]

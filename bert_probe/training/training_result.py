@@ -18,6 +18,7 @@ from bert_probe.model.checkpoint import Checkpoint, write_training_history
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.sentence_head import HEAD_FOLDER, SentenceClassifier, write_sentence_head
 from bert_probe.model.sentence_modules import SentenceModel
+from bert_probe.model.sources import expand_home
 from bert_probe.model.weights import QUIET
 from bert_probe.training.models import LoraAdapter
 from bert_probe.training.saving import write_folder, write_sentence_model, write_zip
@@ -122,7 +123,7 @@ class TrainingResult(Result):
         Raises:
             ExportError: the folder cannot be written; an existing folder is unchanged.
         """
-        path = Path(folder).expanduser()
+        path = expand_home(folder)
         write_folder(path, self._fill, replace)
         return path
 

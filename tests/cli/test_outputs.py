@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,16 @@ from typing import Any
 
 import pytest
 
+import bert_probe
 from bert_probe import Tokens
 from bert_probe.cli.logs import open_log
+from bert_probe.conversion.convert import convert
 from bert_probe.core import writing
 from bert_probe.core.writing import reserved
 from bert_probe.corpus import workers
 from bert_probe.corpus.store import open_corpus, write_shard
-from bert_probe.errors import ExportError
+from bert_probe.corpus.vector_files import read_vectors
+from bert_probe.errors import ExportError, NotFoundError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.view_files import ViewFile
 from tests.helpers.command_line import bert_probe as run
@@ -218,6 +222,30 @@ def test_file_of_a_model_that_a_view_file_names_is_not_replaced(minilm: Checkpoi
     ended = run("ask", "view.json", "--yes", "--out", "m/config.json", "--force")
     assert "m/config.json is read by this command" in ended.refusal
     assert Path("m/config.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("out", ["~no-user", "./~", "./~root"])
+def test_tilde_that_is_not_a_home_folder_is_part_of_the_name(
+    out: str, family_folder: Callable[[str], Path]
+) -> None:
+    Path("data.csv").write_text("text,label\n" + "".join(f"A boat {n}.,{n % 2}\n" for n in range(40)))
+    ended = run("train", "data.csv", "--model", str(family_folder("bert")), "--out", out, "--epochs", "1")
+    assert ended.status == 0, ended.err
+    folder = Path.cwd() / out
+    assert (folder / "config.json").is_file()
+    assert f"Saved in {folder}." in ended.err
+    if out == "~no-user":
+        assert "text-classification" in bert_probe.load(out).tasks
+
+
+def test_input_with_a_tilde_in_its_name_is_not_replaced() -> None:
+    Path("~no-user.csv").write_text("text\nWe left.\n")
+    ended = run("sentences", "~no-user.csv", "--out", "~no-user.csv", "--force", "--model", "no-such-model")
+    assert "is read by this command" in ended.refusal
+    with pytest.raises(TextError, match="cannot be opened"):
+        read_vectors("~no-user.npy")
+    with pytest.raises(NotFoundError):
+        convert("./no-such-model", "~no-user")
 
 
 @pytest.mark.parametrize("output", ["lines.csv", "m/tokenizer.json"])
