@@ -20,7 +20,7 @@ from bert_probe.analyses.outputs.head_predictions import TAGS, label_type
 from bert_probe.analyses.outputs.lens import Lens, LensResult
 from bert_probe.analyses.outputs.prediction import ClassifyText, LabelTokens, NextSentence, PredictionResult
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
-from bert_probe.analyses.outputs.tuned_lens import SUFFIX, TuneLens, TuneLensResult, save_lens
+from bert_probe.analyses.outputs.tuned_lens import SUFFIX, TuneLens, TuneLensResult, lens_folder, save_lens
 from bert_probe.cli.options import (
     as_named_option,
     checkpoint_options,
@@ -30,6 +30,7 @@ from bert_probe.cli.options import (
     pair_option,
     print_message,
     question_options,
+    save_or_rescue,
     text_options,
 )
 from bert_probe.core.question import option_name
@@ -160,12 +161,17 @@ def tune_lens(
 
     The lens is saved in the cache, or in the file of --out FILE.safetensors.
     """
+    has_output = click.get_current_context().params["out"] is not None
+    folder = None if has_output else lens_folder(checkpoint)  # before the training, because it can fail
     with terminal_bar("Training the lens", "steps") as progress:
         result = TuneLens(**arguments).of(
             checkpoint, read_sentences(file, as_named=as_named), truncate, progress
         )
-    if click.get_current_context().params["out"] is None:
-        print_message(f"The tuned lens was saved in {save_lens(result, checkpoint)}.")
+    if folder is not None:
+        # If the folder cannot be written, the lens is saved in a folder of the same name elsewhere.
+        save_or_rescue(
+            lambda path: print_message(f"The tuned lens was saved in {save_lens(result, path)}."), folder
+        )
     print_message(result.verdict)
     return result
 

@@ -321,15 +321,15 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
 def _train(checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> None:
     """Draw the job that trains a tuned lens and, when the job is done, the path of the saved lens."""
     sentence_input.check_count(texts, MAX_LINES)
-    question = TuneLens(STEPS)
+    question, folder = TuneLens(STEPS), lens_folder(checkpoint)
     path = jobs.run(
         "tuned lens",
         cache_key(question, checkpoint, texts, truncate),
         f"Train on {len(texts):,} {'line' if len(texts) == 1 else 'lines'}",
-        lambda progress: save_lens(question.of(checkpoint, texts, truncate, progress), checkpoint),
+        lambda progress: save_lens(question.of(checkpoint, texts, truncate, progress), folder),
         "",
         "Training takes one or two minutes for a small model. You can cancel at any time. The lens is "
-        f"saved in {state.escape(str(lens_folder(checkpoint)), 400)}.",
+        f"saved in {state.escape(str(folder), 400)}.",
         activity="Training the lens",
     )
     if path is not None:

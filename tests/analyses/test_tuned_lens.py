@@ -250,9 +250,7 @@ def test_folder_of_saved_lenses(
     shutil.copytree(trained_folder("bert", "fill-mask"), folder)
     checkpoint = bert_probe.load(folder)
     assert newest_lens(checkpoint) is None
-    first, second = (
-        save_lens(TuneLens(steps=1, seed=seed).of(checkpoint, LINES), checkpoint) for seed in (1, 2)
-    )
+    first, second = (save_lens(TuneLens(steps=1, seed=seed).of(checkpoint, LINES), folder) for seed in (1, 2))
     assert first != second
     assert first.parent == folder
     os.utime(first, (2_000_000_000, 2_000_000_000))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+import bert_probe
+from bert_probe.analyses.outputs.tuned_lens import TuneLens, load_lens, newest_lens
+from bert_probe.cli import predict
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import command_line
 from tests.helpers.command_line import CommandResult
@@ -74,6 +78,40 @@ def test_lens_is_saved_with_the_model_by_default(
     assert len([*model.glob("tuned-lens-*.safetensors")]) == 1, (
         "--out with another extension writes only the table"
     )
+
+
+def test_lens_without_a_home_folder_is_refused_before_the_training(
+    run: Run, lines: str, minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("XDG_DATA_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", missing)
+    monkeypatch.delattr(TuneLens, "of")
+    assert run("tune-lens", lines).refusal == (
+        "There is no home folder to save the tuned lens in. Pass --out FILE.safetensors, or set "
+        "XDG_DATA_HOME to a folder."
+    )
+    assert newest_lens(minilm) is None
+
+
+def test_lens_is_saved_elsewhere_if_its_folder_cannot_be_written(
+    lines: str,
+    trained_folder: Callable[[str, str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = bert_probe.load(trained_folder("bert", "fill-mask"))
+    monkeypatch.setattr(predict, "lens_folder", lambda _: Path(lines) / "lenses")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    words = ("tune-lens", lines, "--steps", "1", "--model", "m")
+    ended = command_line.bert_probe(*words, checkpoints={"m": model})
+    (file,) = tmp_path.glob("bert-probe-*/lenses/*.safetensors")
+    assert ended.status == 2
+    assert f"Not a directory. Choose another path. The result is in {file.parent}.\n" in ended.err
+    assert len(load_lens(file, model).weights) == model.description.layers
 
 
 def test_invalid_options_are_refused(

@@ -36,7 +36,7 @@ from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ProbeError, SelectionError, ShapeError, TextError, WeightsError
+from bert_probe.errors import ExportError, ProbeError, SelectionError, ShapeError, TextError, WeightsError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.layers import record_forward_pass
 from bert_probe.model.outputs import output_head
@@ -369,22 +369,30 @@ def lens_folder(checkpoint: Checkpoint) -> Path:
     Lenses are saved in the folder of a local checkpoint if this folder is writable, otherwise in the user's
     data folder. Lenses are never saved to the Hub cache or to installed packages, which may be deleted at any
     time.
+
+    Raises:
+        ExportError: the lens would be saved in the user's data folder, but there is no home folder.
     """
     description, folder = checkpoint.description, checkpoint.folder
     if description.origin == "local folder" and folder is not None and os.access(folder, os.W_OK):
         return folder
     data = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
-    home = Path(data) if data else Path.home() / ".local" / "share"
-    return home / "bert-probe" / "tuned-lenses" / description.weights_sha256[:16]
+    try:
+        parent = Path(data) if data else Path.home() / ".local" / "share"
+    except RuntimeError:
+        raise ExportError(
+            "There is no home folder to save the tuned lens in. Pass --out FILE.safetensors, or set "
+            "XDG_DATA_HOME to a folder."
+        ) from None
+    return parent / "bert-probe" / "tuned-lenses" / description.weights_sha256[:16]
 
 
-def save_lens(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
-    """Save a lens in `lens_folder`, and return the path of its file, whose name contains the digest.
+def save_lens(lens: TuneLensResult, folder: Path) -> Path:
+    """Save a lens in a folder, and return the path of its file, whose name contains the digest.
 
     Raises:
         ExportError: the file cannot be written.
     """
-    folder = lens_folder(checkpoint)
     path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
     with suppress(OSError):  # `save` raises an error if the folder does not exist
         folder.mkdir(parents=True, exist_ok=True)
@@ -404,7 +412,11 @@ def lens_files(folder: Path) -> set[Path]:
 
 def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
     """Return the file and the content of the newest lens for a checkpoint, or None if no lens was saved."""
-    for file in _newest_first(lens_folder(checkpoint)):
+    try:
+        folder = lens_folder(checkpoint)
+    except ExportError:  # there is no folder, so no lens was saved
+        return None
+    for file in _newest_first(folder):
         try:
             return file, load_lens(file, checkpoint)
         except WeightsError:  # trained for other weights, for example before fine-tuning
