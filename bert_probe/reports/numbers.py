@@ -26,7 +26,6 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
-from bert_probe.reports import tables
 from bert_probe.reports.json_reader import parse_object
 from bert_probe.reports.tables import ReportTable, format_cell, match_rows
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
@@ -45,6 +44,10 @@ FLOOR: Final = 32 * float(np.finfo(np.float32).eps)
 MAX_STATED_FACTOR: Final = 8
 """Limit of the tolerance stated in a report, as a multiple of the recomputed tolerance. The recomputed error
 of a few values may be small by chance, so a larger stated tolerance is accepted up to this limit."""
+
+MAX_SHARE: Final = 0.01
+"""Share of the largest value up to which a tolerance verifies numbers. A larger tolerance is never taken from
+a report, and is reported if it is measured."""
 
 _SHARE: Final = re.compile(r"facts\.calibration\.(percentile|histogram\.percent\.[0-9]+)")
 """Matches the provenance paths of calibration values that are percentages of random pairs."""
@@ -74,6 +77,12 @@ class Tolerance:
     def allowed(self) -> float:
         """Return the largest allowed difference from the same value computed on another machine."""
         return max(FLOOR * self.largest, FACTOR * self.error)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether rounding changes the values so much that `verify` cannot distinguish them from others."""
+        is_fixed = self.of == ENTRIES or _SHARE.fullmatch(self.of) is not None
+        return self.allowed > MAX_SHARE * self.largest and not is_fixed
 
     def to_json(self) -> dict[str, Any]:
         """Return the tolerance as a JSON object."""
@@ -232,8 +241,8 @@ def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
 def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
     """Return the allowed difference by name: the larger of the recomputed and the stated tolerance.
 
-    A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance. That of color indices
-    is fixed.
+    A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance, and to `MAX_SHARE` of
+    the largest value. That of color indices is fixed.
 
     Args:
         own: the tolerances recomputed on this machine.
@@ -246,6 +255,7 @@ def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, 
             min(
                 stated_by_name.get(tolerance.of, 0.0),
                 (1 if tolerance.of == ENTRIES else MAX_STATED_FACTOR) * tolerance.allowed,
+                MAX_SHARE * tolerance.largest,
             ),
         )
         for tolerance in own
@@ -300,32 +310,6 @@ class Difference:
     difference: float | None = None
     tolerance: float | None = None
     finding: str = DIFFERS
-
-
-def note_difference(
-    actual: str, expected: str, segments: Sequence[tables.NoteSegment]
-) -> tuple[str, str, str]:
-    """Locate the first difference in the text of a note.
-
-    Args:
-        actual: text in the report.
-        expected: correct text of the note.
-        segments: the segments of `expected`, from `split_note`.
-
-    Returns:
-        The row and column of the referenced cell in which the texts differ, or ""; and excerpts of both
-        texts around the difference.
-    """
-    shorter = min(len(actual), len(expected))
-    pairs = zip(actual, expected, strict=False)
-    position = next((i for i, (left, right) in enumerate(pairs) if left != right), shorter)
-    start, column = 0, ""
-    for segment in segments:
-        if start <= position < start + len(segment.text) and segment.row is not None:
-            column = f"row {segment.row + 1}, column {(segment.column or 0) + 1}"
-        start += len(segment.text)
-    around = slice(max(0, position - 20), position + 20)
-    return column, actual[around], expected[around]
 
 
 def exact_text(cell: Any) -> str:

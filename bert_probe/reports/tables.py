@@ -345,3 +345,27 @@ def _resolve(row: str, name: str, table: ReportTable) -> tuple[int, int]:
             f"The note refers to row {row}, but the table of this view has rows 1 to {table.rows:,}."
         )
     return int(row) - 1, names.index(name)
+
+
+def note_difference(actual: str, expected: str, segments: Sequence[NoteSegment]) -> tuple[str, str, str]:
+    """Locate the first difference in the text of a note.
+
+    Args:
+        actual: text in the report.
+        expected: correct text of the note.
+        segments: the segments of `expected`, from `split_note`.
+
+    Returns:
+        The row and column of the referenced cell in which the texts differ, or ""; and excerpts of both
+        texts around the difference.
+    """
+    shorter = min(len(actual), len(expected))
+    pairs = zip(actual, expected, strict=False)
+    position = next((i for i, (left, right) in enumerate(pairs) if left != right), shorter)
+    start, column = 0, ""
+    for segment in segments:
+        if start <= position < start + len(segment.text) and segment.row is not None:
+            column = f"row {segment.row + 1}, column {(segment.column or 0) + 1}"
+        start += len(segment.text)
+    around = slice(max(0, position - 20), position + 20)
+    return column, actual[around], expected[around]

@@ -31,7 +31,6 @@ from bert_probe.reports.numbers import (
     Difference,
     NamedModels,
     exact_text,
-    note_difference,
 )
 from bert_probe.reports.reading import ReportFile, StatedView
 from bert_probe.reports.report import PAGE, statement
@@ -158,7 +157,7 @@ def _page_difference(change: PageChange, views: Sequence[StatedView]) -> Differe
         return Difference(change.view, "table as shown", row, column, *texts, finding=DISPLAY_DIFFERS)
     if stated is not None and change.part == "note":
         segments = tables.split_note(stated.note["written"], stated.table)
-        located = note_difference(change.stated, change.rendered, segments)
+        located = tables.note_difference(change.stated, change.rendered, segments)
         return Difference(change.view, "note", "", *located, finding=DISPLAY_DIFFERS)
     if change.view:
         return Difference(change.view, "page", "", "", *texts, finding=NOT_RENDERED)

@@ -22,6 +22,7 @@ from bert_probe.reports.numbers import (
     DIFFERS,
     DISPLAY_DIFFERS,
     MAX_DIFFERENCES,
+    MAX_SHARE,
     NOT_RENDERED,
     OTHER_MODEL,
     Difference,
@@ -34,7 +35,6 @@ from bert_probe.reports.numbers import (
     exact_text,
     is_close,
     leaves,
-    note_difference,
     outline,
     portable_leaves,
 )
@@ -45,6 +45,8 @@ from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536
 """Number of bytes by which the payload of a picture may exceed twice its expected size."""
+_MAX_NAMES: Final = 10
+"""Maximum number of names in a remark."""
 _UNCHECKABLE: Final = b""
 """Placeholder for values that cannot be verified, such as the author's device. It differs from every JSON
 value, because JSON has no bytes.
@@ -104,6 +106,7 @@ class ViewCheck:
             self._tolerances(tolerances),
             self._payloads(actual.payloads(), tolerances.payloads, payloads),
         )
+        self._add_large(tolerances)
         differences = [difference for part in parts for difference in islice(part, MAX_DIFFERENCES)]
         parts_with_differences = {difference.table for difference in differences}
         # The digest detects changes within the tolerance and in strings that are not compared.
@@ -115,6 +118,24 @@ class ViewCheck:
                     )
                 )
         return differences
+
+    def _add_large(self, own: ViewTolerances) -> None:
+        """Add a remark about numbers that rounding changes too much to be verified."""
+        groups = [("", own.table), ("", own.provenance)]
+        groups += [(f" of picture {number}", group) for number, group in enumerate(own.payloads, 1)]
+        large = [
+            f"{tolerance.of or 'table'}{place} (± {tolerance.allowed:.2g})"
+            for place, group in groups
+            for tolerance in group
+            if tolerance.is_large
+        ]
+        if large:
+            more = f" and {len(large) - _MAX_NAMES:,} more" if len(large) > _MAX_NAMES else ""
+            self.remarks.append(
+                f"View {self.number}: the tolerance of these numbers is more than {MAX_SHARE:.0%} of the "
+                f"largest, so they are verified only roughly: {', '.join(large[:_MAX_NAMES])}{more}. "
+                "Rounding has less effect with the data type float64."
+            )
 
     def _table(self, view: ViewNumbers, own: Sequence[Tolerance]) -> Iterator[Difference]:
         stated, actual = self.stated.table, view.table
@@ -239,7 +260,8 @@ class ViewCheck:
             return
         expected = "".join(segment.text for segment in segments)
         if stated != expected:
-            yield self.difference("note", "", *note_difference(stated, expected, segments), finding=CHANGED)
+            located = tables.note_difference(stated, expected, segments)
+            yield self.difference("note", "", *located, finding=CHANGED)
 
     def _provenance(
         self, actual: ViewNumbers, own: Sequence[Tolerance], same_model: bool

@@ -231,6 +231,35 @@ def test_only_sorted_rows_with_nearly_equal_numbers_may_change_places(
         assert moved == ([] if is_accepted else [f"{first + 1}", f"{second + 1}"])
 
 
+@pytest.mark.parametrize(
+    ("own", "stated", "allowed"),
+    [
+        (0.001, 0.0, 0.008),
+        (0.001, 0.002, 0.016),
+        (0.001, 1.0, 0.064),  # 8 times the own tolerance
+        (0.005, 1.0, 0.1),  # 1 % of the largest value
+        (0.05, 1.0, 0.4),  # the own tolerance
+    ],
+)
+def test_stated_tolerance_is_limited(own: float, stated: float, allowed: float) -> None:
+    limits = numbers.combine([Tolerance("a", 10.0, own)], [Tolerance("a", 10.0, stated)])
+    assert limits == {"a": pytest.approx(allowed)}
+
+
+def test_numbers_with_large_tolerances_are_named(
+    read: Any, models: NamedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = bert_probe.Heads().of(models.open(ModelReference()).trace(TEXT))
+    draft = Draft("", (DraftEntry(ViewFile.of(result)),))
+    assert verify(read(Report.of(draft, models).html()), models).remarks == ()
+    monkeypatch.setattr(numbers, "FACTOR", 10_000_000)
+    verdict = verify(read(Report.of(draft, models).html()), models)
+    assert verdict.differences == ()
+    (remark,) = verdict.remarks
+    assert "View 1: the tolerance of these numbers is more than 1% of the largest" in remark
+    assert re.search(r"verified only roughly: entropy_bits \(± [0-9.]+\)", remark)
+
+
 @pytest.mark.parametrize(("rows", "is_accepted"), [((0, 1), True), ((0, 5), False)])
 def test_rows_change_places_only_within_their_group(
     rows: tuple[int, int], is_accepted: bool, read: Any, models: NamedModels, monkeypatch: pytest.MonkeyPatch
