@@ -151,7 +151,7 @@ def _effects(
         progress: called with the number of texts done and the total.
     """
     unit_count = len(target.free)
-    counts = sorted({max(1, round(share * unit_count)) for share in REMOVED_SHARES})
+    counts = [max(1, round(share * unit_count)) for share in REMOVED_SHARES]
     indices: dict[frozenset[int], int] = {}
     for order in orders.values():
         for count in counts:
