@@ -121,6 +121,10 @@ class ExportError(ProbeError):
     """Raised when a result cannot be written to a file."""
 
 
+class FormatError(ExportError):
+    """Raised when a file format cannot represent a table."""
+
+
 class WrittenElsewhereError(ExportError):
     """Raised when a result cannot be written to its path, but was written to the path in the message."""
 

@@ -24,6 +24,7 @@ from bert_probe.core.result import Result, save
 from bert_probe.core.writing import reserved, write
 from bert_probe.errors import (
     ExportError,
+    FormatError,
     SelectionError,
     TooLongError,
     UnavailableError,
@@ -279,6 +280,8 @@ def save_or_rescue(write_to: Callable[[Path], object], path: Path) -> None:
 
 def _rescue(write_to: Callable[[Path], object], name: str, error: ExportError) -> NoReturn:
     """Write a result to a new folder, and raise an error that names it; if this fails, raise `error`."""
+    if isinstance(error, FormatError):
+        name = Path(name).with_suffix(".parquet").name
     # The temporary folder may be missing or full, too.
     for parent in (tempfile.gettempdir, Path.home):
         folder = None

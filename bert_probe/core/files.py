@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -23,7 +23,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from bert_probe.core import writing
-from bert_probe.errors import ExportError
+from bert_probe.errors import ExportError, FormatError
 
 FORMATS = ("csv", "json", "parquet", "npz")
 PROVENANCE_KEY = "bert_probe"
@@ -89,7 +89,8 @@ def to_bytes(frame: pd.DataFrame, file_format: str, csv_safe: bool = False) -> b
         csv_safe: whether formulas are escaped in CSV; see `escape_formulas`.
 
     Raises:
-        ExportError: the format is unknown, or is JSON and the table has infinite values.
+        ExportError: the format is unknown.
+        FormatError: the format cannot represent the table: JSON no infinite values, and NPZ no long texts.
     """
     if file_format == "csv":
         return _csv(frame, csv_safe)
@@ -200,12 +201,12 @@ def _json_column(cells: Any) -> bytes:
     """Return a column as a JSON array, in which missing values and NaN are null.
 
     Raises:
-        ExportError: the column has infinite values.
+        FormatError: the column has infinite values.
     """
     if cells.dtype.kind not in "biuf" or cells.dtype == np.float16:
         return _dumps([_json_value(cell) for cell in cells], indent=None)
     if cells.dtype.kind == "f" and np.isinf(cells).any():
-        raise ExportError(
+        raise FormatError(
             "The table contains infinite values, which JSON cannot represent. Choose another format."
         )
     # orjson writes the fewest digits that parse to the same number of this dtype.
@@ -238,21 +239,28 @@ def _arrow_table(frame: pd.DataFrame) -> pyarrow.Table:
     return table.replace_schema_metadata(metadata)
 
 
+_MAX_TEXT_BYTES: Final = 500_000_000
+"""Maximum size of a text column in an NPZ file, in bytes before compression."""
+
+
 def _npz(frame: pd.DataFrame) -> bytes:
     """Return a table as an NPZ file with one array per column.
 
     A table whose index has a name is a matrix, with the arrays ``values``, ``rows`` and ``columns``. Missing
     values become NaN in numeric columns and "" in other columns, because NumPy integers and strings cannot
     represent missing values.
+
+    Raises:
+        FormatError: see `_text_array`.
     """
     if frame.index.name is not None:
         arrays = {
             "values": frame.to_numpy(),
-            "rows": np.array(frame.index, dtype=str),
-            "columns": np.array(frame.columns, dtype=str),
+            "rows": _text_array("rows", list(map(str, frame.index))),
+            "columns": _text_array("columns", list(map(str, frame.columns))),
         }
     else:
-        arrays = {str(name): _npz_column(frame[name]) for name in frame}
+        arrays = {str(name): _npz_column(str(name), frame[name]) for name in frame}
     arrays["provenance"] = np.array(json.dumps(frame.attrs.get("provenance", {})))
     sink = io.BytesIO()
     # `np.savez_compressed` would reject an array named "file".
@@ -263,15 +271,29 @@ def _npz(frame: pd.DataFrame) -> bytes:
     return sink.getvalue()
 
 
-def _npz_column(series: pd.Series) -> Any:
+def _npz_column(name: str, series: pd.Series) -> Any:
     """Return a column as an array without Python objects, so that NumPy can load it without pickle."""
     if str(series.dtype) == "Int64":
         return series.astype("float64").to_numpy()
     if series.dtype.kind in "biuf":
         return series.to_numpy()
-    return np.array(
-        ["" if _json_value(cell) is None else str(cell) for cell in _cell_array(series)], dtype=str
-    )
+    return _text_array(name, ["" if _json_value(cell) is None else str(cell) for cell in _cell_array(series)])
+
+
+def _text_array(name: str, texts: list[str]) -> Any:
+    """Return texts as an array of strings, all of which take as much memory as the longest one.
+
+    Raises:
+        FormatError: the array would be larger than `_MAX_TEXT_BYTES`.
+    """
+    longest = max(map(len, texts), default=0)
+    size = 4 * longest * len(texts)
+    if size > _MAX_TEXT_BYTES:
+        raise FormatError(
+            f"The longest text in the column {name[:50]!r} has {longest:,} characters, and NPZ stores all "
+            f"{len(texts):,} texts with this length ({size / 1e9:.1f} GB). Choose another format."
+        )
+    return np.array(texts, dtype=str)
 
 
 def flatten_index(frame: pd.DataFrame) -> pd.DataFrame:
@@ -299,7 +321,7 @@ def _json_value(cell: Any) -> Any:
         if np.isnan(cell):
             return None
         if np.isinf(cell):
-            raise ExportError(
+            raise FormatError(
                 "The table contains infinite values, which JSON cannot represent. Choose another format."
             )
     if isinstance(cell, np.float32):

@@ -174,7 +174,7 @@ def _is_same_tag(stated: str, expected: str) -> bool:
     numbers, other_numbers = _DECIMAL.findall(tag), _DECIMAL.findall(other_tag)
     return (
         (end, text) == (other_end, other_text)
-        and _DECIMAL.sub("#", tag) == _DECIMAL.sub("#", other_tag)
+        and _DECIMAL.split(tag) == _DECIMAL.split(other_tag)
         and all(map(_is_rounding, numbers, other_numbers))
     )
 

@@ -13,18 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import bert_probe
 from bert_probe import Tokens
+from bert_probe.cli import options
 from bert_probe.cli.logs import open_log
 from bert_probe.conversion.convert import convert
 from bert_probe.core import writing
+from bert_probe.core.result import save
 from bert_probe.core.writing import reserved
 from bert_probe.corpus import workers
 from bert_probe.corpus.store import open_corpus, write_shard
 from bert_probe.corpus.vector_files import read_vectors
-from bert_probe.errors import ExportError, NotFoundError, TextError
+from bert_probe.errors import ExportError, NotFoundError, TextError, WrittenElsewhereError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.view_files import ViewFile
 from tests.helpers.command_line import bert_probe as run
@@ -345,3 +349,16 @@ def test_missing_temporary_folder_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(tempfile, "gettempdir", missing)
     assert "set TMPDIR to a folder" in run("tokens", "a boat").refusal
+
+
+def test_table_that_the_format_cannot_represent_is_saved_as_parquet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    frame = pd.DataFrame({"value": [np.inf]})
+    with pytest.raises(WrittenElsewhereError, match="infinite values") as caught:
+        options.save_or_rescue(lambda path: save(frame, path), tmp_path / "a.json")
+    (file,) = tmp_path.glob("bert-probe-*/a.parquet")
+    assert f"The result is in {file}." in str(caught.value)
+    assert pd.read_parquet(file).equals(frame)

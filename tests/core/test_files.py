@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 import bert_probe
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution
 from bert_probe.core import files, frames
-from bert_probe.errors import ExportError
+from bert_probe.errors import ExportError, FormatError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from tests.helpers.gate import examples
@@ -155,6 +155,20 @@ def test_infinity_round_trip_is_exact(file_format: str, tmp_path: Path) -> None:
     values = np.array([[np.inf, -np.inf]], np.float32)
     back = round_trip(frames.matrix(values, ["r"], ["a", "b"]), file_format, tmp_path)
     assert same_bits(back.values, values)
+
+
+@pytest.mark.parametrize("is_matrix", [False, True])
+def test_npz_refuses_long_texts(is_matrix: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy stores all texts of an array with the length of the longest one."""
+    texts = ["a" * 100, *"bcd"]
+    frame = pd.DataFrame({"n": range(4)}, index=pd.Index(texts, name="text"))
+    frame = frame if is_matrix else frame.reset_index()
+    monkeypatch.setattr(files, "_MAX_TEXT_BYTES", 4 * 100 * 4)
+    files.save(frame, tmp_path / "a.npz")
+    monkeypatch.setattr(files, "_MAX_TEXT_BYTES", 4 * 100 * 4 - 1)
+    with pytest.raises(FormatError, match=r"has 100 characters, and NPZ stores all 4 texts"):
+        files.save(frame, tmp_path / "b.npz")
+    files.save(frame, tmp_path / "b.parquet")
 
 
 def test_infinity_in_json_is_refused(tmp_path: Path) -> None:

@@ -637,3 +637,5 @@ def test_image_with_other_chunks_is_another_picture(added: bytes) -> None:
 def test_number_with_fewer_decimals_has_same_tolerance() -> None:
     assert is_same_picture(b'<g opacity="0.1235"/>', b'<g opacity="0.1234"/>')
     assert not is_same_picture(b'<g opacity="0.13"/>', b'<g opacity="0.1234"/>')
+    assert not is_same_picture(b'<g opacity="#"/>', b'<g opacity="0.1234"/>')
+    assert not is_same_picture(b'<g x="0.5000" opacity="#"/>', b'<g x="0.5000" opacity="0.1234"/>')
