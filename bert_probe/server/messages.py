@@ -149,15 +149,17 @@ def announced_files(message: bytes) -> int | None:
             position, end, descriptor = parts.pop()
             while position < end:
                 count += 1
-                names += descriptor is FileURLsRequest.DESCRIPTOR
                 limit = _MAX_MEMBERS if descriptor is BackMsg.DESCRIPTOR else MAX_MESSAGE_FIELDS
-                if count > limit or names > MAX_FILE_NAMES:
+                if count > limit:
                     return None
                 key, position = _varint(message, position)
                 start, position = _end_of_field(message, position, key & 7)
                 field = descriptor.fields_by_number.get(key >> 3)
                 if field is None:
                     continue
+                names += field.name == "file_names"
+                if names > MAX_FILE_NAMES:
+                    return None
                 if is_long and (field.name == _OPERATION or _is_large_json(field.name, position - start)):
                     return None
                 # A short message can only have too many file names, whose parts are counted in any case.

@@ -356,7 +356,7 @@ def test_fields_of_messages_are_counted_in_nested_messages() -> None:
 
 def test_short_messages_with_many_files_or_fields_are_rejected() -> None:
     message = BackMsg()
-    message.file_urls_request.file_names.extend(["a"] * (messages.MAX_FILE_NAMES - 1))
+    message.file_urls_request.file_names.extend(["a"] * messages.MAX_FILE_NAMES)
     message.file_urls_request.request_id = "b"
     assert messages.announced_files(message.SerializeToString()) is not None
     message.file_urls_request.file_names.append("")
