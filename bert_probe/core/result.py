@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -204,14 +204,17 @@ def save(
 
 
 def count_bytes(value: Any) -> int:
-    """Return the size in bytes of the arrays, texts, traces and uploaded files in a value and its fields."""
+    """Return the size in bytes of a value with its fields and items, each counted as often as it occurs."""
     size = getattr(value, "nbytes", None)  # of an array, a trace or another result
     if isinstance(size, int):
         return size
-    if isinstance(value, str | bytes):
-        return sys.getsizeof(value) + sum(map(count_bytes, getattr(value, "__dict__", {}).values()))
+    parts: Iterable[Any] = ()
     if isinstance(value, Mapping):
-        return sum(map(count_bytes, value.values()))
-    if is_dataclass(value):
-        return sum(count_bytes(getattr(value, field.name)) for field in fields(value))
-    return sum(map(count_bytes, value)) if isinstance(value, tuple | list) else 0
+        parts = (part for item in value.items() for part in item)
+    elif is_dataclass(value):
+        parts = (getattr(value, field.name) for field in fields(value))
+    elif isinstance(value, tuple | list):
+        parts = value
+    elif isinstance(value, str):  # a sentence or document with attributes
+        parts = getattr(value, "__dict__", {}).values()
+    return sys.getsizeof(value) + sum(map(count_bytes, parts))

@@ -53,7 +53,7 @@ def test_unsupported_modules_are_named_and_other_poolings_work(
 ) -> None:
     model = _saved("mean", family_folder, tmp_path)
     modules = json.loads((tmp_path / "modules.json").read_text())
-    modules.append(modules[1] | {"type": "sentence_transformers.models.LSTM"})
+    modules.append(modules[1] | {"name": "last", "type": "sentence_transformers.models.LSTM"})
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     app = open_page("sentences", model=model, sentences="\n".join(TEXTS), sentences_part="nearest")
     assert not app.exception
