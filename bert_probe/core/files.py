@@ -239,7 +239,7 @@ def _arrow_table(frame: pd.DataFrame) -> pyarrow.Table:
     return table.replace_schema_metadata(metadata)
 
 
-_MAX_TEXT_BYTES: Final = 500_000_000
+_MAX_TEXT_BYTES: Final = 200_000_000
 """Maximum size of a text column in an NPZ file, in bytes before compression."""
 
 

@@ -85,9 +85,10 @@ class SessionValue(Generic[T]):
     Args:
         value: the value.
         session: id of the session.
+        size: size of the value in bytes; by default, it is counted, which takes long for many objects.
     """
 
-    def __init__(self, value: T, session: str) -> None:
+    def __init__(self, value: T, session: str, size: int | None = None) -> None:
         from bert_probe.core.result import count_bytes  # imports pandas
 
         self._value: T | None = value
@@ -96,7 +97,8 @@ class SessionValue(Generic[T]):
         for part in parts:
             if isinstance(part, BaseException):  # why the file was refused
                 clear_frames(part)
-        self._size, self._used = count_bytes(value), time.monotonic()
+        self._size = count_bytes(value) if size is None else size
+        self._used = time.monotonic()
         with _values_lock:
             _values.add(self)
             self._make_room()

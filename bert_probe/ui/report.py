@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
@@ -243,7 +244,7 @@ def _report(draft: Draft) -> None:
     names = ", ".join(dict.fromkeys(model.shown for model in models))
     created = jobs.run(
         "report",
-        draft.to_bytes(),
+        hashlib.sha256(draft.to_bytes()).digest(),
         "Create the report",
         lambda progress: _create(draft, progress),
         "views",
@@ -252,6 +253,7 @@ def _report(draft: Draft) -> None:
             "numerical error.",
             1_000,
         ),
+        droppable=True,
     )
     if created is None:
         return

@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
+from threading import Semaphore
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from bert_probe.corpus.vector_files import VectorSet
 
 T = TypeVar("T")
-
+_READING = Semaphore(1)  # Files are read in turn: one of 5 MB can take 500 MB until it is refused.
 MAX_DOCUMENTS = 20_000
 """Maximum number of documents on a page. The command line has no such limit."""
 
@@ -123,7 +124,8 @@ def upload_file(
         if file is None:
             st.session_state.pop(file_key, None)
         elif not is_deleted(file):
-            store_file(key, read(file.name, file.getvalue()))
+            with _READING:
+                store_file(key, read(file.name, file.getvalue()))
             state.preserve(upload)
 
     st.file_uploader(label, types, key=upload, on_change=keep, help=help_text)

@@ -21,6 +21,7 @@ from bert_probe.model.checkpoint import (
     TOKEN_CLASSIFICATION,
     Checkpoint,
 )
+from bert_probe.server import sessions
 from bert_probe.text.datasets import everyday_topics
 from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER, SEPARATOR, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import column_names, parse_sentences, sentences_in_text
@@ -154,7 +155,9 @@ def _paste() -> tuple[str, TrainingRows] | None:
         last = st.session_state.get(_READ)
         # Keep the list of lines while the text is unchanged, because `_plan` compares rows by identity.
         if last is None or last[0] != text:
-            last = st.session_state[_READ] = (text, sentences_in_text(text))
+            lines = sentences_in_text(text)
+            sentence_input.check_count(lines, _MAX_ROWS, "lines")
+            last = st.session_state[_READ] = (text, lines)
     except TextError as error:
         _file_error(error, "pasted lines")
         return None
@@ -189,7 +192,10 @@ def _read(name: str, content: bytes) -> tuple[str, TrainingRows | TextError]:
         sentence_input.check_size(name, content)
         if suffix in _TABLES and similarity_kind(column_names(content, name)) is not None:
             parse = parse_similarity_examples
-        return name, parse(content, name)
+        rows = parse(content, name)
+        size = rows.rows if isinstance(rows, LabeledTexts | SimilarityExamples) else rows
+        sentence_input.check_count(size, _MAX_ROWS, "examples")
+        return name, rows
     except TextError as error:
         return name, error
 
@@ -319,6 +325,8 @@ _HEAD_HELP = (
 )
 _LOSS_HELP = " ".join(f"{name}: {text}" for name, text in LOSSES.items() if name != LOSS_DEFAULT)
 _MAX_EPOCHS = 1_000
+_MAX_ROWS = 50_000
+"""Maximum number of examples in a file. The command line has no such limit."""
 _PLAN, _DEPTH = "train_plan", "top_layers"
 
 
@@ -364,9 +372,16 @@ def _format_counts(
     return [*count_by_scope(checkpoint, TOKEN_CLASSIFICATION, len(tags))]
 
 
+_EXAMPLE_BYTES = 3_000
+"""Approximate memory for an example of a plan; a triple of words takes 2,500 bytes."""
+_PlanOf = tuple[Hashable, TrainingData, TrainingPlan]
+"""A plan, with the cause and the data that it was made for."""
+
+
 def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
     """Return the training plan, cached until the data or a setting changes. Planning reads all texts."""
-    last: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
+    stored: sessions.SessionValue[_PlanOf] | None = st.session_state.get(_PLAN)
+    last = None if stored is None else stored.value
     cause = (question, checkpoint.cache_key)
     if (
         last is None
@@ -376,7 +391,9 @@ def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> Traini
     ):
         with st.spinner("Reading the texts …", show_time=False):
             last = cause, data, question.plan(checkpoint, data.rows, data.held_out)
-        st.session_state[_PLAN] = last
+        material = last[2].material
+        size = _EXAMPLE_BYTES * (len(material.training) + len(material.held_out))
+        st.session_state[_PLAN] = sessions.SessionValue(last, sessions.current(), size)
     return last[2]
 
 

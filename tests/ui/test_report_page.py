@@ -234,6 +234,8 @@ def test_reload_restores_draft_or_reports_it_missing() -> None:
     address = url_params(app)
     again = open_page("report", **address)
     assert picked(again) == picked(app)
+    third = open_page("report", **address)
+    assert third.session_state["tray"] is again.session_state["tray"], "equal drafts are stored once"
     sessions._texts.clear()  # clear the texts, as after a restart of the server
     gone = open_page("report", **address)
     assert "are no longer stored" in page_text(gone)

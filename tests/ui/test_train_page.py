@@ -14,11 +14,12 @@ from streamlit.testing.v1 import AppTest
 import bert_probe
 from bert_probe import Evaluate, EvaluateMasks, Train
 from bert_probe.runtime import shared_cache
+from bert_probe.server import sessions
 from bert_probe.text.datasets import everyday_topics_file, to_file
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
-from bert_probe.ui import train_running
+from bert_probe.ui import train_data, train_running
 from bert_probe.ui.train import summary
 from bert_probe.ui.train_data import TrainingData
 from bert_probe.ui.train_running import TrainingOutcome
@@ -202,6 +203,27 @@ def test_file_errors_are_listed_and_settings_kept(family_folder: Folder) -> None
     assert "UTF-8" in error_text(app)
     app = open_with_file(family_folder("bert"), b"text,label\nOne,a\nTwo,a\n")
     assert "All 2 texts have the label a" in error_text(app)
+
+
+def test_too_many_examples_are_refused(family_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_data, "_MAX_ROWS", ROWS)
+    assert not error_text(open_with_file(family_folder("bert"), table()))
+    app = open_with_file(family_folder("bert"), table() + b"another river,wet\n")
+    assert f"There are {ROWS + 1} examples, but this page accepts at most {ROWS}" in page_text(app)
+    app = open_page("train", model=str(family_folder("bert")), data="lines")
+    app.text_area(key="train_lines").set_value("a river\n" * (ROWS + 1)).run()
+    assert f"There are {ROWS + 1} lines, but this page accepts at most {ROWS}" in page_text(app)
+
+
+def test_plan_is_made_again_if_it_was_dropped(family_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = open_with_file(family_folder("bert"), table())
+    plan, text = app.session_state["train_plan"], page_text(app)
+    monkeypatch.setattr(sessions, "MAX_VALUE_BYTES", 0)
+    sessions.SessionValue(b"other", "another session")
+    assert plan.value is None
+    # The file was dropped, too.
+    app.file_uploader(key="train_data_upload").set_value(("mine.csv", table(), "text/plain"))
+    assert page_text(app.run()) == text
 
 
 def test_hostile_labels_are_shown_as_text(family_folder: Folder) -> None:
