@@ -295,7 +295,9 @@ class IndexedVectors:
 
     def _distances(self, query: Array) -> tuple[Array, float]:
         values = [scores(query[None], block, self.similarity)[0] for _, block in _blocks(self.vectors)]
-        return np.concatenate(values).astype(np.float64), 0.0
+        distances = np.concatenate(values).astype(np.float64)
+        distances[np.isnan(self.scales)] = np.nan
+        return distances, 0.0
 
     @property
     def nbytes(self) -> int:

@@ -164,6 +164,8 @@ def test_split_targets_and_several_masks_are_noted(trained_on: Trained) -> None:
     assert set(result.table()["token"]) == {"un", "river"}
     with pytest.raises(SelectionError, match="removes every character"):
         FillMask(targets=["\u200b\x00"]).of(checkpoint.trace("The [MASK]"))
+    with pytest.raises(TextError, match="surrogate"):
+        FillMask(targets=["a\ud800b"]).of(checkpoint.trace("The [MASK]"))
     with pytest.raises(SelectionError, match="must be a list of words"):
         FillMask(targets="river")  # type: ignore[arg-type]
 

@@ -76,6 +76,15 @@ def test_best_rows_are_those_of_brute_force(
         np.testing.assert_allclose(best, values[:count], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("similarity", ["euclidean", "manhattan"])
+def test_zero_vectors_are_left_out_of_distances(similarity: str) -> None:
+    vectors = np.array([[3, 4], [0, 0], [1, np.nan], [1, 1]], np.float32)
+    rows, values = indexed(vectors, similarity).best(np.array([0, 1], np.float32), 10)
+    assert rows.tolist() == [3, 0]
+    expected = [-1, -(18**0.5)] if similarity == "euclidean" else [-1, -6]
+    np.testing.assert_allclose(values, expected, rtol=1e-7)
+
+
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_rows_without_a_vector_are_left_out(similarity: str) -> None:
     vectors = np.ones((6, 4), np.float32)

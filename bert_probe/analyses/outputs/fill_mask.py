@@ -24,6 +24,7 @@ from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, TextEr
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.encoding import ModelInputs, Token, panics_as_errors
 from bert_probe.model.forward import BATCH_TOKENS, batch, forward, group_by_length
+from bert_probe.model.lengths import check_text
 from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
@@ -202,6 +203,7 @@ def target_tokens(checkpoint: Checkpoint, words: Sequence[str]) -> tuple[tuple[i
 
     Raises:
         SelectionError: the tokenizer drops every character of a word.
+        TextError, TooLongError: see `check_text`.
     """
     tokenizer = checkpoint.tokenizer
     vocabulary = tokenizer.get_vocab() if words else {}
@@ -209,6 +211,7 @@ def target_tokens(checkpoint: Checkpoint, words: Sequence[str]) -> tuple[tuple[i
     for word in words:
         token_id = vocabulary.get(word)
         if token_id is None:
+            check_text(word)
             with panics_as_errors():
                 subword_ids = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
             if not subword_ids:
