@@ -6,6 +6,7 @@ import base64
 import io
 import re
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -35,11 +36,12 @@ from bert_probe.reports.report import (
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_checks import ViewCheck
 
-_EMBEDDED_PNG: Final = re.compile('data:image/png;base64,([A-Za-z0-9+/=]+)"')
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _CHUNK: Final = struct.Struct(">L4s")  # header of a PNG chunk: length of the content, and type
-_CHECKSUM_BYTES: Final = 4
-_DECIMAL: Final = re.compile(r"-?[0-9]+\.[0-9]{2,}")
+_CHECKSUM: Final = struct.Struct(">L")
+_PNG_URL: Final = "data:image/png;base64,"
+_VARIABLE: Final = re.compile(rf"{_PNG_URL}[A-Za-z0-9+/=]+|-?[0-9]+\.[0-9]{{2,}}")
+"""The parts of an SVG tag that may differ: embedded images, and numbers with at least two decimals."""
 
 
 def file_differences(
@@ -115,8 +117,8 @@ def manifest_differences(
 def is_same_picture(stated: bytes, expected: bytes) -> bool:
     """Return whether two SVG files show the same picture.
 
-    The compression of images may differ. In attributes, numbers with at least two decimals may differ by one
-    unit in the last place, because processors may round the opacity of a line differently.
+    The compression of embedded images may differ. In attributes, numbers with at least two decimals may
+    differ by one unit in the last place, because processors may round the opacity of a line differently.
     """
     if stated == expected:
         return True
@@ -126,57 +128,74 @@ def is_same_picture(stated: bytes, expected: bytes) -> bool:
         sides = [content.decode() for content in (stated, expected)]
     except UnicodeDecodeError:
         return False
-    images = [_EMBEDDED_PNG.findall(side) for side in sides]
-    if len(images[0]) != len(images[1]) or not all(map(_is_same_image, *images)):
-        return False
-    tokens = [_EMBEDDED_PNG.sub('"', side).split("<") for side in sides]
-    return len(tokens[0]) == len(tokens[1]) and all(map(_is_same_tag, *tokens))
+    tags = [side.split("<") for side in sides]
+    return len(tags[0]) == len(tags[1]) and all(map(_is_same_tag, *tags))
+
+
+def _is_same_tag(stated: str, expected: str) -> bool:
+    """Return whether two SVG tags and the texts after them are equal up to compression and rounding."""
+    if stated == expected:
+        return True
+    (tag, end, text), (other_tag, other_end, other_text) = stated.partition(">"), expected.partition(">")
+    return (
+        (end, text) == (other_end, other_text)
+        and _VARIABLE.split(tag) == _VARIABLE.split(other_tag)
+        and all(map(_is_same_value, _VARIABLE.findall(tag), _VARIABLE.findall(other_tag)))
+    )
+
+
+def _is_same_value(stated: str, expected: str) -> bool:
+    """Return whether two images show the same pixels, or two decimal numbers are equal up to rounding."""
+    are_images = [value.startswith(_PNG_URL) for value in (stated, expected)]
+    if not any(are_images):
+        return _is_rounding(stated, expected)
+    return all(are_images) and _is_same_image(stated, expected)
 
 
 def _is_same_image(stated: str, expected: str) -> bool:
     if stated == expected:
         return True
     try:
-        sides = [base64.b64decode(side, validate=True) for side in (expected, stated)]
+        sides = [base64.b64decode(side[len(_PNG_URL) :], validate=True) for side in (expected, stated)]
+        (chunks, packed), (stated_chunks, stated_packed) = map(_png_chunks, sides)
         # Apart from the compressed pixels, all chunks must be equal: they could contain an animation or a
-        # color profile, and the header limits the number of decompressed pixels.
-        if _png_chunks(sides[0]) != _png_chunks(sides[1]):
+        # color profile, and the header determines the number of decompressed bytes.
+        if chunks != stated_chunks:
+            return False
+        size = len(zlib.decompress(packed))
+        inflate = zlib.decompressobj()
+        if len(inflate.decompress(stated_packed, size + 1)) != size or not inflate.eof or inflate.unused_data:
             return False
         images = [Image.open(io.BytesIO(side), formats=["PNG"]) for side in sides]
         return images[0].tobytes() == images[1].tobytes()
-    except (OSError, ValueError, SyntaxError, struct.error):
+    except (OSError, ValueError, SyntaxError, struct.error, zlib.error):
         return False
 
 
-def _png_chunks(png: bytes) -> list[tuple[bytes, bytes]]:
-    """Return type and content of each chunk in a PNG; a single empty chunk replaces the compressed pixels.
+def _png_chunks(png: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Return type and content of each chunk in a PNG, and its compressed pixels.
+
+    In the list, a single empty chunk replaces the chunks with the pixels.
 
     Raises:
+        ValueError: a checksum is wrong.
         struct.error: the last chunk is incomplete.
     """
-    chunks = [(b"", png[: len(_PNG)])]
+    chunks, pixels = [(b"", png[: len(_PNG)])], []
     offset = len(_PNG)
     while offset < len(png):
         size, chunk_type = _CHUNK.unpack_from(png, offset)
-        content = png[offset + _CHUNK.size : offset + _CHUNK.size + size]
-        chunk = (chunk_type, b"" if chunk_type == b"IDAT" else content)
-        if chunk != chunks[-1] or chunk_type != b"IDAT":
-            chunks.append(chunk)
-        offset += _CHUNK.size + size + _CHECKSUM_BYTES
-    return chunks
-
-
-def _is_same_tag(stated: str, expected: str) -> bool:
-    """Return whether two SVG tags, and the texts that follow them, are equal up to rounding."""
-    if stated == expected:
-        return True
-    (tag, end, text), (other_tag, other_end, other_text) = stated.partition(">"), expected.partition(">")
-    numbers, other_numbers = _DECIMAL.findall(tag), _DECIMAL.findall(other_tag)
-    return (
-        (end, text) == (other_end, other_text)
-        and _DECIMAL.split(tag) == _DECIMAL.split(other_tag)
-        and all(map(_is_rounding, numbers, other_numbers))
-    )
+        start = offset + _CHUNK.size
+        content = png[start : start + size]
+        if _CHECKSUM.unpack_from(png, start + size) != (zlib.crc32(chunk_type + content),):
+            raise ValueError("a checksum is wrong")
+        is_pixels = chunk_type == b"IDAT"
+        if is_pixels:
+            pixels.append(content)
+        if not is_pixels or chunks[-1][0] != b"IDAT":
+            chunks.append((chunk_type, b"" if is_pixels else content))
+        offset = start + size + _CHECKSUM.size
+    return chunks, b"".join(pixels)
 
 
 def _is_rounding(stated: str, expected: str) -> bool:

@@ -608,6 +608,24 @@ def chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">L", len(content)) + kind + content + struct.pack(">L", zlib.crc32(kind + content))
 
 
+def png_of(color: str, **options: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (3, 2), color).save(file, "PNG", **options)
+    return file.getvalue()
+
+
+def image_url(png: bytes) -> bytes:
+    return b"data:image/png;base64," + base64.b64encode(png)
+
+
+def image_tag(png: bytes, attributes: bytes = b"") -> bytes:
+    return b'<image href="%s"%s/>' % (image_url(png), attributes)
+
+
+PIXELS = png_of("red").partition(b"IDAT")[2].partition(b"IEND")[0][:-8]
+"""The compressed pixels, without the checksum of their chunk and the length of the next."""
+
+
 @pytest.mark.parametrize(
     "added",
     [
@@ -619,19 +637,49 @@ def chunk(kind: bytes, content: bytes) -> bytes:
     ids=["animation", "gamma", "orientation", "text"],
 )
 def test_image_with_other_chunks_is_another_picture(added: bytes) -> None:
-    file = io.BytesIO()
-    Image.new("RGB", (3, 2), "red").save(file, "PNG")
-    png = file.getvalue()
-
-    def svg(image: bytes) -> bytes:
-        return b'<image href="data:image/png;base64,%s"/>' % base64.b64encode(image)
-
-    file = io.BytesIO()
-    Image.new("RGB", (3, 2), "red").save(file, "PNG", compress_level=0)
-    assert is_same_picture(svg(file.getvalue()), svg(png))
+    png = png_of("red")
+    assert is_same_picture(image_tag(png_of("red", compress_level=0)), image_tag(png))
     after_header = 8 + 25
-    assert not is_same_picture(svg(png[:after_header] + added + png[after_header:]), svg(png))
-    assert not is_same_picture(svg(png + added), svg(png))
+    assert not is_same_picture(image_tag(png[:after_header] + added + png[after_header:]), image_tag(png))
+    assert not is_same_picture(image_tag(png + added), image_tag(png))
+
+
+def test_moved_image_is_another_picture() -> None:
+    red, blue, same_red = png_of("red"), png_of("blue"), png_of("red", compress_level=0)
+    empty = b'<image href="" width="%s"/>'
+    expected = image_tag(red) + image_tag(blue)
+    assert is_same_picture(image_tag(same_red) + image_tag(blue), expected)
+    assert not is_same_picture(image_tag(blue) + image_tag(red), expected)
+    assert not is_same_picture(empty % image_url(red) + image_tag(blue), empty % b"" + image_tag(blue))
+    assert not is_same_picture(empty % image_url(red), image_tag(red, b' width=""'))
+    assert not is_same_picture(empty % b"0.5000", empty % image_url(red))
+    shifted = b'<image href=""/>' + image_tag(red) + empty % image_url(blue)
+    assert not is_same_picture(shifted, expected + empty % b"")
+
+
+@pytest.mark.parametrize(
+    ("chunk_type", "pixels", "checksum"),
+    [
+        (b"IDAT", PIXELS, bytes(4)),
+        (b"IDAT", PIXELS + bytes(20), None),
+        (b"IDAT", zlib.compress(zlib.decompress(PIXELS) + bytes(20)), None),
+        (b"IDAT", PIXELS[:-4] + bytes(4), None),
+        (b"IDAT", PIXELS[:-4], None),
+        (b"IEND", b"", bytes(4)),
+    ],
+    ids=["CRC", "bytes after the pixels", "more pixels", "Adler-32", "no Adler-32", "CRC of the end"],
+)
+def test_image_with_damaged_chunk_is_another_picture(
+    chunk_type: bytes, pixels: bytes, checksum: bytes | None
+) -> None:
+    png = png_of("red")
+    start = png.index(chunk_type) - 4
+    original = chunk(chunk_type, PIXELS if chunk_type == b"IDAT" else b"")
+    assert png[start:].startswith(original)
+    changed = chunk(chunk_type, pixels)
+    changed = changed[:-4] + (checksum or changed[-4:])
+    forged = png[:start] + changed + png[start + len(original) :]
+    assert not is_same_picture(image_tag(forged), image_tag(png))
 
 
 def test_number_with_fewer_decimals_has_same_tolerance() -> None:
