@@ -330,6 +330,8 @@ def _unpack_all(content: bytes, entries: Sequence[zipfile.ZipInfo], directory: i
     end, remaining = 0, MAX_UNPACKED
     for entry in sorted(entries, key=lambda entry: entry.header_offset):
         name = ascii(entry.orig_filename[:60])
+        if not entry.filename:
+            raise ValueError("it contains a file without a name")
         if entry.filename in files:
             raise ValueError(f"it contains two files named {name}")
         mode = stat.S_IFMT(entry.external_attr >> 16)

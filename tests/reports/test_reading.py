@@ -1,4 +1,4 @@
-"""Test that reports with duplicate keys or files are refused, because programs differ in which they read."""
+"""Test that reports with duplicate keys or files, or files without a name, are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def zipped(*files: tuple[str, str]) -> bytes:
     with warnings.catch_warnings(), zipfile.ZipFile(content, "w") as archive:
         warnings.simplefilter("ignore")
         for name, text in files:
-            archive.writestr(name, text)
+            archive.writestr(zipfile.ZipInfo(name), text)
     return content.getvalue()
 
 
@@ -37,9 +37,14 @@ def zipped(*files: tuple[str, str]) -> bytes:
             "report is a ZIP file that cannot be read: it contains two files named 'report.html'. Choose "
             "another file.",
         ),
+        (
+            zipped(("manifest.json", '{"files": {}}'), ("report.html", "a"), ("", "b")),
+            "report is a ZIP file that cannot be read: it contains a file without a name. Choose another "
+            "file.",
+        ),
     ],
 )
-def test_report_with_duplicates_is_refused(content: bytes, sentence: str, tmp_path: Path) -> None:
+def test_ambiguous_report_is_refused(content: bytes, sentence: str, tmp_path: Path) -> None:
     file = tmp_path / "report"
     file.write_bytes(content)
     with pytest.raises(ReportError) as caught:
