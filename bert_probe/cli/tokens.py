@@ -21,7 +21,8 @@ from bert_probe.model.encoding import Encoder, Encoding, panics_as_errors
 from bert_probe.model.lengths import check_expansion
 from bert_probe.model.progress import Progress
 from bert_probe.model.sentence_router import at_encoder
-from bert_probe.model.sources import check_tokenizer_files, locate, read_config, read_json, weight_files
+from bert_probe.model.sources import locate, read_config, read_json, weight_files
+from bert_probe.model.tokenizer_files import check_tokenizer_files
 from bert_probe.runtime.terminal import terminal_bar
 
 if TYPE_CHECKING:

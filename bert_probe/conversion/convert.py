@@ -40,7 +40,6 @@ from bert_probe.model.preflight import described, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import (
     MAX_CONFIG_BYTES,
-    MAX_TOKENIZER_BYTES,
     Source,
     digest,
     expand_home,
@@ -48,6 +47,7 @@ from bert_probe.model.sources import (
     locate,
     read_json,
 )
+from bert_probe.model.tokenizer_files import MAX_TOKENIZER_BYTES
 from bert_probe.training.saving import check_space, write_folder
 
 HUB_PATTERNS = (

@@ -81,13 +81,13 @@ from bert_probe.model.sentence_modules import open_sentence_model
 from bert_probe.model.sentence_router import at_encoder
 from bert_probe.model.sources import (
     Source,
-    check_tokenizer_files,
     digest,
     locate,
     read_config,
     weight_files,
 )
 from bert_probe.model.token_positions import check_positions
+from bert_probe.model.tokenizer_files import check_tokenizer_files
 from bert_probe.model.weights import (
     check_finite,
     copy_to_own_memory,

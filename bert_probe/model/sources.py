@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import json
@@ -10,7 +9,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,7 +26,6 @@ from bert_probe.errors import (
     NetworkError,
     NotFoundError,
     PickledWeightsError,
-    TokenizerError,
     WeightsError,
 )
 from bert_probe.model.progress import Progress, no_progress
@@ -38,23 +36,6 @@ MAX_JSON_BYTES, MAX_CONFIG_BYTES = 32_000_000, 4_000_000
 """Size limits of JSON files and of config.json, which typically has a few kilobytes."""
 MAX_JSON_DEPTH = 100
 """Maximum nesting depth of a JSON file, because functions that visit nested settings are recursive."""
-MAX_TOKENIZER_BYTES = 100_000_000
-"""Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
-MAX_ADDED_TOKENS = 20_000
-"""Maximum number of added tokens of a tokenizer; loading 300,000 added tokens takes 19 seconds."""
-_TOKENIZER_FILES = (
-    *("*.json", "*.txt", "*.model", "*.codes", "*.tokenizer"),
-    *("*.jinja", "additional_chat_templates/*.jinja"),
-)
-"""Glob patterns of the files that transformers' tokenizers read."""
-_ADDED_TOKENS_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
-"""Files that add tokens to the vocabulary of a tokenizer."""
-
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
     "*.json",
@@ -369,86 +350,6 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise CheckpointError(f"{path.name} is not a JSON object. Save the model again.")
     return config
-
-
-def check_tokenizer_files(folder: Path) -> None:
-    """Raise an error if a tokenizer file is too large or adds too many tokens to the vocabulary.
-
-    Raises:
-        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES` or `MAX_ADDED_TOKENS`, cannot be read, or has a
-            broken normalizer, for which the tokenizers library could allocate 8 GB.
-    """
-    for file in (file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern)):
-        if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
-            raise TokenizerError(
-                f"{file.name} has {file.stat().st_size:,} bytes, but at most {MAX_TOKENIZER_BYTES:,} are "
-                "allowed. Use a smaller tokenizer."
-            )
-    for file in map(folder.joinpath, _ADDED_TOKENS_FILES):
-        try:
-            content = file.read_bytes() if file.is_file() else b""
-        except OSError as error:
-            raise TokenizerError(
-                f"{file.name} cannot be read: {error.strerror}. Download or copy the file again."
-            ) from None
-        if _added_tokens(file.name, content) > MAX_ADDED_TOKENS:
-            raise TokenizerError(
-                f"{file.name} adds more than {MAX_ADDED_TOKENS:,} tokens to the vocabulary. Save the "
-                "tokenizer with these tokens in the vocabulary of its model."
-            )
-        if any(map(_is_broken_charsmap, _charsmaps(content))):
-            raise TokenizerError(
-                f"{file.name} has a normalizer with a broken precompiled_charsmap. Save the tokenizer again."
-            )
-
-
-def _added_tokens(name: str, content: bytes) -> int:
-    """Return the number of tokens that a tokenizer file adds to the vocabulary.
-
-    Returns 0 for a file that is not valid, or that adds fewer than `MAX_ADDED_TOKENS` tokens.
-    """
-    # Counting bytes is faster than parsing the vocabulary. Each added token of tokenizer.json is an object;
-    # in the other files, it is an element of a list or of an object.
-    is_main = name == "tokenizer.json"
-    if content.count(b"{" if is_main else b",") < MAX_ADDED_TOKENS:
-        return 0
-    try:
-        settings = json.loads(content)
-    except (ValueError, RecursionError):
-        return 0
-    if not isinstance(settings, dict):
-        return 0
-    if name == "added_tokens.json":
-        return len(settings)
-    tokens = [settings.get("added_tokens")] if is_main else settings.values()
-    return sum(len(value) for value in tokens if isinstance(value, (dict, list)))
-
-
-def _charsmaps(content: bytes) -> Iterator[str]:
-    """Yield the values of precompiled_charsmap in the JSON of a tokenizer; nothing if it is not valid."""
-    if b"charsmap" not in content and b"\\u" not in content:  # any letter can be written as an escape
-        return
-    try:
-        objects = [json.loads(content)]
-    except (ValueError, RecursionError):
-        return
-    while objects:
-        value = objects.pop()
-        if isinstance(value, dict) and isinstance(value.get("precompiled_charsmap"), str):
-            yield value["precompiled_charsmap"]
-        if isinstance(value, dict):
-            objects += [item for key, item in value.items() if key != "vocab"]
-        elif isinstance(value, list):
-            objects += value
-
-
-def _is_broken_charsmap(charsmap: str) -> bool:
-    """Return whether a charsmap states that its trie is larger than the charsmap."""
-    try:
-        content = base64.b64decode(charsmap)
-    except ValueError:
-        return True
-    return bool(content) and int.from_bytes(content[:4], "little") > len(content) - 4
 
 
 def weight_files(folder: Path, source: Source | None = None) -> list[Path]:

@@ -20,7 +20,7 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 import bert_probe
 from bert_probe.cli.tokens import TOKENIZERS, encode_without_model
 from bert_probe.errors import EmptyTextError, NotFoundError, TextError, TokenizerError, WeightsError
-from bert_probe.model import sources
+from bert_probe.model import tokenizer_files
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from tests.helpers import families
@@ -217,7 +217,7 @@ def test_weights_are_not_read(changed: Callable[..., Path]) -> None:
 def test_oversized_tokenizer_is_refused(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
+    monkeypatch.setattr(tokenizer_files, "MAX_TOKENIZER_BYTES", 100_000)
     folder = copy(family_folder("bert"), tmp_path / "model")
     assert encode_without_model(folder, None, "we left") is not None
     with (folder / name).open("ab") as file:

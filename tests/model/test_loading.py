@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,77 @@ def test_normalizer_with_a_forged_size_is_refused(folder: Path, charsmap: str, k
     file = folder / "tokenizer.json"
     file.write_text(file.read_text().replace("KEY", key))
     assert_refused(TokenizerError, folder, "broken precompiled_charsmap")
+
+
+def test_charsmap_of_a_versioned_tokenizer_is_checked(folder: Path) -> None:
+    normalizer = {"type": "Precompiled", "precompiled_charsmap": "//////8AAAA="}
+    copyfile(folder / "tokenizer.json", folder / "tokenizer.4.0.0.json")
+    change_config(folder, "tokenizer.4.0.0.json", normalizer=normalizer)
+    change_config(folder, "tokenizer_config.json", fast_tokenizer_files=["tokenizer.4.0.0.json"])
+    assert_refused(TokenizerError, folder, "tokenizer.4.0.0.json has", "broken precompiled_charsmap")
+
+
+def test_repeated_normalizer_with_a_forged_size_is_refused(folder: Path) -> None:
+    text = (folder / "tokenizer.json").read_text()
+    forged = '{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "//////8AAAA="},'
+    (folder / "tokenizer.json").write_text(text.replace("{", forged, 1))
+    assert_refused(TokenizerError, folder, "broken precompiled_charsmap")
+
+
+@pytest.mark.parametrize(
+    "files", [["../other/tokenizer.4.0.0.json"], ["/tmp/tokenizer.4.0.0.json"], "tokenizer.json", [1]]
+)
+def test_tokenizer_file_outside_the_folder_is_refused(folder: Path, files: object) -> None:
+    (folder.parent / "other").mkdir()
+    copyfile(folder / "tokenizer.json", folder.parent / "other" / "tokenizer.4.0.0.json")
+    change_config(folder, "tokenizer_config.json", fast_tokenizer_files=files)
+    assert_refused(TokenizerError, folder, "fast_tokenizer_files", "names of files in the same folder")
+
+
+def sentencepiece_folder(folder: Path, name: str, tokenizer_class: str, *messages: bytes) -> None:
+    """Replace the tokenizer of a folder with a SentencePiece model made of Protocol Buffers messages."""
+    for file in ("tokenizer.json", "vocab.txt", "special_tokens_map.json"):
+        (folder / file).unlink(missing_ok=True)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": tokenizer_class}))
+    (folder / name).write_bytes(b"".join(messages))
+
+
+def message(number: int, content: bytes) -> bytes:
+    """Return a field of a Protocol Buffers message, with fewer than 128 bytes."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+FORGED = message(2, b"\xff\xff\xff\xff" + bytes(4))
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer_class"),
+    [
+        ("spiece.model", "T5Tokenizer"),
+        ("sentencepiece.bpe.model", "XLMRobertaTokenizer"),
+        ("sentencepiece.bpe.model", "CamembertTokenizer"),
+        ("spiece.model", "XLNetTokenizer"),
+        ("spiece.model", "AlbertTokenizer"),
+        ("tokenizer.model", "LlamaTokenizer"),
+    ],
+)
+@pytest.mark.parametrize(
+    "normalizer",
+    [
+        message(3, FORGED),
+        message(3, FORGED) + message(3, message(1, b"nmt")),  # Protocol Buffers merges repeated messages
+        bytes([15 << 3 | 3]) + message(14, b"ab") + bytes([15 << 3 | 4]) + message(3, FORGED),  # group
+        bytes([15 << 3, 0x80, 1, 14 << 3 | 1]) + bytes(8) + message(3, FORGED),  # after numbers
+        bytes([0x9A, 0x80, 0x00, len(FORGED)]) + FORGED,  # a field number with redundant bytes
+    ],
+    ids=["single", "repeated", "group", "numbers", "redundant"],
+)
+def test_sentencepiece_model_with_a_forged_size_is_refused(
+    folder: Path, name: str, tokenizer_class: str, normalizer: bytes
+) -> None:
+    pieces = [message(1, message(1, piece)) for piece in (b"<unk>", b"a", b"b")]
+    sentencepiece_folder(folder, name, tokenizer_class, *pieces, normalizer)
+    assert_refused(TokenizerError, folder, f"{name} has a normalizer with a broken precompiled_charsmap")
 
 
 def test_word_without_an_unknown_token_is_an_error(folder: Path) -> None:

@@ -8,15 +8,19 @@ import threading
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedConfig
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 import bert_probe
 from bert_probe.errors import (
@@ -26,7 +30,7 @@ from bert_probe.errors import (
     TokenizerError,
     WeightsError,
 )
-from bert_probe.model import config, lengths, preflight, sources
+from bert_probe.model import config, lengths, preflight, sources, tokenizer_files
 from bert_probe.model.progress import Cancelled
 from tests.helpers import families
 from tests.helpers.families import FAMILIES, TEXT, representative
@@ -432,17 +436,29 @@ def test_integer_position_ids_are_accepted(folder: Path) -> None:
     "name",
     [
         *("tokenizer.json", "added_tokens.json", "vocab.txt", "bpe.codes"),
+        *("source.spm", "target.spm", "tokenizer.model.v3"),
         *("chat_template.jinja", "additional_chat_templates/rag.jinja"),
     ],
 )
 def test_oversized_tokenizer_is_refused_unread(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
+    monkeypatch.setattr(tokenizer_files, "MAX_TOKENIZER_BYTES", 100_000)
     (folder / name).parent.mkdir(exist_ok=True)
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
     assert_refused(TokenizerError, folder, Path(name).name, "200,001 bytes, but at most 100,000 are allowed")
+
+
+def test_size_limit_applies_to_all_vocabulary_files_of_transformers() -> None:
+    classes = {getattr(transformers, name, None) for name in TOKENIZER_MAPPING_NAMES.values() if name}
+    names = {
+        name
+        for tokenizer_class in classes
+        for name in getattr(tokenizer_class, "vocab_files_names", {}).values()
+    }
+    assert {"source.spm", "spiece.model", "vocab.txt", "bpe.codes"} <= names
+    assert [name for name in names if not any(fnmatch(name, p) for p in tokenizer_files._PATTERNS)] == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that cannot be read")
@@ -456,9 +472,9 @@ def test_tokenizer_with_too_many_added_tokens_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added = len(json.loads((folder / "tokenizer.json").read_text())["added_tokens"])
-    monkeypatch.setattr(sources, "MAX_ADDED_TOKENS", added)
+    monkeypatch.setattr(tokenizer_files, "MAX_ADDED_TOKENS", added)
     bert_probe.load(folder)
-    monkeypatch.setattr(sources, "MAX_ADDED_TOKENS", added - 1)
+    monkeypatch.setattr(tokenizer_files, "MAX_ADDED_TOKENS", added - 1)
     assert_refused(TokenizerError, folder, f"adds more than {added - 1} tokens to the vocabulary")
 
 
@@ -478,7 +494,7 @@ def test_tokenizer_with_too_many_added_tokens_is_refused(
 def test_tokenizer_with_too_many_special_tokens_is_refused(
     folder: Path, name: str, settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MAX_ADDED_TOKENS", 100)
+    monkeypatch.setattr(tokenizer_files, "MAX_ADDED_TOKENS", 100)
     bert_probe.load(folder)
     file = folder / name
     given = json.loads(file.read_text()) if file.exists() else {}
@@ -488,10 +504,23 @@ def test_tokenizer_with_too_many_special_tokens_is_refused(
 
 def test_added_tokens_with_escaped_names_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     added = len(json.loads((folder / "tokenizer.json").read_text())["added_tokens"])
-    monkeypatch.setattr(sources, "MAX_ADDED_TOKENS", added - 1)
+    monkeypatch.setattr(tokenizer_files, "MAX_ADDED_TOKENS", added - 1)
     text = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(text.replace('"single_word"', r'"single\u005fword"'))
     assert_refused(TokenizerError, folder, f"adds more than {added - 1} tokens to the vocabulary")
+
+
+def test_added_tokens_of_a_versioned_tokenizer_are_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = len(json.loads((folder / "tokenizer.json").read_text())["added_tokens"])
+    monkeypatch.setattr(tokenizer_files, "MAX_ADDED_TOKENS", added)
+    change_config(folder, "tokenizer_config.json", fast_tokenizer_files=["tokenizer.4.0.0.json"])
+    copyfile(folder / "tokenizer.json", folder / "tokenizer.4.0.0.json")
+    bert_probe.load(folder)
+    tokens = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    change_config(folder, "tokenizer.4.0.0.json", added_tokens=[*tokens, tokens[0] | {"id": 119}])
+    assert_refused(TokenizerError, folder, "tokenizer.4.0.0.json adds more than", "tokens to the vocabulary")
 
 
 def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,218 @@
+"""Reject tokenizer files that would need too much time or memory, before transformers reads them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bert_probe.errors import TokenizerError
+
+MAX_TOKENIZER_BYTES = 100_000_000
+"""Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
+MAX_ADDED_TOKENS = 20_000
+"""Maximum number of added tokens of a tokenizer; loading 300,000 added tokens takes 19 seconds."""
+_PATTERNS = (
+    *("*.json", "*.txt", "*.model", "tokenizer.model*", "*.spm", "*.codes", "*.tokenizer"),
+    *("*.jinja", "additional_chat_templates/*.jinja"),
+)
+"""Glob patterns of the files that transformers' tokenizers read."""
+_SENTENCEPIECE_PATTERNS = ("*.model", "tokenizer.model*", "*.spm")
+_MAIN_FILE, _SETTINGS_FILE = "tokenizer.json", "tokenizer_config.json"
+_ADDED_TOKENS_FILES = (_SETTINGS_FILE, "special_tokens_map.json", "added_tokens.json")
+"""Files next to tokenizer.json that add tokens to the vocabulary of a tokenizer."""
+
+
+def check_tokenizer_files(folder: Path) -> None:
+    """Raise an error if a tokenizer file is too large, or its contents need too much time or memory.
+
+    Raises:
+        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES` or `MAX_ADDED_TOKENS`, cannot be read, or has a
+            broken normalizer, for which the tokenizers library could allocate 8 GB; or the settings name a
+            tokenizer file outside the folder.
+    """
+    versions = _versions(folder / _SETTINGS_FILE)
+    for file in sorted({*_glob(folder, _PATTERNS), *map(folder.joinpath, versions)}):
+        if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
+            raise TokenizerError(
+                f"{file.name} has {file.stat().st_size:,} bytes, but at most {MAX_TOKENIZER_BYTES:,} are "
+                "allowed. Use a smaller tokenizer."
+            )
+    main_files = (_MAIN_FILE, *versions)
+    for name in (*main_files, *_ADDED_TOKENS_FILES):
+        content = _read(folder / name)
+        _check(name, _scan_json(name, content, name in main_files))
+    for file in sorted(_glob(folder, _SENTENCEPIECE_PATTERNS)):
+        _check(file.name, _scan_sentencepiece(_read(file)))
+
+
+def _glob(folder: Path, patterns: Iterable[str]) -> set[Path]:
+    return {file for pattern in patterns for file in folder.glob(pattern)}
+
+
+def _read(file: Path) -> bytes:
+    """Return the content of a file; nothing if it does not exist."""
+    try:
+        return file.read_bytes() if file.is_file() else b""
+    except OSError as error:
+        raise TokenizerError(
+            f"{file.name} cannot be read: {error.strerror}. Download or copy the file again."
+        ) from None
+
+
+def _versions(file: Path) -> list[str]:
+    """Return the files that transformers may read instead of tokenizer.json, depending on its version."""
+    if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
+        return []
+    try:
+        settings = json.loads(_read(file))
+    except (ValueError, RecursionError):
+        return []
+    names = settings.get("fast_tokenizer_files") if isinstance(settings, dict) else None
+    names = [] if names is None else names
+    if not isinstance(names, list) or not all(isinstance(name, str) and _is_plain(name) for name in names):
+        raise TokenizerError(
+            f"fast_tokenizer_files in {_SETTINGS_FILE} must be a list of names of files in the same folder. "
+            "Correct or remove fast_tokenizer_files, and save the file."
+        )
+    return names
+
+
+def _is_plain(name: str) -> bool:
+    return name.isprintable() and not set(name) & set("/\\:") and len(name) <= 100
+
+
+@dataclass
+class _Contents:
+    """Contents of a tokenizer file that determine the time and memory for opening it."""
+
+    added_tokens: int = 0
+    charsmaps: list[bytes | str] = field(default_factory=list)
+
+
+def _check(name: str, contents: _Contents) -> None:
+    if contents.added_tokens > MAX_ADDED_TOKENS:
+        raise TokenizerError(
+            f"{name} adds more than {MAX_ADDED_TOKENS:,} tokens to the vocabulary. Save the "
+            "tokenizer with these tokens in the vocabulary of its model."
+        )
+    if any(map(_is_broken_charsmap, contents.charsmaps)):
+        raise TokenizerError(
+            f"{name} has a normalizer with a broken precompiled_charsmap. Save the tokenizer again."
+        )
+
+
+def _is_broken_charsmap(charsmap: bytes | str) -> bool:
+    """Return whether a charsmap, possibly in Base64, states that its trie is larger than the charsmap."""
+    try:
+        content = base64.b64decode(charsmap) if isinstance(charsmap, str) else charsmap
+    except ValueError:
+        return True
+    return bool(content) and int.from_bytes(content[:4], "little") > len(content) - 4
+
+
+def _scan_json(name: str, content: bytes, is_main: bool) -> _Contents:
+    """Return the contents of a JSON file; for files below the limits, some may be omitted."""
+    contents = _Contents()
+    # Counting bytes is faster than parsing the vocabulary. Each added token of tokenizer.json is an object;
+    # in the other files, it is an element of a list or of an object. Any letter can be written as an escape.
+    has_tokens = content.count(b"{" if is_main else b",") >= MAX_ADDED_TOKENS
+    if not has_tokens and b"charsmap" not in content and b"\\u" not in content:
+        return contents
+    token_counts = [0]
+
+    def visit(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # Visit each of the values of a repeated key, because libraries differ in which of them they read.
+        for key, value in pairs:
+            if key == "precompiled_charsmap" and isinstance(value, str):
+                contents.charsmaps.append(value)
+            if is_main and key == "added_tokens" and isinstance(value, (dict, list)):
+                token_counts.append(len(value))
+        return dict(pairs)
+
+    try:
+        settings = json.loads(content, object_pairs_hook=visit)
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(
+            f"The tokenizer cannot be loaded, because {name} is not valid JSON: {error}. Save the tokenizer "
+            "again with save_pretrained."
+        ) from None
+    if name == "added_tokens.json" and isinstance(settings, dict):
+        token_counts.append(len(settings))
+    elif not is_main and isinstance(settings, dict):
+        token_counts.append(sum(len(value) for value in settings.values() if isinstance(value, (dict, list))))
+    contents.added_tokens = max(token_counts)
+    return contents
+
+
+_VARINT, _FIXED64, _BYTES, _GROUP_START, _GROUP_END, _FIXED32 = range(6)
+"""Wire types of Protocol Buffers: https://protobuf.dev/programming-guides/encoding."""
+_PIECES, _NORMALIZERS = 1, (3, 5)
+"""Fields of a SentencePiece model: pieces, normalizer_spec and denormalizer_spec."""
+_CHARSMAP, _PIECE_TYPE = 2, 3
+"""Fields of a normalizer and of a piece."""
+_ADDED_TYPES = (3, 4)
+"""Types of pieces that transformers adds to the vocabulary: control and user-defined."""
+
+
+def _scan_sentencepiece(content: bytes) -> _Contents:
+    """Return the contents of a SentencePiece model; nothing if it is not valid, as for a tiktoken file."""
+    contents = _Contents()
+    try:
+        for number, value in _fields(content):
+            if number == _PIECES and isinstance(value, bytes):
+                piece = dict(_fields(value))
+                contents.added_tokens += piece.get(_PIECE_TYPE) in _ADDED_TYPES
+            elif number in _NORMALIZERS and isinstance(value, bytes):
+                contents.charsmaps += [
+                    part for key, part in _fields(value) if key == _CHARSMAP and isinstance(part, bytes)
+                ]
+    except ValueError:
+        return _Contents()
+    return contents
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """Yield the number and value of each field of a Protocol Buffers message, including those in groups.
+
+    Fixed-size numbers are 0, because no caller reads them.
+
+    Raises:
+        ValueError: the message is not valid.
+    """
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        wire_type, value = tag & 7, 0
+        if wire_type == _VARINT:
+            value, position = _varint(message, position)
+        elif wire_type == _BYTES:
+            length, start = _varint(message, position)
+            position = start + length
+            if position <= len(message):
+                yield (tag & 0xFFFFFFFF) >> 3, message[start:position]
+                continue
+        elif wire_type in (_FIXED64, _FIXED32):
+            position += 8 if wire_type == _FIXED64 else 4
+        elif wire_type not in (_GROUP_START, _GROUP_END):
+            raise ValueError("unknown wire type")
+        if position > len(message):
+            raise ValueError("truncated field")
+        yield (tag & 0xFFFFFFFF) >> 3, value
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    """Return a number of variable length, and the position after it."""
+    number = 0
+    for shift in range(0, 70, 7):
+        if position >= len(message):
+            break
+        byte = message[position]
+        position += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, position
+    raise ValueError("truncated number")
