@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,14 @@ MAX_TOKENIZER_BYTES = 100_000_000
 """Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
 MAX_ADDED_TOKENS = 20_000
 """Maximum number of added tokens of a tokenizer; loading 300,000 added tokens takes 19 seconds."""
+MAX_PIECES = 1_200_000
+"""Maximum number of pieces of a Unigram or SentencePiece model; XLM-V has 900,000."""
+MAX_PREFIXES, _PREFIXES_PER_PIECE = 2_500_000, 6
+"""Maximum number of distinct prefixes of the pieces in UTF-8, or the maximum per piece if that is more.
+
+The tokenizers library stores each prefix in a hash map of about 340 bytes. The 250,000 pieces of XLM-RoBERTa
+or mT5 have at most 2.5 million bytes in total, and fewer prefixes, because vocabularies share most of them.
+"""
 _PATTERNS = (
     *("*.json", "*.txt", "*.model", "tokenizer.model*", "*.spm", "*.codes", "*.tokenizer"),
     *("*.jinja", "additional_chat_templates/*.jinja"),
@@ -30,9 +40,9 @@ def check_tokenizer_files(folder: Path) -> None:
     """Raise an error if a tokenizer file is too large, or its contents need too much time or memory.
 
     Raises:
-        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES` or `MAX_ADDED_TOKENS`, cannot be read, or has a
-            broken normalizer, for which the tokenizers library could allocate 8 GB; or the settings name a
-            tokenizer file outside the folder.
+        TokenizerError: a file exceeds `MAX_TOKENIZER_BYTES`, `MAX_ADDED_TOKENS`, `MAX_PIECES` or
+            `MAX_PREFIXES`, cannot be read, or has a broken normalizer, for which the tokenizers library could
+            allocate 8 GB; or the settings name a tokenizer file outside the folder.
     """
     versions = _versions(folder / _SETTINGS_FILE)
     for file in sorted({*_glob(folder, _PATTERNS), *map(folder.joinpath, versions)}):
@@ -91,6 +101,7 @@ class _Contents:
 
     added_tokens: int = 0
     charsmaps: list[bytes | str] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
 
 
 def _check(name: str, contents: _Contents) -> None:
@@ -103,6 +114,22 @@ def _check(name: str, contents: _Contents) -> None:
         raise TokenizerError(
             f"{name} has a normalizer with a broken precompiled_charsmap. Save the tokenizer again."
         )
+    limit = max(MAX_PREFIXES, _PREFIXES_PER_PIECE * len(contents.pieces))
+    if len(contents.pieces) > MAX_PIECES or _count_prefixes(contents.pieces, limit) > limit:
+        raise TokenizerError(
+            f"The pieces of {name} are too many or too long, and would need gigabytes of memory: at most "
+            f"{MAX_PIECES:,} pieces with {limit:,} different prefixes are allowed. Use a smaller tokenizer."
+        )
+
+
+def _count_prefixes(pieces: list[bytes], limit: int) -> int:
+    """Return the number of distinct prefixes of all pieces, or an upper bound that is within the limit."""
+    count = sum(map(len, pieces))
+    if count <= limit:
+        return count
+    pieces = sorted(pieces)
+    shared = map(os.path.commonprefix, pairwise(pieces))
+    return count - sum(map(len, shared))
 
 
 def _is_broken_charsmap(charsmap: bytes | str) -> bool:
@@ -120,6 +147,7 @@ def _scan_json(name: str, content: bytes, is_main: bool) -> _Contents:
     # Counting bytes is faster than parsing the vocabulary. Each added token of tokenizer.json is an object;
     # in the other files, it is an element of a list or of an object. Any letter can be written as an escape.
     has_tokens = content.count(b"{" if is_main else b",") >= MAX_ADDED_TOKENS
+    has_tokens = has_tokens or len(content) > MAX_PREFIXES
     if not has_tokens and b"charsmap" not in content and b"\\u" not in content:
         return contents
     token_counts = [0]
@@ -129,6 +157,12 @@ def _scan_json(name: str, content: bytes, is_main: bool) -> _Contents:
         for key, value in pairs:
             if key == "precompiled_charsmap" and isinstance(value, str):
                 contents.charsmaps.append(value)
+            if key == "vocab" and isinstance(value, list):  # only Unigram has a list
+                contents.pieces += [
+                    item[0].encode("utf-8", "surrogatepass")
+                    for item in value
+                    if isinstance(item, list) and item and isinstance(item[0], str)
+                ]
             if is_main and key == "added_tokens" and isinstance(value, (dict, list)):
                 token_counts.append(len(value))
         return dict(pairs)
@@ -152,7 +186,7 @@ _VARINT, _FIXED64, _BYTES, _GROUP_START, _GROUP_END, _FIXED32 = range(6)
 """Wire types of Protocol Buffers: https://protobuf.dev/programming-guides/encoding."""
 _PIECES, _NORMALIZERS = 1, (3, 5)
 """Fields of a SentencePiece model: pieces, normalizer_spec and denormalizer_spec."""
-_CHARSMAP, _PIECE_TYPE = 2, 3
+_CHARSMAP, _PIECE_TEXT, _PIECE_TYPE = 2, 1, 3
 """Fields of a normalizer and of a piece."""
 _ADDED_TYPES = (3, 4)
 """Types of pieces that transformers adds to the vocabulary: control and user-defined."""
@@ -164,8 +198,11 @@ def _scan_sentencepiece(content: bytes) -> _Contents:
     try:
         for number, value in _fields(content):
             if number == _PIECES and isinstance(value, bytes):
-                piece = dict(_fields(value))
-                contents.added_tokens += piece.get(_PIECE_TYPE) in _ADDED_TYPES
+                text, piece_type = _piece(value)
+                contents.pieces.append(text)
+                contents.added_tokens += piece_type in _ADDED_TYPES
+                if len(contents.pieces) > MAX_PIECES:
+                    break
             elif number in _NORMALIZERS and isinstance(value, bytes):
                 contents.charsmaps += [
                     part for key, part in _fields(value) if key == _CHARSMAP and isinstance(part, bytes)
@@ -173,6 +210,18 @@ def _scan_sentencepiece(content: bytes) -> _Contents:
     except ValueError:
         return _Contents()
     return contents
+
+
+def _piece(message: bytes) -> tuple[bytes, bytes | int]:
+    """Return the text and the type of a piece; 0 for no type."""
+    if len(message) > 1:
+        end = 2 + message[1]
+        # Almost all pieces have a text below 128 bytes, a score of 4 bytes, and no type.
+        if message[0] == 10 and end < 130 and len(message) == end + 5 and message[end] == 21:
+            return message[2:end], 0
+    piece = dict(_fields(message))
+    text = piece.get(_PIECE_TEXT, b"")
+    return text if isinstance(text, bytes) else b"", piece.get(_PIECE_TYPE, 0)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
@@ -206,6 +255,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
     """Return a number of variable length, and the position after it."""
+    if position < len(message) and message[position] < 128:  # almost all numbers
+        return message[position], position + 1
     number = 0
     for shift in range(0, 70, 7):
         if position >= len(message):

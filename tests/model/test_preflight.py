@@ -18,7 +18,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedConfig
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
@@ -521,6 +521,37 @@ def test_added_tokens_of_a_versioned_tokenizer_are_counted(
     tokens = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
     change_config(folder, "tokenizer.4.0.0.json", added_tokens=[*tokens, tokens[0] | {"id": 119}])
     assert_refused(TokenizerError, folder, "tokenizer.4.0.0.json adds more than", "tokens to the vocabulary")
+
+
+def save_unigram(folder: Path, pieces: list[str], is_json: bool) -> None:
+    """Replace the tokenizer of a folder with a Unigram tokenizer, in JSON or as a SentencePiece model."""
+    tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in ["<unk>", *pieces]], unk_id=0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}
+    if not is_json:
+        (folder / "tokenizer.json").unlink()
+        texts = [piece.encode() for piece in ["<unk>", *pieces]]
+        messages = [bytes([10, len(text) + 2, 10, len(text)]) + text for text in texts]
+        (folder / "spiece.model").write_bytes(b"".join(messages))
+        settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_pieces_with_too_many_prefixes_are_refused(
+    folder: Path, is_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = [*(f"{first}{'é' * 49}" for first in "abcdefgh"), "a" + "é" * 48]  # 8 x 99 prefixes in UTF-8
+    save_unigram(folder, pieces, is_json)
+    monkeypatch.setattr(tokenizer_files, "MAX_PREFIXES", 8 * 99 + len("<unk>"))
+    tokenizer_files.check_tokenizer_files(folder)
+    monkeypatch.setattr(tokenizer_files, "MAX_PREFIXES", 8 * 99 + len("<unk>") - 1)
+    assert_refused(TokenizerError, folder, "are too many or too long", "pieces with 796 different")
+    monkeypatch.setattr(tokenizer_files, "_PREFIXES_PER_PIECE", 80)  # 10 pieces, thus 800 prefixes
+    tokenizer_files.check_tokenizer_files(folder)
+    monkeypatch.setattr(tokenizer_files, "MAX_PIECES", 9)
+    assert_refused(TokenizerError, folder, "are too many or too long", "at most 9 pieces")
 
 
 def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
