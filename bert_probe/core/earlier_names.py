@@ -57,6 +57,9 @@ _VALUES: Final = {
 }
 """(URL parameter, earlier value) → value."""
 
+_MOVED: Final = {("sentences", source): "sentences_source" for source in ("sample", "paste", "file")}
+"""(earlier URL parameter, value) → URL parameter. The parameter is still used for other values."""
+
 
 def current_question(name: str) -> str:
     """Return the current name of a question; earlier names are translated, all others are unchanged."""
@@ -70,5 +73,7 @@ def current_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
         for key, value in parameters.items()
         if key in _PARAMETERS and _PARAMETERS[key] not in parameters
     }
-    current = renamed | {key: value for key, value in parameters.items() if key not in _PARAMETERS}
+    current = renamed | {
+        _MOVED.get((key, value), key): value for key, value in parameters.items() if key not in _PARAMETERS
+    }
     return {key: _VALUES.get((key, value), value) for key, value in current.items()}

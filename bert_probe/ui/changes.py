@@ -424,7 +424,7 @@ def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
 def _layers(a: Checkpoint, b: Checkpoint) -> None:
     """Draw the similarity of each layer of A with each layer of B over many sentences."""
     corner = second_model.part_title("How similar are the layers?")
-    source = state.segmented_control("sentences", "Sentences", head_measures.SOURCES, "sample")
+    source = state.segmented_control("sentences_source", "Sentences", head_measures.SOURCES, "sample")
     truncate = workbench.request().truncate
     try:
         sentences = head_measures.choose_sentences(source)

@@ -94,7 +94,7 @@ SOURCES = {"sample": "Reference sentences", "paste": "Paste", "file": "Upload a 
 def many_texts_part(request: Request, checkpoint: Checkpoint) -> None:
     """Draw the "Many sentences" section of the Heads page."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        source = state.segmented_control("sentences", "Sentences", SOURCES, "sample")
+        source = state.segmented_control("sentences_source", "Sentences", SOURCES, "sample")
         words = state.toggle("words", "Whole words", False, WORDS_HELP)
     try:
         sentences = choose_sentences(source)

@@ -10,7 +10,7 @@ import streamlit as st
 
 from bert_probe.analyses.vectors.padding import COLUMNS, PaddingEffect, PaddingEffectResult
 from bert_probe.analyses.vocabulary.tokens import Tokens
-from bert_probe.errors import ProbeError
+from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.text.sentence_files import lines
@@ -164,6 +164,11 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
     if _BATCH not in st.session_state:
         recalled = url_texts.recall(_BATCH)
         st.session_state[_BATCH] = _EXAMPLE_TEXTS if recalled is None else recalled
+        try:
+            url_texts.check(_BATCH)
+        except TextError as error:
+            st.session_state[_BATCH] = ""
+            blocks.error_box(error)
     more = st.text_area(
         "More texts for the batch, one per line",
         key=_BATCH,

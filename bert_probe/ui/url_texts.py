@@ -27,6 +27,7 @@ TEXTS: Final = (
     "model",
     "revision",
     "sentences",
+    "batch",
     "documents",
     "search_query",
     "context",

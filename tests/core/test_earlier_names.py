@@ -26,3 +26,5 @@ def test_earlier_parameters_and_values_are_replaced() -> None:
     assert current_parameters(earlier) == current
     assert current_parameters(current) == current
     assert current_parameters({"why": "heads", "attribution": "words"}) == {"attribution": "words"}
+    assert current_parameters({"sentences": "paste"}) == {"sentences_source": "paste"}
+    assert current_parameters({"sentences": "A boat."}) == {"sentences": "A boat."}

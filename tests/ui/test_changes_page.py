@@ -240,7 +240,7 @@ def test_layer_similarity_runs_as_job(folders: tuple[str, str]) -> None:
 
 
 def test_invalid_sentence_is_reported_at_its_field(folders: tuple[str, str]) -> None:
-    app = page_of(folders, sentences="paste")
+    app = page_of(folders, sentences_source="paste")
     assert not any(button.label == "Compare all layers" for button in app.button)
     app.text_area(key="many_pasted").set_value("we left\n" + "we " * 400).run()
     press(app, "Compare all layers")

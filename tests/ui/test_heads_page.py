@@ -217,7 +217,7 @@ def test_example_sentences_are_profiled() -> None:
 
 
 def test_pasted_sentences_are_kept_and_invalid_line_is_named() -> None:
-    app = part("many", sentences="paste")
+    app = part("many", sentences_source="paste")
     assert not any(element.label.startswith("Profile") for element in app.button)
     pasted = "We left.\n\n" + "word " * 600
     app.text_area(key="many_pasted").set_value(pasted).run()

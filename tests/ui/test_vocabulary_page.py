@@ -10,7 +10,7 @@ import pytest
 from bert_probe import Fertility, Neighbors, Positions, Vocabulary
 from bert_probe.runtime import shared_cache
 from bert_probe.text import pieces
-from tests.helpers.pages import HOSTILE, open_page, page_text, question_in_url
+from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, question_in_url
 
 FamilyFolder = Callable[[str], Path]
 
@@ -121,6 +121,12 @@ def test_batch_is_shown_with_padding_and_check() -> None:
     assert "padding does not change the vectors (the largest difference is" in page_text(app)
     app = open_page("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
     assert app.dataframe[-1].value.iloc[0].tolist() == ["101", "2057", "2187", "102"]
+
+
+def test_missing_texts_of_a_batch_are_reported() -> None:
+    app = open_page("tokens", a="a boat", padding="1", batch_kept="0" * 32)
+    assert "no longer stored" in error_text(app)
+    assert app.text_area(key="batch").value == ""
 
 
 def test_batch_of_one_text_has_no_padding() -> None:
