@@ -255,8 +255,10 @@ _REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
 _ROW: Final = re.compile("[0-9]{1,9}")
 _FIRST, _OTHER = "\ue000", "\ue001"
 """Private characters in place of the first and the other characters of a reference."""
-_JOINERS: Final = "eE'’·_"
-_UNCHANGED: Final = f".,{_FIRST}{_OTHER}"
+_JOINERS: Final = "eE'‘’‚·⋅∙_\u115f\u1160"
+_INVISIBLE: Final = ("Cc", "Cf", "Me", "Mn")
+_LETTERS_AND_POINTS: Final = ("Ll", "Lm", "Lu", "Po", "Sk")
+"""Unicode categories of characters that may look like e or a decimal point."""
 _NUMBER: Final = re.compile(rf"0[0.,]*0|0|{_FIRST}{_OTHER}*(?:[.,j]*{_FIRST}{_OTHER}*)+")
 
 
@@ -320,14 +322,27 @@ def _mask_reference(reference: re.Match[str]) -> str:
 def _mask(character: str) -> str:
     """Return the kind of a character: "0" for a digit of any script, "j" for one that may join two numbers.
 
-    Points, commas and the characters of references are returned unchanged, and a space for all others.
+    The characters of references are returned unchanged, points and commas of any width as "." and ",", and a
+    space for all others.
     """
-    if character in _UNCHANGED:
+    if character in (_FIRST, _OTHER):
         return character
     if unicodedata.numeric(character, None) is not None:
         return "0"
-    is_invisible = unicodedata.category(character) in ("Cc", "Cf", "Me", "Mn") and not character.isspace()
-    return "j" if character in _JOINERS or is_invisible else " "
+    normalized = unicodedata.normalize("NFKC", character)
+    if normalized in (".", ","):
+        return normalized
+    return "j" if _is_joiner(normalized if len(normalized) == 1 else character) else " "
+
+
+def _is_joiner(character: str) -> bool:
+    if character in _JOINERS:
+        return True
+    category = unicodedata.category(character)
+    if category in _INVISIBLE:
+        return not character.isspace()
+    is_wide = unicodedata.east_asian_width(character) == "W"  # as in an enumeration in Chinese
+    return category in _LETTERS_AND_POINTS and not character.isascii() and not is_wide
 
 
 def _is_reference(match: re.Match[str]) -> bool:

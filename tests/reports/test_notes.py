@@ -23,7 +23,7 @@ def test_reference_with_spaces_is_not_unchecked() -> None:
     assert tables.unchecked_numbers("7 and {{ 3 ,  mean weight\n}} and 2.5") == ["7", "2.5"]
 
 
-@pytest.mark.parametrize("joiner", ["", ".", ",", "e", "'", "\u200b", "\u0301", "_"])
+@pytest.mark.parametrize("joiner", [*".,e'_‘‚·․．﹒，٫٬‧⋅∙˙ꓸᴇе", "", *"\u200b\u0301\u115f\u3164\uffa0"])
 def test_joined_references_are_unchecked(joiner: str) -> None:
     joined = "{{1, layer}}" + joiner + "{{2, head}}"
     assert tables.unchecked_numbers(f"We found {joined}.") == [joined]
@@ -32,7 +32,7 @@ def test_joined_references_are_unchecked(joiner: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("between", [" ", ", ", " and ", "–", "%", "\n", " . "])
+@pytest.mark.parametrize("between", [*" –%％/：；×、和\n", ", ", " and ", " . "])
 def test_separate_references_are_not_unchecked(between: str) -> None:
     assert tables.unchecked_numbers("{{1, layer}}" + between + "{{2, head}}") == []
 
