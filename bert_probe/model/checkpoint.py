@@ -288,8 +288,10 @@ class Checkpoint:
     @property
     def padding(self) -> dict[str, int]:
         """Return the padding value of each model input; inputs not listed are padded with 0."""
+        # The padding token may have been added without a row in the embedding. Attention ignores its value.
         pad = self.tokenizer.pad_token_id
-        return {"input_ids": 0 if pad is None else pad}
+        is_valid = pad is not None and 0 <= pad < self.description.vocabulary_size
+        return {"input_ids": pad if is_valid else 0}
 
 
 Line = tuple[int, str, str | None]

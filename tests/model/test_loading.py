@@ -16,7 +16,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 import bert_probe
-from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, TokenizerError, WeightsError
+from bert_probe.analyses.attribution.methods import baseline_id
+from bert_probe.errors import (
+    CheckpointError,
+    OutOfMemoryError,
+    ProbeError,
+    TokenizerError,
+    UnavailableError,
+    WeightsError,
+)
 from bert_probe.model import loading, weights
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact, own_error
@@ -341,6 +349,19 @@ def test_tokenizer_larger_than_vocabulary_is_refused(
         TokenizerError, match=r"largest id in the model's vocabulary is 59\. Use the tokenizer"
     ):
         bert_probe.load(folder).trace(TEXT)
+
+
+def test_padding_token_without_a_row_in_the_embedding_does_not_prevent_opening(folder: Path) -> None:
+    expected = bert_probe.load(folder).trace(TEXT).hidden_states
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"pad_token": "<|newpad|>"})
+    tokenizer.save_pretrained(folder)
+    checkpoint = bert_probe.load(folder)
+    assert tokenizer.pad_token_id >= checkpoint.description.vocabulary_size
+    assert checkpoint.pads
+    np.testing.assert_array_equal(checkpoint.trace(TEXT).hidden_states, expected)
+    with pytest.raises(UnavailableError, match=r"has no .pad. token"):
+        baseline_id(checkpoint, "pad")
 
 
 @pytest.mark.parametrize("device", ["nonsense", "", "cuda:99", "meta", "cpu:x", None])

@@ -528,7 +528,7 @@ def save_unigram(folder: Path, pieces: list[str], is_json: bool) -> None:
     tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in ["<unk>", *pieces]], unk_id=0))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}
+    settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}
     if not is_json:
         (folder / "tokenizer.json").unlink()
         texts = [piece.encode() for piece in ["<unk>", *pieces]]

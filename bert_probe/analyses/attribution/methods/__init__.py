@@ -196,7 +196,9 @@ def baseline_id(checkpoint: Checkpoint, name: str) -> int:
 def _baseline(checkpoint: Checkpoint, name: str) -> int | None:
     attribute = {"pad": "pad_token_id", "mask": "mask_token_id", "unknown": "unk_token_id"}[name]
     token_id: int | None = getattr(checkpoint.tokenizer, attribute)
-    return token_id
+    # The tokenizer may have been given a token without a row in the embedding.
+    is_valid = token_id is not None and token_id < checkpoint.description.vocabulary_size
+    return token_id if is_valid else None
 
 
 def _default_baseline(checkpoint: Checkpoint) -> str:
