@@ -518,4 +518,4 @@ def _positions(network: Any) -> int | None:
         reserved = 0 if table.padding_idx is None else table.padding_idx + 1
         return table.num_embeddings - reserved
     limit = getattr(network.config, "max_position_embeddings", None)
-    return int(limit) if limit else None
+    return int(limit) if limit and limit > 0 else None  # XLNet states -1 for no limit

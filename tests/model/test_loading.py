@@ -164,6 +164,22 @@ def test_language_model_opens_without_pooler_with_note(tmp_path: Path) -> None:
     assert checkpoint.tasks == ("fill-mask",)
 
 
+def test_negative_number_of_positions_means_no_limit(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = transformers.XLNetConfig(vocab_size=120, d_model=32, n_layer=2, n_head=4, d_inner=64)
+    model = transformers.XLNetModel(sizes).eval()
+    model.save_pretrained(tmp_path)
+    save_tokenizer("bert", tmp_path)
+    trace = bert_probe.load(tmp_path).trace(TEXT)
+    inputs = transformers.AutoTokenizer.from_pretrained(tmp_path)(TEXT, return_tensors="pt")
+    with torch.no_grad():
+        raw = model(**inputs, output_attentions=True, output_hidden_states=True)
+    for layer, attention in enumerate(raw.attentions):
+        np.testing.assert_allclose(trace.attention(layer), attention[0].numpy(), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(trace.vectors(layer), raw.hidden_states[layer][0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(trace.vectors(-1), raw.last_hidden_state[0], rtol=0, atol=1e-6)
+
+
 def test_classifier_keeps_pooler_and_head(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(config("bert"))
