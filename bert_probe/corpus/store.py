@@ -349,7 +349,12 @@ def table_files(store: Store, tables: Collection[str]) -> Iterator[TableFile]:
     """Yield the files of tables, shard by shard, with their expected properties."""
     heads = store.sizes.layers * store.sizes.heads
     for shard in store.shards:
-        completed_ns = (store.folder / SHARDS / f"{shard.name}.json").stat().st_mtime_ns
+        try:
+            completed_ns = (store.folder / SHARDS / f"{shard.name}.json").stat().st_mtime_ns
+        except OSError as error:
+            raise StoreError(
+                f"{store.folder} cannot be read: {error.strerror}. It may have been deleted or moved."
+            ) from None
         row_counts = {
             ROWS: shard.rows,
             TOKENS: shard.tokens,

@@ -72,6 +72,13 @@ def test_manifest_with_missing_key_is_refused(path: str, store: Path) -> None:
     assert command("corpus", "heads", str(store)).refusal
 
 
+def test_store_that_is_deleted_while_open_raises_readable_error(store: Path) -> None:
+    opened = bert_probe.open_corpus(store)
+    shutil.rmtree(store)
+    with pytest.raises(StoreError, match="It may have been deleted or moved"):
+        bert_probe.SqlQuery("select * from rows").of(opened)
+
+
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"null", b"\xff", b"", b"[]", b"1e999"])
 def test_manifest_that_is_not_an_object_is_refused(content: bytes, store: Path) -> None:
     (store / "manifest.json").write_bytes(content)
