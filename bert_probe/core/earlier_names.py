@@ -38,6 +38,7 @@ _QUESTIONS: Final = {
 }
 
 _PARAMETERS: Final = {
+    "batch_kept": "batch_texts_kept",
     "renormalise": "renormalize",
     "reach_token": "rollout_token",
     "why": "attribution",

@@ -29,6 +29,23 @@ _OMITTED = "omitted parameters"
 """Session key of a dict: page → the URL parameters that its URL omits."""
 _TEXT_PARAMETERS = ("a", "b", "relation", "model", "revision", "dtype", "truncate")
 """URL parameters of the texts and the model. For texts that are too long for the URL, see `url_texts`."""
+TEXTS = (
+    "a",
+    "b",
+    "model",
+    "revision",
+    "sentences",
+    "batch_texts",
+    "documents",
+    "search_query",
+    "context",
+    "context_words",
+    "near_text",
+    "sql",
+    "tray",
+    "view",
+)
+"""URL parameters whose text is stored on the server if it is too long for the URL."""
 _PRESERVED = "preserved keys"
 """Session key of the set of session keys that `reset` does not delete."""
 
@@ -44,9 +61,8 @@ def enter(page: str) -> None:
     if navigation is not None and navigation != st.session_state.get(_NAVIGATION):
         parameters = _query_parameters()
         omitted = st.session_state.get(_OMITTED, {}).get(page, ())
-        # Only the page changes if its parameters are the current ones. Unsubmitted text is kept then.
-        if parameters != {name: value for name, value in url_parameters().items() if name not in omitted}:
-            reset(parameters)
+        current = {name: value for name, value in url_parameters().items() if name not in omitted}
+        _navigate(parameters, current)
         st.session_state[_NAVIGATION] = navigation
     elif page != st.session_state.get(_PAGE, page):
         # Parameters show that the user followed a link: the navigation menu opens pages without parameters.
@@ -78,6 +94,21 @@ def reset(parameters: dict[str, str]) -> None:
     for key in [key for key in st.session_state if key not in preserved | {_PRESERVED}]:
         del st.session_state[key]
     st.session_state[_URL_PARAMETERS] = parameters
+
+
+def _navigate(parameters: dict[str, str], current: dict[str, str]) -> None:
+    """Apply the URL parameters of an entry in the browser's history.
+
+    Unless a text changes, unsubmitted text is kept.
+    """
+    changed = {name for name in {*parameters, *current} if parameters.get(name) != current.get(name)}
+    if any(name in TEXTS or name.removesuffix("_kept") in TEXTS for name in changed):
+        reset(parameters)
+        return
+    for name in changed:
+        remember(name, parameters.get(name))
+        # Delete the session value, so that the widget reads its value from the URL.
+        st.session_state.pop(name, None)
 
 
 def _follow_link(parameters: dict[str, str]) -> None:

@@ -133,7 +133,7 @@ def _every_token(trace: Trace) -> None:
     )
 
 
-_BATCH = "batch"
+_BATCH = "batch_texts"
 _EXAMPLE_TEXTS = "A short one.\nOne word\nAnd this one is longer than those."
 """Default value of the text field for additional texts of the batch, one per line."""
 _MAX_TEXTS = 20

@@ -21,24 +21,6 @@ MAX_LINK: Final = 2_000
 MAX_URL: Final = 1_500
 """Maximum length of the URL parameters in characters. The rest of `MAX_LINK` is for the host and the path."""
 
-TEXTS: Final = (
-    "a",
-    "b",
-    "model",
-    "revision",
-    "sentences",
-    "batch",
-    "documents",
-    "search_query",
-    "context",
-    "context_words",
-    "near_text",
-    "sql",
-    "tray",
-    "view",
-)
-"""URL parameters whose text is stored on the server if it is too long for the URL."""
-
 
 def remember(key: str, text: str | None, *, named: bool = False) -> None:
     """Write a text to the URL, or store the text and write its name if it is too long.
@@ -120,5 +102,5 @@ def expand(parameters: Mapping[str, str]) -> dict[str, str]:
     return expanded
 
 
-_KEYS: Final = {text_parameter(key): key for key in TEXTS}
+_KEYS: Final = {text_parameter(key): key for key in state.TEXTS}
 """URL parameter that contains the name of a stored text → URL parameter of the text itself."""

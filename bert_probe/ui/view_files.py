@@ -260,9 +260,9 @@ def _restore(pending: ViewFile | Draft) -> str:
         return "report"
     state.reset({})
     for name, value in pending.address.items():
-        if name in url_texts.TEXTS and name not in _LEFT_OUT:
+        if name in state.TEXTS and name not in _LEFT_OUT:
             url_texts.remember(name, value)
-        elif name not in {*_LEFT_OUT, *map(sessions.text_parameter, url_texts.TEXTS)}:
+        elif name not in {*_LEFT_OUT, *map(sessions.text_parameter, state.TEXTS)}:
             state.remember(name, value)
     _restore_files(pending)
     st.session_state[_MODELS] = pending.models

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -10,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from bert_probe.runtime import shared_cache
 from bert_probe.server import sessions
-from bert_probe.ui import url_texts
+from bert_probe.ui import state, url_texts
 from tests.helpers.pages import error_text, open_page
 
 LONG = "we left the ground " * 4_000
@@ -21,6 +23,30 @@ CHINESE = "東京" * 400
 def no_stored_texts() -> None:
     shared_cache.open_checkpoint("", "")  # finish the imports now, so that pages do not wait for them
     sessions._texts.clear()
+
+
+def test_back_keeps_unsubmitted_text_unless_a_text_changes() -> None:
+    app = open_page("sentences", sentences_part="nearest")
+    (field,) = [area for area in app.text_area if area.label == "Sentences, one per line"]
+    field.set_value("A draft.").run()
+    for number, (name, value, expected) in enumerate(
+        [("sentences_part", "map", "A draft."), ("sentences", "One.\nTwo.", "One.\nTwo.")]
+    ):
+        app.query_params[name] = value
+        app.query_params["went"] = str(number)
+        app.run()
+        (field,) = [area for area in app.text_area if area.label == "Sentences, one per line"]
+        assert field.value == expected
+        assert app.session_state["sentences_part"] == "map"
+
+
+def test_texts_have_their_own_parameters() -> None:
+    """A control with the key of a text would replace the text on another page."""
+    pattern = re.compile(r'state\.(?:segmented_control|toggle|select|slider|number)\w*\(\s*"(\w+)"')
+    files = Path(url_texts.__file__).parent.glob("*.py")
+    controls = {name for file in files for name in pattern.findall(file.read_text("utf-8"))}
+    assert {"show", "batch", "sentences_source"} <= controls
+    assert controls.isdisjoint(state.TEXTS)
 
 
 def address(app: AppTest) -> dict[str, str]:

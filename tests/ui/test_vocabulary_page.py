@@ -113,24 +113,26 @@ def test_families_without_learned_positions_show_alternative(
 
 
 def test_batch_is_shown_with_padding_and_check() -> None:
-    app = open_page("tokens", padding="1", a="we left the ground", b="", batch="One word\n" + HOSTILE)
+    app = open_page("tokens", padding="1", a="we left the ground", b="", batch_texts="One word\n" + HOSTILE)
     assert not app.exception
     grid = app.dataframe[-1].value
     assert len(grid) == 3
     assert grid.iloc[1].tolist()[:5] == ["[CLS]", "one", "word", "[SEP]", "[PAD]"]
     assert "padding does not change the vectors (the largest difference is" in page_text(app)
-    app = open_page("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
+    app = open_page(
+        "tokens", padding="1", a="we left", b="", batch_texts="One word", padding_cells="input_ids"
+    )
     assert app.dataframe[-1].value.iloc[0].tolist() == ["101", "2057", "2187", "102"]
 
 
 def test_missing_texts_of_a_batch_are_reported() -> None:
     app = open_page("tokens", a="a boat", padding="1", batch_kept="0" * 32)
     assert "no longer stored" in error_text(app)
-    assert app.text_area(key="batch").value == ""
+    assert app.text_area(key="batch_texts").value == ""
 
 
 def test_batch_of_one_text_has_no_padding() -> None:
     app = open_page("tokens", padding="1", a="we left", b="")
-    app.text_area(key="batch").set_value("").run()
+    app.text_area(key="batch_texts").set_value("").run()
     assert not app.exception
     assert "A single text needs no padding" in page_text(app)
