@@ -101,26 +101,30 @@ def _navigate(parameters: dict[str, str], current: dict[str, str]) -> None:
 
     Unless a text changes, unsubmitted text is kept.
     """
-    changed = {name for name in {*parameters, *current} if parameters.get(name) != current.get(name)}
+    changed = _changed(parameters, current)
     if any(name in TEXTS or name.removesuffix("_kept") in TEXTS for name in changed):
         reset(parameters)
-        return
-    for name in changed:
-        remember(name, parameters.get(name))
-        # Delete the session value, so that the widget reads its value from the URL.
-        st.session_state.pop(name, None)
+    else:
+        _replace(changed, parameters)
 
 
 def _follow_link(parameters: dict[str, str]) -> None:
     """Apply the URL parameters of a link. If the link has the same texts, keep unsubmitted text."""
     if text_parameters(parameters) != text_parameters(url_parameters()):
         reset(parameters)
-        return
-    for name in {*parameters, *url_parameters()}:
-        if url_parameters().get(name) != parameters.get(name):
-            remember(name, parameters.get(name))
-            # Delete the session value, so that the widget reads its value from the URL.
-            st.session_state.pop(name, None)
+    else:
+        _replace(_changed(parameters, url_parameters()), parameters)
+
+
+def _changed(parameters: dict[str, str], current: dict[str, str]) -> set[str]:
+    return {name for name in {*parameters, *current} if parameters.get(name) != current.get(name)}
+
+
+def _replace(names: set[str], parameters: dict[str, str]) -> None:
+    """Replace some URL parameters, and delete their session values, so that widgets read the URL."""
+    for name in names:
+        remember(name, parameters.get(name))
+        st.session_state.pop(name, None)
 
 
 def text_parameters(parameters: dict[str, str]) -> dict[str, str]:
