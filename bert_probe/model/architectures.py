@@ -36,6 +36,8 @@ WITHOUT_FULL_ATTENTION = {
     "canine": "CANINE merges four characters into one position, so not all of its layers attend to the "
     "same positions.",
     "fnet": "FNet mixes tokens with a Fourier transform and has no attention.",
+    "funnel": "Funnel merges adjacent tokens between its blocks, so not all of its layers attend to the same "
+    "positions.",
     "gpt_oss": "gpt-oss assigns part of each token's attention to a learned sink that is not a token, so "
     "the weights of the tokens do not sum to 1.",
     "lfm2": "LFM2 has convolutions instead of attention in some layers.",

@@ -21,6 +21,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from bert_probe.errors import ArchitectureError, CheckpointError, NotFoundError, WeightsError
 from bert_probe.model.architectures import (
     SIZES,
+    WITHOUT_FULL_ATTENTION,
     encoder_config,
     is_text_type,
     native_settings,
@@ -61,6 +62,8 @@ REMEDY = "Use the config.json that belongs to these weights."
 """Advice at the end of error messages about a config.json that is invalid or does not match its weights."""
 _NATIVE_CODE_TYPES = frozenset({"mra", "rwkv", "sam3_video", "yoso"})
 """Model types that run native code, which transformers would download when the model is built."""
+_AMBIGUOUS_TYPES = frozenset({"funnel"})
+"""Model types without full attention that transformers cannot load, because they have several classes."""
 _LAYER_COUNTS = ("layers", "n_layer")
 """Suffixes of setting names that contain a number of layers, such as num_hidden_layers."""
 _STAGES = frozenset(
@@ -111,7 +114,7 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
     This function reads only the config; `checks` tests later whether the loaded model can be run on text.
 
     Raises:
-        ArchitectureError: the model type is unknown, or needs native code.
+        ArchitectureError: the model type is unknown, needs native code, or has no full attention.
         WeightsError: the weights are quantized.
     """
     if model_type not in CONFIG_MAPPING:
@@ -123,6 +126,11 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
     if model_type in _NATIVE_CODE_TYPES:
         raise ArchitectureError(
             f"{name} ({model_type}) needs native code, which is not downloaded. Supported: {SUPPORTED}."
+        )
+    if model_type in _AMBIGUOUS_TYPES:
+        raise ArchitectureError(
+            f"The attention of {name} cannot be shown: {WITHOUT_FULL_ATTENTION[model_type]} "
+            f"Supported: {SUPPORTED}."
         )
     if settings.get("quantization_config"):
         raise WeightsError(f"{name} has quantized weights. Use the model before quantization.")

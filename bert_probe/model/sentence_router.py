@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bert_probe.errors import CheckpointError, UnavailableError
+from bert_probe.errors import ArchitectureError, CheckpointError, UnavailableError
 from bert_probe.model.sources import Source, read_json
 
 REMEDY = "Use the pooling mean, cls, pooler or max."
@@ -115,8 +115,13 @@ def select_route(modules: Sequence[ModuleEntry], task: str | None) -> list[Modul
 def at_encoder(source: Source) -> Source:
     """Return a copy of a source with the encoder's folder instead of the checkpoint's folder.
 
-    The two folders differ if the Transformer is part of a Router. If several routes have a Transformer, the
-    folder is that of the default route or, without a default, of the first route.
+    The two folders differ if the Transformer is part of a Router or has a folder of its own. If several
+    routes have a Transformer, the folder is that of the default route or, without a default, of the first
+    route.
+
+    Raises:
+        ArchitectureError: the first module is not an encoder.
+        CheckpointError: modules.json or the Router's config file is broken.
     """
     return replace(source, folder=encoder_folder(source.folder))
 
@@ -126,8 +131,14 @@ def encoder_folder(folder: Path) -> Path:
     if (folder / "config.json").is_file() or not (folder / MODULES_FILE).is_file():
         return folder
     name, path = next(iter(read_modules(folder)), ("", folder))
+    kind = name.rpartition(".")[2]
+    if kind in TRANSFORMERS or not kind:
+        return path
     if not is_router(name):
-        return folder
+        raise ArchitectureError(
+            f"{folder.name[:100]} has no encoder, because its first module is {kind[:100]}. Use a model "
+            "whose first module is Transformer."
+        )
     router = _read(path)
     routes = sorted(router.routes, key=lambda route: route != router.default)
     inputs = (modules[0] for modules in map(router.routes.__getitem__, routes) if modules)

@@ -26,7 +26,14 @@ from bert_probe.analyses.vectors.pooling import (
     text_vector,
     token_parts,
 )
-from bert_probe.errors import CheckpointError, ProbeError, SelectionError, TextError, UnavailableError
+from bert_probe.errors import (
+    ArchitectureError,
+    CheckpointError,
+    ProbeError,
+    SelectionError,
+    TextError,
+    UnavailableError,
+)
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.from_model import keep_float64
 from bert_probe.model.sentence_modules import MODEL_FILE, read_sentence_model
@@ -326,6 +333,31 @@ def test_settings_equal_sentence_transformers(
     texts = [*TEXTS, *SPECIAL_TEXTS]
     expected = sentence_models.reference(folder, "float64").encode(texts)
     assert_exact(Sentences("model").of(_double(folder), texts).vectors, expected)
+
+
+@pytest.mark.parametrize("name", ["no prompt pooled, limit", "dense gelu"])
+def test_encoder_in_a_subfolder_equals_sentence_transformers(
+    name: str, layout_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Older versions of sentence-transformers save the Transformer module in a folder of its own."""
+    folder = shutil.copytree(layout_folder(name), tmp_path / "moved")
+    encoder = folder / "0_Transformer"
+    encoder.mkdir()
+    for file in [file for file in folder.iterdir() if file.is_file()]:
+        if file.name not in ("modules.json", "config_sentence_transformers.json"):
+            file.rename(encoder / file.name)
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([modules[0] | {"path": encoder.name}, *modules[1:]]))
+    expected = sentence_models.reference(folder, "float64").encode(TEXTS)
+    assert_exact(Sentences("model").of(_double(folder), TEXTS).vectors, expected)
+
+
+def test_model_without_encoder_is_refused(tmp_path: Path) -> None:
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    message = "has no encoder, because its first module is StaticEmbedding. Use a model whose first module is"
+    with pytest.raises(ArchitectureError, match=message):
+        bert_probe.load(tmp_path)
 
 
 def test_text_that_is_a_special_token_in_lower_case_is_refused(

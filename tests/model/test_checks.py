@@ -125,6 +125,11 @@ def test_models_without_full_attention_are_refused(
         bert_probe.load(tmp_path)
 
 
+def test_model_type_with_several_classes_is_refused(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "funnel"}')
+    assert_refused(ArchitectureError, folder, "cannot be shown: Funnel merges adjacent tokens")
+
+
 def test_model_with_uncaptured_attention_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unseen(_mask: object, _bias: object) -> torch.Tensor:
         return torch.linspace(0, 3, 21)[None, None, None]
