@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from bert_probe.reports.json_reader import parse_document, parse_object
@@ -17,12 +18,21 @@ MOST_VIEWS: Final = 50
 """Maximum number of views in a report."""
 
 
+_keys: Final = itertools.count()
+
+
 @dataclass(frozen=True)
 class DraftEntry:
-    """A view in a draft, and its note in plain text; `tables` describes references to cells in a note."""
+    """A view in a draft, and its note in plain text; `tables` describes references to cells in a note.
+
+    Attributes:
+        key: a number that identifies the entry in this process; it stays the same if the entry is moved or
+            its note is replaced.
+    """
 
     view: ViewFile
     note: str = ""
+    key: int = field(default_factory=_keys.__next__, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

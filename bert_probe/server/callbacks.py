@@ -4,27 +4,42 @@ Streamlit stops a running script as soon as the user clicks again. It checks for
 ``st.session_state``, also within callbacks and before the first callback, and never repeats a callback. A
 click on a button is reported to a single run, even if this run is stopped before it reaches the button. A
 late request from the previous page can undo a page change, and a request to run a fragment can discard the
-last messages of the run before it.
+last messages of the run before it. A file that is generated for a click must contain what the user typed
+before the click.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
 
+from streamlit import runtime
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner, ScriptRunnerEvent
 from streamlit.runtime.scriptrunner_utils import script_requests
-from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests, ScriptRequestType
+from streamlit.runtime.scriptrunner_utils.script_requests import (
+    RerunData,
+    ScriptRequest,
+    ScriptRequests,
+    ScriptRequestType,
+)
 from streamlit.runtime.state.safe_session_state import SafeSessionState
 
 _MARK: Final = "keeps clicks"
+_STARTING: Final = "starts_run"
+"""Attribute of script requests: whether a run was requested whose callbacks have not finished."""
+_LATER_SECONDS: Final = 0.25
+"""Time in which the browser sends a text after the click that moved the focus; measured: 0.04 s."""
+_WAIT_SECONDS: Final = 30.0
+"""Maximum time to wait for the callbacks of a session."""
 _ENDED: Final = "ended_runner"
 """Attribute of a session: the script runner whose last messages are still accepted."""
 MAX_WIDGETS: Final = 2_000
@@ -42,6 +57,7 @@ def keep_clicks() -> None:
         _skip_fragments_of_other_pages()
         _limit_widgets()
         _keep_last_messages()
+        _note_started_runs()
 
 
 def _finish_callbacks() -> None:
@@ -50,8 +66,13 @@ def _finish_callbacks() -> None:
 
     @wraps(run_callbacks)
     def run_all(self: SafeSessionState, *args: Any, **options: Any) -> None:
-        with _ignore_requests(self):
-            run_callbacks(self, *args, **options)
+        try:
+            with _ignore_requests(self):
+                run_callbacks(self, *args, **options)
+        finally:
+            runner = getattr(self._yield_callback, "__self__", None)
+            if isinstance(runner, ScriptRunner):
+                setattr(runner._requests, _STARTING, False)
 
     SafeSessionState.on_script_will_rerun = run_all  # type: ignore[method-assign]
 
@@ -127,6 +148,8 @@ def _skip_fragments_of_other_pages() -> None:
     @wraps(run)
     def run_script(self: ScriptRunner, rerun_data: RerunData) -> None:
         page = self._get_script_run_ctx().page_script_hash
+        if not _has_widget_states(rerun_data):
+            setattr(self._requests, _STARTING, False)
         if not _is_fragment_run(rerun_data) or rerun_data.page_script_hash == page:
             run(self, rerun_data)
 
@@ -180,6 +203,57 @@ def _keep_last_messages() -> None:
 
     AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
     AppSession._handle_scriptrunner_event_on_event_loop = handle_event  # type: ignore[method-assign]
+
+
+def _note_started_runs() -> None:
+    """Note when the script thread takes a request for a run, for `callbacks_finished`."""
+
+    def patch(name: str) -> None:
+        take = getattr(ScriptRequests, name)
+
+        @wraps(take)
+        def take_request(self: ScriptRequests) -> ScriptRequest | None:
+            was_starting = getattr(self, _STARTING, False)
+            setattr(self, _STARTING, True)  # before the request is taken, so that there is no gap
+            request: ScriptRequest | None = take(self)
+            is_run = request is not None and request.type is ScriptRequestType.RERUN
+            setattr(self, _STARTING, is_run or (was_starting and request is None))
+            return request
+
+        setattr(ScriptRequests, name, take_request)
+
+    patch("on_scriptrunner_yield")
+    patch("on_scriptrunner_ready")
+
+
+async def callbacks_finished(session: str) -> None:
+    """Wait until the callbacks of all requests that a session has received have run, at most 30 seconds.
+
+    A click on a download moves the focus from the field in which the user typed. The browser sends the text
+    shortly after the click.
+    """
+    await asyncio.sleep(_LATER_SECONDS)
+    end = time.monotonic() + _WAIT_SECONDS
+    while _has_callbacks(session) and time.monotonic() < end:
+        await asyncio.sleep(0.02)
+
+
+def _has_callbacks(session: str) -> bool:
+    info = runtime.get_instance()._session_mgr.get_session_info(session) if runtime.exists() else None
+    runner = None if info is None else info.session._scriptrunner
+    if runner is None:
+        return False
+    requests = runner._requests
+    is_requested = requests._state is ScriptRequestType.RERUN and not _is_fragment_run(requests._rerun_data)
+    return is_requested or getattr(requests, _STARTING, False)
+
+
+def _has_widget_states(data: RerunData) -> bool:
+    """Return whether Streamlit runs callbacks before the script, if a widget has changed."""
+    return any(
+        states is not None
+        for states in (data.widget_states, data.replay_trigger_states, data.replay_trigger_values)
+    )
 
 
 def _is_fragment_run(data: RerunData) -> bool:

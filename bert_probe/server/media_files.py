@@ -28,7 +28,7 @@ from streamlit.runtime.backend_operation_handler import DeferredFileHandler
 from streamlit.runtime.media_file_manager import MediaFileManager
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
-from bert_probe.server import sessions
+from bert_probe.server import callbacks, sessions
 
 KEPT_SECONDS: Final = 60.0
 """Number of seconds for which a generated file is available, regardless of script runs."""
@@ -78,13 +78,18 @@ def _handle_in_turn(handle: _Handle) -> Any:
     async def handle_in_turn(
         self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
     ) -> BackendOperationResponse:
-        function = self._get_media_file_mgr()._deferred_callables.get(request.deferred_file.file_id)
+        manager, name = self._get_media_file_mgr(), request.deferred_file.file_id
+        function = manager._deferred_callables.get(name)
         if function is not None and function["session_id"] != session_id:
             return BackendOperationResponse(
                 request_id=request.request_id, error_msg="This file belongs to another session."
             )
         of_client = _client_locks.setdefault(sessions.client(session_id), asyncio.Lock())
+        await callbacks.callbacks_finished(session_id)
         async with of_client, _slots:
+            if function is not None:
+                with manager._lock:  # a script run in the meantime has removed the function
+                    manager._deferred_callables.setdefault(name, function)
             return await handle(self, request, session_id)
 
     return handle_in_turn

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
@@ -11,7 +12,7 @@ from weakref import WeakValueDictionary
 import streamlit as st
 
 from bert_probe.errors import ReportError
-from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry
+from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry, read_any
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.ui import state, url_texts
 
@@ -22,6 +23,8 @@ _MESSAGE: Final = "draft message"
 """Session key of the next message about the draft."""
 _KEY: Final = "tray"
 """Session key and URL parameter of the draft."""
+_LATEST: Final = "latest draft"
+"""Session key of a list whose only element is the draft, for functions that run outside the script."""
 
 
 def current() -> Draft:
@@ -37,11 +40,13 @@ def current() -> Draft:
     return draft
 
 
-_drafts: WeakValueDictionary[bytes, Draft] = WeakValueDictionary()
+_drafts: Final[WeakValueDictionary[bytes, Draft]] = WeakValueDictionary()
+_views: Final[WeakValueDictionary[bytes, ViewFile]] = WeakValueDictionary()
+_reading: Final = threading.Lock()
 
 
 def _parsed(text: str) -> Draft:
-    """Parse a draft. Sessions with equal drafts share one object, which takes up to 20 times the text.
+    """Parse a draft. Sessions with equal drafts share one object.
 
     Raises:
         ReportError: the text is not a draft.
@@ -50,8 +55,41 @@ def _parsed(text: str) -> Draft:
     key = hashlib.sha256(content).digest()
     draft = _drafts.get(key)
     if draft is None:
-        draft = _drafts.setdefault(key, Draft.read(content))
+        parsed = read_shared(content, "The draft")
+        draft = _drafts.setdefault(key, parsed if isinstance(parsed, Draft) else Draft())
     return draft
+
+
+def read_shared(content: bytes, name: str) -> ViewFile | Draft:
+    """Parse a view file or a draft. Equal views share one object, which takes up to 20 times the file.
+
+    Files are parsed one after the other, because of the memory that this takes.
+
+    Args:
+        content: the content of the file.
+        name: the name of the file, for error messages.
+
+    Raises:
+        ReportError: the file is neither a view file nor a draft.
+    """
+    with _reading:
+        parsed = read_any(content, name)
+        if isinstance(parsed, ViewFile):
+            return _shared(parsed)
+        return replace(
+            parsed, entries=tuple(replace(entry, view=_shared(entry.view)) for entry in parsed.entries)
+        )
+
+
+def _shared(view: ViewFile) -> ViewFile:
+    return _views.setdefault(hashlib.sha256(view.to_bytes()).digest(), view)
+
+
+def latest() -> Callable[[], Draft]:
+    """Return a function that returns the session's draft at the time of the call, in any thread."""
+    draft = [current()]
+    st.session_state[_LATEST] = draft
+    return lambda: draft[0]
 
 
 def is_missing() -> bool:
@@ -95,6 +133,8 @@ def replace_draft(draft: Draft) -> None:
             "first."
         )
     st.session_state[_KEY] = draft
+    if _LATEST in st.session_state:
+        st.session_state[_LATEST][0] = draft
     state.preserve(_KEY)
     publish()
 
@@ -113,23 +153,24 @@ def set_entries(entries: Sequence[DraftEntry]) -> None:
     replace_draft(replace(current(), entries=tuple(entries)))
 
 
-def move(index: int, by: int) -> None:
-    """Swap the view at ``index``, counted from 0, with the view at ``index + by``."""
+def move(key: int, by: int) -> None:
+    """Swap the entry with this key and the entry ``by`` places after it, if both are in the draft."""
     entries = list(current().entries)
-    if 0 <= index + by < len(entries):
+    index = _index(key)
+    if index is not None and 0 <= index + by < len(entries):
         entries[index], entries[index + by] = entries[index + by], entries[index]
         set_entries(entries)
 
 
-def remove(index: int) -> None:
-    """Remove the view at ``index``, counted from 0."""
-    entries = list(current().entries)
-    del entries[index]
-    set_entries(entries)
+def remove(key: int) -> None:
+    """Remove the entry with this key, if it is in the draft."""
+    set_entries([entry for entry in current().entries if entry.key != key])
 
 
-def set_note(index: int, text: str) -> None:
-    """Set the note of the view at ``index``, counted from 0."""
-    entries = list(current().entries)
-    entries[index] = replace(entries[index], note=text)
-    set_entries(entries)
+def set_note(key: int, text: str) -> None:
+    """Set the note of the entry with this key, if it is in the draft."""
+    set_entries([replace(entry, note=text) if entry.key == key else entry for entry in current().entries])
+
+
+def _index(key: int) -> int | None:
+    return next((index for index, entry in enumerate(current().entries) if entry.key == key), None)

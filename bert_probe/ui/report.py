@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, NamedTuple
 
@@ -15,7 +16,7 @@ from bert_probe.reports import tables
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.report import Report
-from bert_probe.reports.view_files import ModelReference, ViewFile, describe_inputs, describe_question
+from bert_probe.reports.view_files import ModelReference, describe_inputs, describe_question
 from bert_probe.runtime import shared_cache
 from bert_probe.server.sessions import Preview
 from bert_probe.ui import blocks, drafts, jobs, model_choice, state
@@ -27,6 +28,8 @@ _PREVIEW_HEIGHT: Final = 720
 _TITLE: Final = "report_title"
 _REFUSED: Final = "report_refused_texts"
 """Session key of the texts that could not be written into the draft; see `_RefusedText`."""
+_REMOVED: Final = "report_removed_view"
+"""Session key of the view that was removed last; see `_Removed`."""
 _PREVIEW: Final = "report_preview"
 
 
@@ -44,6 +47,7 @@ def render() -> None:
         )
     draft = drafts.current()
     if not draft.entries:
+        _undo(0)
         with st.container(border=True, key="report_empty"):
             st.header("The report has no views yet", anchor=False)
             st.markdown(
@@ -58,7 +62,7 @@ def render() -> None:
             _title(draft)
         st.download_button(
             "Save these views",
-            draft.to_bytes(),
+            partial(_file, drafts.latest()),
             file_name="report.views.json",
             mime="application/json",
             on_click="ignore",
@@ -67,10 +71,17 @@ def render() -> None:
         )
     drafts.show_message()
     for index, entry in enumerate(draft.entries):
+        _undo(index)
         with st.container(border=True, key=f"report_view_{index}"):
             _entry(index, entry, len(draft.entries))
             _note(index, entry)
+    _undo(len(draft.entries))
     _report(draft)
+
+
+def _file(draft: Callable[[], Draft]) -> bytes:
+    """Return the file of the draft at the time of the click: the user may just have typed a note."""
+    return draft().to_bytes()
 
 
 def _use_example() -> None:
@@ -81,7 +92,7 @@ def _use_example() -> None:
 
 
 def _title(draft: Draft) -> None:
-    refused = _refused_text("title", None)
+    refused = _refused().get("title")
     st.session_state[_TITLE] = draft.title if refused is None else refused.text
     st.text_input("Title", key=_TITLE, max_chars=200, placeholder="Report", on_change=_change_title)
     if refused is not None:
@@ -89,7 +100,7 @@ def _title(draft: Draft) -> None:
 
 
 def _change_title() -> None:
-    _apply("title", None, st.session_state[_TITLE].strip())
+    _apply("title", st.session_state[_TITLE].strip())
 
 
 def _entry(index: int, entry: DraftEntry, count: int) -> None:
@@ -100,22 +111,23 @@ def _entry(index: int, entry: DraftEntry, count: int) -> None:
         page = f" · from {view.page.title()}" if view.page and view.page != title.lower() else ""
         st.markdown(f"**{index + 1} · {state.escape(title)}**:gray[{page}]", width="content")
         st.space("stretch")
+        # The keys identify the view: the second click of a double click must not apply to another view.
         # Put the buttons into their own container, so that they stay together on a narrow screen.
         with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
             for label, direction, by in (("↑", "up", -1), ("↓", "down", 1)):
                 st.button(
                     label,
-                    key=f"{direction} {index}",
+                    key=f"{direction} {entry.key}",
                     help=f"Move view {index + 1} {direction}",
                     disabled=not 0 <= index + by < count,
-                    on_click=partial(_move, index, by),
+                    on_click=partial(drafts.move, entry.key, by),
                 )
             st.button(
                 "Remove",
-                key=f"remove {index}",
+                key=f"remove {entry.key}",
                 type="tertiary",
                 help=f"Remove view {index + 1}",
-                on_click=partial(_remove, index),
+                on_click=partial(_remove, entry.key),
             )
     lines = [
         state.escape(describe_inputs(view), 400),
@@ -126,9 +138,9 @@ def _entry(index: int, entry: DraftEntry, count: int) -> None:
 
 
 def _note(index: int, entry: DraftEntry) -> None:
-    key = f"report_note_{index}"
-    # Set the text in every run, so that a note moves together with its view. A refused text is kept.
-    refused = _refused_text(index, entry.view)
+    key = f"report_note_{entry.key}"
+    # Set the text in every run, because another draft may have been opened. A refused text is kept.
+    refused = _refused().get(entry.key)
     st.session_state[key] = entry.note if refused is None else refused.text
     st.text_area(
         f"Note on view {index + 1}",
@@ -137,7 +149,7 @@ def _note(index: int, entry: DraftEntry) -> None:
         max_chars=tables.MAX_NOTE_CHARACTERS,
         placeholder=f"Plain text. {tables.REFERENCE_HELP}",
         on_change=_change_note,
-        args=(index, key),
+        args=(entry.key, key),
     )
     if refused is not None:
         st.caption(refused.message)
@@ -151,24 +163,23 @@ def _note(index: int, entry: DraftEntry) -> None:
         )
 
 
-def _change_note(index: int, key: str) -> None:
-    _apply(index, drafts.current().entries[index].view, st.session_state[key])
+def _change_note(field: int, key: str) -> None:
+    if key in st.session_state:  # not if the view has been removed since
+        _apply(field, st.session_state[key])
 
 
 _Field = int | Literal["title"]
-"""A field of the page: the title, or the note on the view with this index."""
+"""A field of the page: the title, or the note of the entry with this key."""
 
 
 class _RefusedText(NamedTuple):
     """A typed text that could not be written into the draft, and stays in its field.
 
     Attributes:
-        view: the view of a note; None for the title.
         text: the typed text.
         problem: the error message.
     """
 
-    view: ViewFile | None
     text: str
     problem: str
 
@@ -183,13 +194,7 @@ def _refused() -> dict[_Field, _RefusedText]:
     return refused
 
 
-def _refused_text(field: _Field, view: ViewFile | None) -> _RefusedText | None:
-    """Return the refused text of a field; None if there is none, or if the draft has been replaced since."""
-    refused = _refused().get(field)
-    return None if refused is None or refused.view != view else refused
-
-
-def _apply(field: _Field, view: ViewFile | None, text: str) -> None:
+def _apply(field: _Field, text: str) -> None:
     """Write a text into the draft. If that fails, keep the text in its field, and show the error."""
     _refused().pop(field, None)
     try:
@@ -198,30 +203,63 @@ def _apply(field: _Field, view: ViewFile | None, text: str) -> None:
         else:
             drafts.set_note(field, text)
     except ProbeError as error:
-        _refused()[field] = _RefusedText(view, text, str(error))
+        _refused()[field] = _RefusedText(text, str(error))
         drafts.set_message(str(error))
 
 
-def _move(index: int, by: int) -> None:
-    """Move a view together with its note, including a refused note."""
-    places: dict[_Field, _Field] = {index: index + by, index + by: index}
-    st.session_state[_REFUSED] = {places.get(field, field): text for field, text in _refused().items()}
-    drafts.move(index, by)
+class _Removed(NamedTuple):
+    """The view that was removed last.
+
+    Attributes:
+        entry: the view and its note.
+        position: the position of the view, counted from 0.
+        others: keys of the other views. Undo is offered until these change.
+    """
+
+    entry: DraftEntry
+    position: int
+    others: tuple[int, ...]
 
 
-def _remove(index: int) -> None:
+def _undo(index: int) -> None:
+    """Draw a button that restores the view that was removed from this position, if any.
+
+    It takes the place of the removed view, so that the second click of a double click on Remove, which is on
+    the right, does not remove the next view.
+    """
+    removed: _Removed | None = st.session_state.get(_REMOVED)
+    if removed is None or removed.position != index or removed.others != _keys():
+        return
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key="report_removed"):
+        title, _ = describe_question(removed.entry.view)
+        st.button("Undo", on_click=_restore)
+        st.markdown(f"{state.escape(title)} was removed.", width="content")
+
+
+def _keys() -> tuple[int, ...]:
+    return tuple(entry.key for entry in drafts.current().entries)
+
+
+def _restore() -> None:
+    removed: _Removed | None = st.session_state.pop(_REMOVED, None)
+    if removed is not None and removed.others == _keys():
+        entries = list(drafts.current().entries)
+        entries.insert(removed.position, removed.entry)
+        drafts.set_entries(entries)
+
+
+def _remove(key: int) -> None:
     """Remove a view, and try to write the refused texts again."""
-    refused = {
-        field if field == "title" or field < index else field - 1: text
-        for field, text in _refused().items()
-        if field != index
-    }
-    st.session_state[_REFUSED] = {}
-    drafts.remove(index)
-    entries = drafts.current().entries
-    for field, text in refused.items():
-        if field == "title" or (field < len(entries) and entries[field].view == text.view):
-            _apply(field, text.view, text.text)
+    keys, entries = _keys(), drafts.current().entries
+    if key not in keys:
+        return
+    _refused().pop(key, None)
+    drafts.remove(key)
+    index = keys.index(key)
+    st.session_state[_REMOVED] = _Removed(entries[index], index, _keys())
+    state.preserve(_REMOVED)
+    for field, refused in [*_refused().items()]:
+        _apply(field, refused.text)
 
 
 # ---------------------------------------------------------------- report

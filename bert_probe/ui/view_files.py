@@ -17,7 +17,7 @@ import streamlit as st
 
 from bert_probe.core.inputs import DOCUMENTS_FILE, SENTENCES_FILE
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
-from bert_probe.reports.drafts import Draft, read_any
+from bert_probe.reports.drafts import Draft
 from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, describe_inputs
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi, callbacks, paths, sessions
@@ -160,7 +160,7 @@ def parse(content: bytes, name: str) -> ViewFile | Draft:
     Raises:
         ReportError: the file is neither a view nor a draft, or the view belongs to an unknown page.
     """
-    parsed = read_any(content, name)
+    parsed = drafts.read_shared(content, name)
     views = [parsed] if isinstance(parsed, ViewFile) else [entry.view for entry in parsed.entries]
     notes = [] if isinstance(parsed, ViewFile) else [parsed.title, *(entry.note for entry in parsed.entries)]
     try:

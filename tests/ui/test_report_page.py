@@ -45,6 +45,11 @@ def picked(app: AppTest) -> list[DraftEntry]:
     return list(draft.entries)
 
 
+def note(app: AppTest, index: int) -> str:
+    """Return the key of the field for the note of the view at `index`."""
+    return f"report_note_{picked(app)[index].key}"
+
+
 def dropped(content: bytes, page: str = "tokens") -> AppTest:
     """Drop a view file onto a page, and return the page's app test."""
     app = open_page(page, a="another text")
@@ -56,15 +61,15 @@ def test_note_that_does_not_fit_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
     app = a_report("one", "two")
     monkeypatch.setattr(drafts, "MAX_BYTES", 2_000)
     text = "long " * 500
-    app.text_area(key="report_note_1").set_value(text).run()
+    app.text_area(key=note(app, 1)).set_value(text).run()
     assert "would be larger than" in app.toast[0].value
     assert [entry.note for entry in picked(app)] == ["one", "two"]
-    assert app.text_area(key="report_note_1").value == text
+    assert app.text_area(key=note(app, 1)).value == text
     app.run()
-    assert app.text_area(key="report_note_1").value == text
-    app.text_area(key="report_note_1").set_value("short").run()
+    assert app.text_area(key=note(app, 1)).value == text
+    app.text_area(key=note(app, 1)).set_value("short").run()
     assert [entry.note for entry in picked(app)] == ["one", "short"]
-    assert app.text_area(key="report_note_1").value == "short"
+    assert app.text_area(key=note(app, 1)).value == "short"
     monkeypatch.setattr(drafts, "MAX_BYTES", 100)
     app.text_input(key="report_title").set_value("A title").run()
     assert "would be larger than" in app.toast[0].value
@@ -77,19 +82,19 @@ def test_refused_notes_stay_with_their_views(monkeypatch: pytest.MonkeyPatch) ->
     draft: Draft = app.session_state["tray"]
     monkeypatch.setattr(drafts, "MAX_BYTES", len(draft.to_bytes()) + 1_000)
     for index, text in enumerate(texts):
-        app.text_area(key=f"report_note_{index}").set_value(text).run()
+        app.text_area(key=note(app, index)).set_value(text).run()
     assert note_fields(app) == [*texts, "", "four " * 100]
     assert page_text(app).count("This text is not saved.") == 2
-    app.button(key="down 1").click().run()
+    app.button(key=f"down {picked(app)[1].key}").click().run()
     assert note_fields(app) == [texts[0], "", texts[1], "four " * 100]
-    app.button(key="remove 1").click().run()
+    app.button(key=f"remove {picked(app)[1].key}").click().run()
     assert note_fields(app) == [*texts, "four " * 100]
     assert [entry.note for entry in picked(app)] == ["", "", "four " * 100]
-    app.button(key="remove 2").click().run()
+    app.button(key=f"remove {picked(app)[2].key}").click().run()
     # There is space for one of the two notes now.
     assert note_fields(app) == texts
     assert [entry.note for entry in picked(app)] == [texts[0], ""]
-    app.button(key="remove 0").click().run()
+    app.button(key=f"remove {picked(app)[0].key}").click().run()
     assert note_fields(app) == [texts[1]]
     assert [entry.note for entry in picked(app)] == [texts[1]]
     assert "This text is not saved." not in page_text(app)
@@ -98,14 +103,14 @@ def test_refused_notes_stay_with_their_views(monkeypatch: pytest.MonkeyPatch) ->
 def test_refused_note_is_not_shown_in_another_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     app = a_report("", "")
     monkeypatch.setattr(drafts, "MAX_BYTES", 2_000)
-    app.text_area(key="report_note_0").set_value("one " * 500).run()
-    app.session_state["tray"] = Draft("", tuple(reversed(picked(app))))
+    app.text_area(key=note(app, 0)).set_value("one " * 500).run()
+    app.session_state["tray"] = Draft("", tuple(DraftEntry(entry.view) for entry in picked(app)))
     app.run()
     assert note_fields(app) == ["", ""]
 
 
 def note_fields(app: AppTest) -> list[str]:
-    return [app.text_area(key=f"report_note_{index}").value or "" for index in range(len(picked(app)))]
+    return [app.text_area(key=note(app, index)).value or "" for index in range(len(picked(app)))]
 
 
 def a_report(*notes: str) -> AppTest:
@@ -142,15 +147,43 @@ def test_report_is_empty_initially() -> None:
 
 def test_views_can_be_reordered_annotated_and_removed() -> None:
     app = a_report("one", "two", "three")
-    click(app, "↓", "down 0")
-    app.text_area(key="report_note_1").set_value(f"{HOSTILE} {{{{1, id}}}} 37").run()
+    click(app, "↓", f"down {picked(app)[0].key}")
+    app.text_area(key=note(app, 1)).set_value(f"{HOSTILE} {{{{1, id}}}} 37").run()
     assert [entry.note for entry in picked(app)] == ["two", f"{HOSTILE} {{{{1, id}}}} 37", "three"]
     assert "These numbers were typed manually" in page_text(app)
-    click(app, "Remove", "remove 0")
+    click(app, "Remove", f"remove {picked(app)[0].key}")
     assert [entry.note for entry in picked(app)][1:] == ["three"]
-    assert app.text_area(key="report_note_1").value == "three"
+    assert app.text_area(key=note(app, 1)).value == "three"
     app.text_input(key="report_title").set_value("A title").run()
     assert app.session_state["tray"].title == "A title"
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_removed_view_can_be_restored(index: int) -> None:
+    app = a_report("one", "two", "three")
+    before = picked(app)
+    click(app, "Remove", f"remove {before[index].key}")
+    assert picked(app) == [entry for entry in before if entry is not before[index]]
+    click(app, "Undo")
+    assert picked(app) == before
+    assert "Undo" not in [button.label for button in app.button]
+
+
+def test_undo_is_offered_until_the_views_change() -> None:
+    app = a_report("one")
+    click(app, "Remove", f"remove {picked(app)[0].key}")
+    assert "Undo" in [button.label for button in app.button]
+    click(app, "Try an example")
+    assert "Undo" not in [button.label for button in app.button]
+
+
+def test_late_note_of_a_removed_view_is_not_written_to_another_view() -> None:
+    app = a_report("one", "two")
+    field = app.text_area(key=note(app, 0))
+    click(app, "Remove", f"remove {picked(app)[0].key}")
+    field.set_value("late").run()
+    assert not app.exception
+    assert [entry.note for entry in picked(app)] == ["two"]
 
 
 def test_example_becomes_a_report() -> None:
@@ -236,6 +269,12 @@ def test_reload_restores_draft_or_reports_it_missing() -> None:
     assert picked(again) == picked(app)
     third = open_page("report", **address)
     assert third.session_state["tray"] is again.session_state["tray"], "equal drafts are stored once"
+    third.text_input(key="report_title").set_value("A title").run()
+    changed = open_page("report", **url_params(third))
+    assert changed.session_state["tray"].title == "A title"
+    assert picked(changed)[0].view is picked(again)[0].view, "equal views are stored once"
+    opened = open_page("report", view_kept=address["tray_kept"])
+    assert picked(opened)[0].view is picked(again)[0].view
     sessions._texts.clear()  # clear the texts, as after a restart of the server
     gone = open_page("report", **address)
     assert "are no longer stored" in page_text(gone)
