@@ -21,7 +21,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
@@ -66,6 +67,38 @@ def client(session: str) -> str:
 def is_connected(session: str) -> bool:
     """Return whether a session's browser is connected; always True without a server. Thread-safe."""
     return not runtime.exists() or runtime.get_instance().is_active_session(session)
+
+
+class FairLock:
+    """A lock that threads acquire in the order in which they ask for it, unlike `threading.Lock`."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._asked = self._served = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            number, self._asked = self._asked, self._asked + 1
+            self._changed.wait_for(lambda: self._served == number)
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._served += 1
+            self._changed.notify_all()
+
+
+_reading: Final = FairLock()
+_client_locks: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Within the context, no other session reads a file: one of 5 MB can take 500 MB until it is refused.
+
+    The files of a client are read in turn, so that those of another client wait for at most one of them.
+    """
+    with _client_locks.setdefault(client(current()), threading.Lock()), _reading:
+        yield
 
 
 MAX_VALUE_BYTES: Final = 400_000_000

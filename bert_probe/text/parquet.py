@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -16,8 +17,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.formats import BrokenRow
+from bert_probe.text.parquet_child import CPU_SECONDS, NO_MEMORY, TOO_LARGE, open_parquet
 from bert_probe.text.parquet_child import MAX_BYTES as MAX_CHILD_BYTES
-from bert_probe.text.parquet_child import NO_MEMORY, TOO_LARGE, open_parquet
 from bert_probe.text.sentence_files import MAX_BYTES, MAX_SENTENCES
 
 _MAX_COLUMNS = 10_000
@@ -28,6 +29,8 @@ rejected, because they can expand a few bytes to many long texts."""
 
 _SECONDS = 60
 """Time limit in seconds for the child process of `check_readable`."""
+_OUT_OF_TIME = getattr(signal, "SIGXCPU", 0)
+"""Number of the signal that ends a process without CPU time; 0 on systems without this limit."""
 _CHILDREN = threading.Semaphore(2)
 """Limits the number of concurrent child processes, each of which may use 0.5 GB."""
 
@@ -42,8 +45,8 @@ def check_readable(content: bytes | BinaryIO, name: str) -> None:
         name: the file name, for error messages.
 
     Raises:
-        TextError: the file crashes the child process, or reading takes more than `_SECONDS` or more than
-            `MAX_CHILD_BYTES` of memory.
+        TextError: the file crashes the child process, or reading takes more than `_SECONDS`, `CPU_SECONDS` of
+            CPU time or `MAX_CHILD_BYTES` of memory.
     """
     # A process may also be killed for lack of memory, so only a file that crashes it twice is refused.
     if _crashes_reader(content, name) and _crashes_reader(content, name):
@@ -51,7 +54,10 @@ def check_readable(content: bytes | BinaryIO, name: str) -> None:
 
 
 def _crashes_reader(content: bytes | BinaryIO, name: str) -> bool:
-    return _run_child(content, name).returncode < 0
+    status = _run_child(content, name).returncode
+    if status and status == -_OUT_OF_TIME:
+        raise TextError(f"{name} takes more than {CPU_SECONDS} seconds of CPU time to read. Split the file.")
+    return status < 0
 
 
 def _run_child(content: bytes | BinaryIO, name: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:

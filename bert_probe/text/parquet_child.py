@@ -22,6 +22,10 @@ NO_MEMORY, INVALID, TOO_LARGE = 3, 4, 5
 """Exit statuses: the process needs more than `MAX_BYTES`; the file is invalid, and standard error has the
 reason; the decoded columns are larger than the maximum size.
 """
+CPU_SECONDS = 15
+"""Maximum CPU time in seconds of a process that finds out whether the reader crashes. A short file can take
+hours if its columns refer to the same pages again and again.
+"""
 _MAX_METADATA_BYTES = 1_000_000
 """Size of the metadata in bytes up to which any file may have them; they take 230 times as much memory."""
 _MAX_METADATA_SHARE = 1 / 50
@@ -133,6 +137,7 @@ def main() -> int:
     """
     stream = _input()
     _limit_memory()
+    _limit_cpu_time()
     try:
         file = open_parquet(stream)
         for group in range(file.metadata.num_row_groups):
@@ -171,6 +176,16 @@ def _limit_memory() -> None:
     except (ImportError, OSError):  # The resource module is not available on this system.
         return
     resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, used + MAX_BYTES))
+
+
+def _limit_cpu_time() -> None:
+    """Let the system end this process with SIGXCPU after `CPU_SECONDS`."""
+    try:
+        import resource
+    except ImportError:  # The resource module is not available on this system.
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -14,6 +13,7 @@ import streamlit as st
 from bert_probe.errors import ReportError
 from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry, read_any
 from bert_probe.reports.view_files import ViewFile
+from bert_probe.server import sessions
 from bert_probe.ui import state, url_texts
 
 MAX_BYTES: Final = 4_000_000
@@ -42,7 +42,6 @@ def current() -> Draft:
 
 _drafts: Final[WeakValueDictionary[bytes, Draft]] = WeakValueDictionary()
 _views: Final[WeakValueDictionary[bytes, ViewFile]] = WeakValueDictionary()
-_reading: Final = threading.Lock()
 
 
 def _parsed(text: str) -> Draft:
@@ -63,8 +62,6 @@ def _parsed(text: str) -> Draft:
 def read_shared(content: bytes, name: str) -> ViewFile | Draft:
     """Parse a view file or a draft. Equal views share one object, which takes up to 20 times the file.
 
-    Files are parsed one after the other, because of the memory that this takes.
-
     Args:
         content: the content of the file.
         name: the name of the file, for error messages.
@@ -72,7 +69,7 @@ def read_shared(content: bytes, name: str) -> ViewFile | Draft:
     Raises:
         ReportError: the file is neither a view file nor a draft.
     """
-    with _reading:
+    with sessions.reading():
         parsed = read_any(content, name)
         if isinstance(parsed, ViewFile):
             return _shared(parsed)

@@ -10,7 +10,6 @@ import io
 from collections.abc import Callable, Hashable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
-from threading import Semaphore
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from bert_probe.corpus.vector_files import VectorSet
 
 T = TypeVar("T")
-_READING = Semaphore(1)  # Files are read in turn: one of 5 MB can take 500 MB until it is refused.
 MAX_DOCUMENTS = 20_000
 """Maximum number of documents on a page. The command line has no such limit."""
 
@@ -124,7 +122,7 @@ def upload_file(
         if file is None:
             st.session_state.pop(file_key, None)
         elif not is_deleted(file):
-            with _READING:
+            with sessions.reading():
                 store_file(key, read(file.name, file.getvalue()))
             state.preserve(upload)
 

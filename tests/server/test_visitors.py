@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from bert_probe.runtime import permissions
 from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import asgi, sessions, visitors
 from tests.helpers.server import HOST, answer_of, run_in_thread
+from tests.helpers.waiting import wait_until
 
 MB = 1_000_000
 
@@ -419,6 +421,32 @@ class Content:
     """A value whose size is counted."""
 
     nbytes: Any
+
+
+def test_files_of_a_client_do_not_wait_for_all_files_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, release = sessions.FairLock(), threading.Event()
+    order: list[str] = []
+    monkeypatch.setattr(sessions, "_reading", lock)
+    monkeypatch.setattr(sessions, "current", lambda: threading.current_thread().name)
+    monkeypatch.setattr(sessions, "client", lambda session: session[0])
+
+    def read() -> None:
+        with sessions.reading():
+            order.append(sessions.current())
+            release.wait()
+
+    threads = [threading.Thread(target=read, name=name) for name in ("a1", "a2", "a3", "b")]
+    for thread in threads:
+        thread.start()
+        if thread.name == "a1":
+            wait_until(lambda: order == ["a1"])
+    wait_until(lambda: lock._asked == 2)
+    wait_until(sessions._client_locks["b"].locked)
+    release.set()
+    for thread in threads:
+        thread.join()
+    assert order[:2] == ["a1", "b"]
+    assert sorted(order) == ["a1", "a2", "a3", "b"]
 
 
 def test_values_of_sessions_are_dropped_from_the_largest_client(monkeypatch: pytest.MonkeyPatch) -> None:

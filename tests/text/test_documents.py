@@ -384,6 +384,22 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
     assert int(ended.stdout) * (1 if sys.platform == "darwin" else 1024) < 400e6
 
 
+def test_parquet_that_takes_long_to_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups that repeat the same pages make a short file as long as its author likes."""
+    pytest.importorskip("resource")
+    child = (
+        "from bert_probe.text import parquet_child\n"
+        "parquet_child.CPU_SECONDS = 1\n"
+        "parquet_child._limit_cpu_time()\n"
+        "while True: pass"
+    )
+    monkeypatch.setattr(parquet, "_command", lambda: [sys.executable, "-c", child])
+    with pytest.raises(
+        TextError, match=r"^a\.parquet takes more than 15 seconds of CPU time to read\. Split"
+    ):
+        parquet.check_readable(b"PAR1", "a.parquet")
+
+
 def test_a_file_that_crashes_the_parquet_reader_is_refused() -> None:
     content = bytearray(parquet_bytes(pa.table({"text": ["a", "b"]}), compression="none"))
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
