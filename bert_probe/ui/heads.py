@@ -181,7 +181,13 @@ def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
         if len(pairs) < MAX_PAIRS:
             st.button("Add a pair", on_click=_add, args=(pairs, units))
         if len(pairs) > 1:
-            st.button("Remove this pair", on_click=_remove, args=(pairs, active))
+            # The key identifies the pair: the second click of a double click must not remove another pair.
+            st.button(
+                "Remove this pair",
+                key=f"remove pair {pair.number}",
+                on_click=_remove,
+                args=(pairs, pair.number),
+            )
     _remember(pairs, units)
     return pairs
 
@@ -228,14 +234,19 @@ def _remember(pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
 
 
 def _add(pairs: list[WordPair], units: Sequence[Unit]) -> None:
+    if len(pairs) >= MAX_PAIRS:
+        return
     number = max(pair.number for pair in pairs) + 1
     pairs.append(replace(_default_pair(units), number=number))
     st.session_state[_ACTIVE] = number
 
 
-def _remove(pairs: list[WordPair], active: int) -> None:
-    del pairs[active]
-    st.session_state[_ACTIVE] = pairs[max(0, active - 1)].number
+def _remove(pairs: list[WordPair], number: int) -> None:
+    """Remove the pair with this number, unless it has been removed or is the only one."""
+    index = next((index for index, pair in enumerate(pairs) if pair.number == number), None)
+    if index is not None and len(pairs) > 1:
+        del pairs[index]
+        st.session_state[_ACTIVE] = pairs[max(0, index - 1)].number
 
 
 def _choose_word(units: Sequence[Unit], pair: WordPair, side: str, label: str, selected: int) -> int:

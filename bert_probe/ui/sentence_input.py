@@ -181,15 +181,13 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     Raises:
         TextError: the file is larger than `max_bytes` or cannot be read; see `parse_sentences`.
     """
-    upload = st.file_uploader(label, type=["txt", *FASTA_TYPES, "gz"], key=f"{key}_upload")
-    if upload is not None and not is_deleted(upload):
-        store_file(key, (upload.name, upload.getvalue()))
-    file = _stored_file(key)
+    help_text = f"One sentence per line, {upload_note()}"
+    file = upload_file(key, label, ["txt", *FASTA_TYPES, "gz"], help_text, lambda *file: file)
     if file is None:
         return ()
     name, content = file
     check_size(name, content)
-    if upload is None:
+    if st.session_state.get(f"{key}_upload") is None:
         blocks.caveat(f"{state.escape(name)} was uploaded earlier.")
     return parse_sentences(content, name, max_bytes=max_bytes())
 

@@ -42,6 +42,15 @@ def test_deleted_upload_keeps_its_sentences(monkeypatch: pytest.MonkeyPatch) -> 
     assert [text.value for text in app.text] == ["kept: ('a.txt', b'One')", "sentences: ('Two', 'Three')"]
 
 
+def test_removed_file_is_not_used() -> None:
+    app = AppTest.from_function(page).run()
+    for content, shown in ((b"One\nTwo\n", "('One', 'Two')"), (None, "()")):
+        file = None if content is None else ("a.txt", content, "text/plain")
+        app.file_uploader(key="lines_upload").set_value(file).run()
+        assert not app.exception
+        assert app.text[1].value == f"sentences: {shown}"
+
+
 @pytest.mark.parametrize("content", [b"a" * 5_000_001, "a" * 5_000_001, "é" * 2_500_001])
 def test_size_is_limited_in_bytes(content: bytes | str) -> None:
     with pytest.raises(TextError, match=r"Notes is larger than 5 MB\. Split the file"):
