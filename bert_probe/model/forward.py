@@ -21,6 +21,12 @@ BATCH_TOKENS = 8192
 """Maximum number of padded tokens in a forward pass, which bounds the memory for many texts."""
 
 
+GRADIENT_TOKENS = 2048
+"""Maximum number of padded tokens in a forward pass with gradients, which keeps all activations."""
+UNFUSED_SCORES = 2**20
+"""Maximum number of attention scores of a head in a forward pass that computes whole attention matrices."""
+
+
 def group_by_length(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = True) -> list[list[int]]:
     """Group texts of similar length into batches within a budget; return the indices of each batch.
 

@@ -52,10 +52,10 @@ def _parsed(text: str) -> Draft:
     """
     content = text.encode()
     key = hashlib.sha256(content).digest()
-    draft = _drafts.get(key)
-    if draft is None:
-        parsed = read_shared(content, "The draft")
-        draft = _drafts.setdefault(key, parsed if isinstance(parsed, Draft) else Draft())
+    with sessions.reading():
+        draft = _drafts.get(key)
+        if draft is None:
+            draft = _drafts[key] = _shared(Draft.read(content))
     return draft
 
 
@@ -71,14 +71,15 @@ def read_shared(content: bytes, name: str) -> ViewFile | Draft:
     """
     with sessions.reading():
         parsed = read_any(content, name)
-        if isinstance(parsed, ViewFile):
-            return _shared(parsed)
-        return replace(
-            parsed, entries=tuple(replace(entry, view=_shared(entry.view)) for entry in parsed.entries)
-        )
+        return _shared_view(parsed) if isinstance(parsed, ViewFile) else _shared(parsed)
 
 
-def _shared(view: ViewFile) -> ViewFile:
+def _shared(draft: Draft) -> Draft:
+    entries = (replace(entry, view=_shared_view(entry.view)) for entry in draft.entries)
+    return replace(draft, entries=tuple(entries))
+
+
+def _shared_view(view: ViewFile) -> ViewFile:
     return _views.setdefault(hashlib.sha256(view.to_bytes()).digest(), view)
 
 

@@ -164,7 +164,9 @@ def publish(without: Collection[str] = ()) -> None:
     """
     st.session_state.setdefault(_OMITTED, {})[current_page()] = frozenset(without)
     parameters = {name: value for name, value in url_parameters().items() if name not in without}
-    if dict(st.query_params) != parameters or _repeated_parameters():
+    # The browser can send a click before it has received the URL of the previous run.
+    known = (dict(st.query_params), st.session_state.get(_PUBLISHED, parameters))
+    if any(parameters != other for other in known) or _repeated_parameters():
         st.query_params.from_dict(parameters)
     st.session_state[_PUBLISHED] = parameters
 

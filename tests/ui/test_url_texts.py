@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from streamlit.runtime.state.query_params_proxy import QueryParamsProxy
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.runtime import shared_cache
@@ -215,3 +216,28 @@ def test_parameters_of_streamlit_are_not_set(name: str) -> None:
     page = AppTest.from_function(script, args=(name,)).run()
     assert not page.exception
     assert {key: list(value) for key, value in page.query_params.items()} == {"layer": ["2"]}
+
+
+def test_url_is_sent_again_if_the_browser_had_not_received_the_previous_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two quick clicks there and back: the second is sent with the URL from before the first."""
+
+    def script() -> None:
+        import streamlit as st
+
+        from bert_probe.ui import state
+
+        state.remember("layer", "3" if st.checkbox("There") else "2")
+        state.publish()
+
+    sent: list[dict[str, str]] = []
+    page = AppTest.from_function(script)
+    page.query_params["layer"] = "2"
+    page.run()
+    monkeypatch.setattr(QueryParamsProxy, "from_dict", lambda _, parameters: sent.append(dict(parameters)))
+    page.checkbox[0].check().run()
+    page.checkbox[0].uncheck().run()
+    assert sent == [{"layer": "3"}, {"layer": "2"}]
+    page.run()
+    assert len(sent) == 2, "an unchanged URL is not sent again"

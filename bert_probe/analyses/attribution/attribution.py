@@ -32,7 +32,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, TASKS
 from bert_probe.model.encoding import Token
-from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
+from bert_probe.model.forward import BATCH_TOKENS, UNFUSED_SCORES, as_array, batch
 from bert_probe.model.gradients import InputEmbeddings, UnfusedAttention, run_on_vectors
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
@@ -370,7 +370,7 @@ def _integrate(
         directions = torch.eye(count, dtype=end.dtype, device=end.device)[..., None] * (end - start)
         moving = (end - start)[0].abs().sum(dim=-1).nonzero()[:, 0]
         tokens = np.zeros((count, len(ends[0])))
-        size = max(1, BATCH_TOKENS // count)
+        size = max(1, min(BATCH_TOKENS // count, UNFUSED_SCORES // count**2))
         for fraction, weight in _quadrature(steps):
             point = start + fraction * (end - start)
             for rows in moving.split(size):

@@ -9,7 +9,7 @@ import torch
 
 from bert_probe.analyses.attribution.methods import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.errors import UnavailableError
-from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
+from bert_probe.model.forward import GRADIENT_TOKENS, as_array, batch
 from bert_probe.model.gradients import InputEmbeddings, run_on_vectors
 from bert_probe.model.progress import Progress
 
@@ -47,7 +47,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
                     ids,
                     baselines=baseline_ids,
                     n_steps=steps,
-                    internal_batch_size=max(1, BATCH_TOKENS // ids.shape[1]),
+                    internal_batch_size=max(1, GRADIENT_TOKENS // ids.shape[1]),
                 )
             scores = as_array(attributions[0].detach()).astype(np.float64).sum(axis=-1)
             gap = abs(float(scores.sum()) - change)
