@@ -23,7 +23,7 @@ BATCH_TOKENS = 8192
 
 GRADIENT_TOKENS = 2048
 """Maximum number of padded tokens in a forward pass with gradients, which keeps all activations."""
-UNFUSED_SCORES = 2**20
+UNFUSED_SCORES = 2**18
 """Maximum number of attention scores of a head in a forward pass that computes whole attention matrices."""
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import transformers
-from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.auto import modeling_auto
 
 from bert_probe.errors import (
@@ -194,8 +194,18 @@ class OutputHead:
             states: last hidden states, of shape [text, token, hidden].
             pooled: pooler output, of shape [text, hidden], or None if the model has no pooler.
         """
+        model = without_encoder(self.model)
+        if "attention_mask" in inputs:
+            # Heads of decoders read the last token, which they find by the padding token of the config. The
+            # tokenizer may have another one; without one, the heads refuse several texts.
+            if model.config.pad_token_id is None:
+                model.config = copy.copy(model.config)
+                model.config.pad_token_id = _NO_TOKEN
+            is_padding = inputs["attention_mask"] == 0
+            ids = inputs["input_ids"].masked_fill(is_padding, model.config.pad_token_id)
+            inputs = {**inputs, "input_ids": ids}
         with _encoder_output(states, pooled):
-            return self.stack_logits(without_encoder(self.model)(**inputs))
+            return self.stack_logits(model(**inputs))
 
     def stack_logits(self, output: Any) -> torch.Tensor:
         """Return the logits of an output object of `model`; stack start and end logits on a new last axis."""
@@ -250,18 +260,23 @@ def missing_head_message(checkpoint: Checkpoint, task: str) -> str:
     return f"{checkpoint.description.name} has no trained head for {task}. {remedy}"
 
 
+_NO_TOKEN = -1
+"""An id that no token has."""
 _open_states: ContextVar[Any] = ContextVar("states")
+
+
+@dataclass
+class _EncoderOutput(BaseModelOutputWithPooling):  # type: ignore[misc]
+    """The output of an encoder or decoder. Heads of decoders return the other attributes unchanged."""
+
+    past_key_values: Any = None
+    mems: Any = None
 
 
 @contextmanager
 def _encoder_output(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterator[None]:
     """Within the context, set the encoder output that `_EncoderStub` returns in this thread."""
-    output = (
-        BaseModelOutput(last_hidden_state=states)
-        if pooled is None
-        else BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=pooled)
-    )
-    token = _open_states.set(output)
+    token = _open_states.set(_EncoderOutput(last_hidden_state=states, pooler_output=pooled))
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ import bert_probe
 from bert_probe.errors import UnavailableError
 from bert_probe.model import outputs
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.forward import batch
 from bert_probe.model.from_model import keep_float64
 from bert_probe.model.outputs import output_head
 from tests.helpers import trained
@@ -65,6 +66,36 @@ def test_head_equals_the_complete_model(
         some = [3, 1, 7]
         assert_exact(output_head(checkpoint, task).logits(trace, some), expected[some])
     assert_exact(output_head(checkpoint, task).logits_alone(checkpoint, trace.encoding), expected)
+
+
+@pytest.mark.parametrize("padding", [0, None])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("qwen3", "Qwen3ForSequenceClassification"), ("gpt2", "GPT2ForSequenceClassification")],
+)
+def test_head_of_a_decoder_equals_the_complete_model(
+    name: str, kind: str, padding: int | None, tmp_path: Path
+) -> None:
+    """These heads read the last token of a text, and return more than the logits."""
+    torch.manual_seed(0)
+    settings = config(name)
+    settings.num_labels, settings.pad_token_id = 3, padding
+    save_tokenizer(name, tmp_path)
+    getattr(transformers, kind)(settings).save_pretrained(tmp_path)
+    change_config(tmp_path, pad_token_id=padding)
+    checkpoint = bert_probe.load(tmp_path, dtype="float64")
+    keep_float64(checkpoint.model)
+    model = getattr(transformers, kind).from_pretrained(tmp_path, dtype=torch.float64).eval()
+    keep_float64(model)
+    traces = [checkpoint.trace(text) for text in (TEXT, "a boat", "the river")]
+    expected = [logits(model, "text-classification", trace.encoding) for trace in traces]
+    head = output_head(checkpoint, "text-classification")
+    for trace, values in zip(traces, expected, strict=True):
+        assert_exact(head.logits(trace), values)
+    inputs = batch(checkpoint, [trace.encoding for trace in traces])
+    with torch.inference_mode():
+        states = checkpoint.model(**inputs).last_hidden_state
+        assert_exact(head.answer(inputs, states, None).numpy(), np.stack(expected))
 
 
 def test_head_in_float32_equals_the_complete_model(trained_on: Trained, trained_folder: Folders) -> None:
