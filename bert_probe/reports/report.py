@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, Self
 
 import pandas as pd
@@ -273,8 +273,33 @@ def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
         "code.py": f"{code['python']}\n".encode("utf-8", "backslashreplace"),
         "code.sh": f"{code['shell']}\n".encode("utf-8", "backslashreplace"),
         **{file.file: file.content.encode("utf-8", "surrogatepass") for file in view.files.values()},
+        **_sentences_file(view),
         **({"note.txt": f"{note}\n".encode("utf-8", "backslashreplace")} if note else {}),
     }
+
+
+def _sentences_file(view: ViewFile) -> dict[str, bytes]:
+    """Return a dict with one item, from file name to content; {} without sentences or documents.
+
+    The file is the one that the code of the view reads, or a text file with an error message if that file
+    would be read as other sentences.
+    """
+    if not view.sentences:
+        return {}
+    inputs = find_question(view.question).inputs
+    content = "".join(f"{line}\n" for line in view.sentences).encode("utf-8", "surrogatepass")
+    try:
+        parsed = inputs.parse_list(content, inputs.list_file)
+        is_same = tuple(getattr(parsed, "lines", parsed)) == view.sentences
+    except ProbeError:  # The code raises the same error, for example because the lines look like a table.
+        is_same = True
+    if is_same:
+        return {inputs.list_file: content}
+    error = (
+        f"{inputs.list_file} is missing, because it would be read as other {inputs.list_name}: one has a "
+        "line break, or spaces at its start or end. Compute the table again with bert-probe ask view.json.\n"
+    )
+    return {f"{PurePath(inputs.list_file).stem}.missing.txt": error.encode()}
 
 
 def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:

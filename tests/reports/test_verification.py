@@ -19,6 +19,8 @@ import pytest
 import bert_probe
 from bert_probe.analyses.retrieval import calibration
 from bert_probe.analyses.retrieval.search_explanation import SearchExplanation
+from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit
+from bert_probe.core.files import flatten_index
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress as Progress
@@ -42,13 +44,15 @@ from bert_probe.reports.numbers import (
     of_table,
 )
 from bert_probe.reports.reading import ReportFile, read_report
-from bert_probe.reports.report import Report
+from bert_probe.reports.report import Report, text_files
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.verification import verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
+from bert_probe.text.documents import Document
 from bert_probe.views.payload import encode_text, pack, unpack
 from bert_probe.views.text import percentage
-from tests.helpers import sentence_models
+from tests.helpers import forgeries, sentence_models
+from tests.helpers.opening import share_opened_models
 from tests.helpers.pages import HOSTILE
 
 TEXT = "the small boat crosses the wide river"
@@ -556,6 +560,71 @@ def test_changed_file_in_zip_is_found(archive: bytes, differences_of: FindDiffer
         (0, "3-heads/table.parquet"),
         (0, "5-tokens/view.json"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("question", "rows", "name"),
+    [
+        (bert_probe.Sentences(), (TEXT, "Ein Käse; 語", "=1+1"), "sentences.txt"),
+        (
+            TruncationAudit(),
+            (Document(f"{TEXT}\nacross the sea", "a b", "Boats"), Document("A map.")),
+            "documents.jsonl",
+        ),
+    ],
+)
+def test_code_in_a_zip_reads_the_sentences_of_the_view(
+    question: Any,
+    rows: tuple[str, ...],
+    name: str,
+    minilm: Checkpoint,
+    read: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = question.of(minilm, rows)
+    models = Remembering(lambda _: minilm)
+    views = ViewFile.of(bert_probe.Tokens().of(minilm.trace(TEXT))), ViewFile.of(result)
+    contents = forgeries.unzip(Report.of(Draft("", tuple(map(DraftEntry, views))), models).zip())
+    for path, content in contents.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    folder = f"2-{question.command}"
+    file = f"{folder}/{name}"
+    monkeypatch.chdir(tmp_path / folder)
+    *lines, last = Path("code.py").read_text(encoding="utf-8").splitlines()
+    with share_opened_models():
+        names: dict[str, Any] = {}
+        exec("\n".join(lines), names)
+        again = eval(last, names)
+    pd.testing.assert_frame_equal(flatten_index(again), pd.read_parquet("table.parquet"), check_exact=True)
+    assert again.attrs["provenance"]["sentences_sha256"] == result.provenance["sentences_sha256"]
+
+    assert verify(read(forgeries.zip_files(contents)), models).differences == ()
+    changed = contents | {file: contents[file].replace(b"river", b"ocean")}
+    (difference,) = verify(read(forgeries.zip_files(changed)), models).differences
+    assert (difference.row, difference.finding) == (file, NOT_RENDERED)
+    del changed[file]
+    (difference,) = verify(read(forgeries.zip_files(changed)), models).differences
+    assert (difference.row, difference.recomputed) == (file, "missing")
+
+
+def test_sentences_that_a_file_cannot_contain_are_named_in_a_zip() -> None:
+    parts = {"code": {"python": "", "shell": ""}, "note": {"shown": ""}, "provenance": {}}
+    texts = ("a boat\nb", "a boat "), ('{"_id": "1", "text": "a boat "}',)
+    for question, sentences, stem in zip(
+        ("Sentences", "Search"), texts, ("sentences", "documents"), strict=True
+    ):
+        for sentence in sentences:
+            files = text_files(ViewFile(question, sentences=(sentence,)), parts)
+            assert {*files} == {*FILES_OF_A_VIEW, f"{stem}.missing.txt"}
+            assert f"would be read as other {stem}".encode() in files[f"{stem}.missing.txt"]
+    looks_like_a_table = ("text,label", "boat,a")
+    files = text_files(ViewFile("Sentences", sentences=looks_like_a_table), parts)
+    assert files["sentences.txt"] == b"text,label\nboat,a\n"
+
+
+FILES_OF_A_VIEW = ("code.py", "code.sh", "provenance.json", "view.json")
 
 
 # ---------------------------------------------------------------- the page
