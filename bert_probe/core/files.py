@@ -33,8 +33,9 @@ CSV_SAFE_HELP = (
 )
 """Help text of the option ``csv_safe``."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
-# A spreadsheet configured for another separator splits cells at these characters, even within quotes.
-_CELL_START = re.compile(r"([;\t\r\n])(?=[=+\-@'])")
+# A spreadsheet configured for another separator splits cells at these characters, even within quotes, and
+# removes quotation marks at the start of a cell.
+_CELL_START = re.compile(r"([;\t\r\n]\"*)(?=[=+\-@'])")
 
 
 def save(frame: pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
@@ -112,8 +113,8 @@ def escape_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """Escape text in a table, so that spreadsheets do not interpret it as formulas. Numbers do not change.
 
     In column names and text cells, the character ' is inserted in two cases: before one of = + - @ ' at the
-    start of the cell or after a semicolon, tab or line end; and before a tab or line end at the start of the
-    cell. Removing the inserted characters restores the original text.
+    start of the cell or after a semicolon, tab or line end (and quotation marks that follow); and before a
+    tab or line end at the start of the cell. Removing the inserted characters restores the original text.
     """
     safe = frame.copy(deep=False)
     for position, (_, column) in enumerate(frame.items()):

@@ -414,19 +414,32 @@ def test_csv_safe_escapes_formulas_reversibly_and_keeps_numbers() -> None:
 @pytest.mark.parametrize("before", ["", 'a"'])
 @pytest.mark.parametrize("mark", [";", "\t", "\n", "\r"])
 def test_csv_safe_escapes_formulas_for_any_separator(separator: str, before: str, mark: str) -> None:
-    texts = [f"{before}{mark}{start}1+1" for start in "=+-@"]
-    frame = pd.DataFrame({"n": [1] * 4, f"x{mark}=name": texts, "last": texts})
+    texts = [f"{before}{mark}{quotes}{start}1+1{mark}b" for quotes in ("", '"', '""') for start in "=+-@"]
+    frame = pd.DataFrame({"n": [1] * 12, f"x{mark}=name": texts, "last": texts})
     text = files.to_bytes(frame, "csv", csv_safe=True).decode()
     for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
         assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@"))]
 
 
 @pytest.mark.parametrize(
-    "text", ["a;=1", "a;'=1", ";;=1", "';'=1", "a\t\t'-1", "\n\r\n=1;@", "a;'", "a; =1;b"]
+    "text",
+    [
+        "a;=1",
+        "a;'=1",
+        ";;=1",
+        "';'=1",
+        "a\t\t'-1",
+        "\n\r\n=1;@",
+        "a;'",
+        "a; =1;b",
+        'a;"=1',
+        'a;""\'=1',
+        ';"\t"=1',
+    ],
 )
 def test_csv_safe_is_reversible_within_a_cell(text: str) -> None:
     safe = files.escape_formulas(pd.DataFrame({"text": [text]}))["text"][0]
-    assert re.sub(r"(^|[;\t\r\n])'", r"\1", safe) == text
+    assert re.sub(r"(^|[;\t\r\n]\"*)'", r"\1", safe) == text
 
 
 def test_csv_safe_applies_to_both_axes_of_a_matrix(minilm: Checkpoint) -> None:
