@@ -235,6 +235,13 @@ class DocumentVectors(Documents):
         """Return the vectors in `content`, the contents of a file with the name `name`."""
         return parse_vectors(content, name)
 
+    def restore_list(self, lines: Sequence[str]) -> Sequence[Document]:
+        """Raise an UnavailableError, because a view file does not contain vectors."""
+        raise UnavailableError(
+            f"The view has {len(lines):,} documents, but its question needs vectors, which a view file "
+            "cannot contain. Choose another view file."
+        )
+
     def file(self, record: InputRecord) -> str:
         """Return the name of the file that was read."""
         return str(record.sentences["file"])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import bert_probe
 from bert_probe.core.earlier_names import current_parameters, current_question
-from bert_probe.core.inputs import Inputs, InputValues
+from bert_probe.core.inputs import DOCUMENTS, JUDGMENTS, TABLE, TAGGED, Inputs, InputValues
 from bert_probe.core.provenance import describe_file, hash_sentences, model_name
 from bert_probe.core.question import QUESTIONS, Question, field_type, url_key
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
@@ -247,18 +247,34 @@ class ViewFile:
         for key in view.drawn:
             if key != "as" and key not in PARAMETERS:
                 raise ReportError(f"This view has the picture option {key[:60]!r}, which does not exist.")
+        view._check_files()
+        if len(view.models) > 2:
+            raise ReportError(f"This view has {len(view.models)} models, but at most 2 are allowed.")
+        return view
+
+    def _check_files(self) -> None:
+        """Check the size, names and formats of the files.
+
+        Raises:
+            ReportError: the files are too large, or the argument of a file has another name or format.
+        """
         check_size(
-            sum(len(file.content.encode("utf-8", "replace")) for file in view.files.values()), ReportError
+            sum(len(file.content.encode("utf-8", "replace")) for file in self.files.values()), ReportError
         )
-        for name, file in view.files.items():
-            if PurePath(file.file).stem != name:
+        arguments = find_question(self.question).inputs.files if self.question else {}
+        for name, file in self.files.items():
+            path = PurePath(file.file)
+            if path.stem != name:
                 raise ReportError(
                     f"This view has the file {file.file[:60]!r} for its argument {name[:60]}. The file "
                     "name must be the name of the argument, followed by the file extension."
                 )
-        if len(view.models) > 2:
-            raise ReportError(f"This view has {len(view.models)} models, but at most 2 are allowed.")
-        return view
+            if name in arguments and _FORMATS[path.suffix] not in arguments[name].formats:
+                suffixes = [suffix for suffix in _FORMATS if _FORMATS[suffix] in arguments[name].formats]
+                raise ReportError(
+                    f"This view has the file {file.file[:60]!r}, but the file for the argument {name} of "
+                    f"{self.question} must end in {' or '.join(suffixes)}. Choose another view file."
+                )
 
     def asked_of(self, checkpoint: Checkpoint) -> Question:
         """Create the question of the view, and check its fields against a model.
@@ -438,7 +454,14 @@ MOST_BYTES: Final = 3_000_000
 
 Rows = LabeledTexts | Sequence[TaggedSentence] | DocumentList | Judgments
 
-_SUFFIXES = (".csv", ".conll", ".conllu", ".jsonl", ".tsv")
+_FORMATS: Final = {
+    ".csv": TABLE,
+    ".conll": TAGGED,
+    ".conllu": TAGGED,
+    ".jsonl": DOCUMENTS,
+    ".tsv": JUDGMENTS,
+}
+"""The format of an attachment, by file extension; see `FileInput`."""
 
 
 @dataclass(frozen=True)
@@ -495,10 +518,10 @@ class Attachment:
                 f"A file in this view has the name {name[:60]!r}, which is not a valid file name."
             )
         # Other extensions are unsafe: a report's ZIP contains this file next to code.py, which users may run.
-        if PurePath(name).suffix not in _SUFFIXES:
+        if PurePath(name).suffix not in _FORMATS:
             raise ReportError(
                 f"A file in this view has the name {name[:60]!r}, but the name must end in "
-                f"{', '.join(_SUFFIXES)}."
+                f"{', '.join(_FORMATS)}."
             )
         if (PurePath(name).suffix == ".csv") != (kind in KINDS):
             raise ReportError(f"{name[:60]} in this view has an invalid label type, {kind[:60]!r}.")

@@ -207,6 +207,31 @@ def test_invalid_view_files_are_refused(changes: dict[str, Any], sentence: str) 
 
 
 @pytest.mark.parametrize(
+    ("question", "file", "endings"),
+    [
+        ("CorpusTokenMap", "rows.tsv", ".csv"),
+        ("Evaluate", "rows.jsonl", ".csv or .conll or .conllu"),
+        ("LabelEvaluation", "texts.conll", ".csv"),
+        ("Probe", "held_out.tsv", ".csv or .conll or .conllu"),
+        ("Relations", "chosen.csv", ".conll or .conllu"),
+        ("RetrievalEvaluation", "documents.csv", ".jsonl"),
+        ("RetrievalEvaluation", "judgments.jsonl", ".tsv"),
+        ("RetrievalEvaluation", "queries.tsv", ".jsonl"),
+        ("StructuralProbe", "data.tsv", ".conll or .conllu"),
+    ],
+)
+def test_file_in_another_format_is_refused(question: str, file: str, endings: str) -> None:
+    name, _, ending = file.partition(".")
+    content = {"file": file, "content": "a\tb\tc\n"} | ({"kind": "classes"} if ending == "csv" else {})
+    sentence = f"but the file for the argument {name} of {question} must end in {endings}. Choose"
+    with pytest.raises(ReportError, match=sentence.replace(".", r"\.")):
+        read(json.dumps(plain(question=question, texts=..., files={name: content})).encode())
+    content |= {"file": f"{name}{endings.partition(' ')[0]}"}
+    content |= {"kind": "classes" if endings.startswith(".csv") else ""}
+    assert read(json.dumps(plain(question=question, texts=..., files={name: content})).encode()).files
+
+
+@pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (b"", "not valid JSON"),
@@ -242,6 +267,12 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
         {"question": "Attention", "asked": {"layer": "99"}},
         {"question": "Attention", "asked": {"layer": "1_0"}},
         {"question": "FindHeads"},
+        {
+            "question": "VectorSearch",
+            "asked": {"query": "a boat"},
+            "texts": [],
+            "sentences": ['{"_id": "1", "text": "a"}'],
+        },
     ],
 )
 def test_question_that_does_not_fit_inputs_is_refused(changes: dict[str, Any], small: Checkpoint) -> None:
