@@ -27,7 +27,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports.json_reader import parse_object
-from bert_probe.reports.tables import ReportTable, format_cell, match_rows
+from bert_probe.reports.tables import MAX_CELLS, ReportTable, format_cell, match_rows
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
 from bert_probe.views import pictures
 from bert_probe.views.page import Page
@@ -323,9 +323,6 @@ def clip(text: str) -> str:
         text = f"{text[:_MAX_CELL_CHARACTERS]}…"
     return text.encode("utf-8", "backslashreplace").decode()
 
-
-MAX_CELLS: Final = 500_000
-"""Maximum number of cells in a view's table."""
 
 _MACHINE_KEYS: Final = ("origin", "device", "libraries", "skipped")
 """Keys of a provenance that are not verified, because their values depend on the machine, or on rows of a

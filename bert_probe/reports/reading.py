@@ -16,7 +16,7 @@ from typing import Any, Final
 from bert_probe.errors import ReportError
 from bert_probe.reports.drafts import MOST_VIEWS
 from bert_probe.reports.json_reader import parse_json, parse_object, read_bytes
-from bert_probe.reports.numbers import MAX_CELLS, ViewTolerances
+from bert_probe.reports.numbers import ViewTolerances
 from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MAX_BYTES, MAX_TITLE, PAGE
 from bert_probe.reports.tables import ReportTable
 from bert_probe.reports.view_files import ViewFile
@@ -222,11 +222,6 @@ def _parse_view(raw: Any) -> StatedView:
         picture["start"] = parsed.integer("start")
     with parse_object(raw_marks, "The checksums of a table") as parsed:
         marks = {"rows": parsed.strings("rows"), "columns": parsed.strings("columns")}
-    if table.cells > MAX_CELLS:
-        raise ReportError(
-            f"A table in the report has {table.cells:,} cells, but at most {MAX_CELLS:,} are allowed. Choose "
-            "another file."
-        )
     _check_texts(provenance)
     return StatedView(
         *(view, title, table, note, provenance, code, tolerances, picture),

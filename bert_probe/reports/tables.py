@@ -28,6 +28,9 @@ from bert_probe.reports.json_reader import parse_object
 ColumnKind = Literal["number", "integer", "truth", "text"]
 KINDS: Final[tuple[ColumnKind, ...]] = ("number", "integer", "truth", "text")
 
+MAX_CELLS: Final = 500_000
+"""Maximum number of cells in a view's table."""
+
 DECIMALS: Final = 4
 """Number of decimals in displayed cells; the table's data have all digits."""
 
@@ -74,11 +77,6 @@ class ReportTable:
         """Return the number of rows."""
         return len(self.columns[0].cells) if self.columns else 0
 
-    @property
-    def cells(self) -> int:
-        """Return the number of cells."""
-        return self.rows * len(self.columns)
-
     def cell(self, row: int, column: int) -> str:
         """Return the displayed text of a cell; rows and columns count from 0."""
         return format_cell(self.columns[column].kind, self.columns[column].cells[row])
@@ -102,11 +100,18 @@ class ReportTable:
         """Parse and check the JSON of a table.
 
         Raises:
-            ReportError: the value is not a table.
+            ReportError: the value is not a table, or has more than `MAX_CELLS` cells.
         """
         with parse_object(value, "A table in the report") as parsed:
             matrix = parsed.flag("matrix")
-            columns = tuple(map(_parse_column, parsed.array("columns")))
+            raw_columns = parsed.array("columns")
+        cells = sum(map(_count_cells, raw_columns))
+        if cells > MAX_CELLS:
+            raise ReportError(
+                f"A table in the report has {cells:,} cells, but at most {MAX_CELLS:,} are allowed. Choose "
+                "another file."
+            )
+        columns = tuple(map(_parse_column, raw_columns))
         if len({len(column.cells) for column in columns}) > 1:
             raise ReportError("A table in the report has columns of different lengths.")
         return cls(columns, matrix)
@@ -163,6 +168,11 @@ def _json_cell(cell: Any) -> Any:
     if isinstance(cell, float) and not math.isfinite(cell):
         return "Infinity" if cell > 0 else "-Infinity"
     return cell
+
+
+def _count_cells(value: Any) -> int:
+    cells = value.get("cells") if isinstance(value, dict) else None
+    return len(cells) if isinstance(cells, list) else 0
 
 
 def _parse_column(value: Any) -> Column:

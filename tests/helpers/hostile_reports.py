@@ -48,6 +48,9 @@ def hostile_pages() -> Iterator[tuple[str, bytes]]:
     }
     for name, value in values.items():
         yield name, make_page(report % value)
+    table = b'{"columns": [{"name": "a", "kind": "number", "cells": [%s0]}]}' % (b"0," * 1_000_000)
+    view = b'{"view": {"question": "Tokens"}, "table": %s}' % table
+    yield "a table of a million cells", make_page((report % b'""').replace(b"{}]", view + b"]"))
     form = b'{"bert_probe_report": %s, "title": "", "made_with": {}, "views": []}'
     for name, value in {
         "a format that is true": b"true",
