@@ -17,6 +17,10 @@ less."""
 
 DEFAULT_URL = "http://127.0.0.1:8501"
 
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+"""Matches C0 controls except tab and line feed, and DEL."""
+_ESCAPED_CHARACTERS = re.compile(r"[\x00-\x1f\x7f\\!]")  # ! is history expansion in interactive shells
+
 
 def python(question: Question, record: InputRecord, csv_safe: bool = False) -> str:
     """Return a Python script whose last line computes the table, or saves it as CSV with escaped formulas."""
@@ -82,7 +86,7 @@ def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str
         else []
     )
     return "\n".join(
-        [*note, shlex.join(["curl", f"{url}/api/v1/{url_name(question.analysis)}", "--json", text])]
+        [*note, shell_join(["curl", f"{url}/api/v1/{url_name(question.analysis)}", "--json", text])]
     )
 
 
@@ -137,7 +141,31 @@ def _command(words: Sequence[str]) -> str:
             f"# A text has {longest:,} bytes, but an argument of a command has at most "
             f"{MAX_ARGUMENT_BYTES:,}; use Python."
         )
-    return shlex.join(words)
+    if any("\0" in word for word in words):
+        return (
+            "# A text contains NUL, but an argument of a command cannot contain this character; use Python."
+        )
+    return shell_join(words)
+
+
+def shell_join(words: Sequence[str]) -> str:
+    """Return a command for bash, dash, zsh and other POSIX shells, without control characters.
+
+    Line breaks and tabs are kept within quotation marks. All other control characters are escaped: an
+    interactive shell obeys them even within quotation marks, so a pasted Ctrl+C would discard the beginning
+    of the command, and the shell would run the next line of the text.
+    """
+    return " ".join(map(_quote, words))
+
+
+def _quote(word: str) -> str:
+    if not _CONTROL_CHARACTERS.search(word):
+        return shlex.quote(word)
+    # Command substitution removes line breaks at the end. `$'...'` is shorter, but unknown to dash.
+    start = word.rstrip("\n")
+    escaped = _ESCAPED_CHARACTERS.sub(lambda match: f"\\0{ord(match[0]):03o}", start)
+    end = word[len(start) :]
+    return f'"$(printf %b {shlex.quote(escaped)})"{shlex.quote(end) if end else ""}'
 
 
 def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -> str:
@@ -154,7 +182,7 @@ def _shell_of_configs(question: Question, record: InputRecord, csv_safe: bool) -
         words += ["--model", opened["model"]]
         words += ["--revision", opened["revision"]] if opened["revision"] else []
         words += ["--dtype", opened["dtype"]] if opened["dtype"] != "float32" else []
-    return shlex.join([*words, *(["--csv-safe"] if csv_safe else [])])
+    return shell_join([*words, *(["--csv-safe"] if csv_safe else [])])
 
 
 def _has_lost_pair(question: Question, record: InputRecord) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pandas as pd
 
 from bert_probe.core import provenance
 from bert_probe.core.result import Result
+from bert_probe.core.snippets import shell_join
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint, write_training_history
 from bert_probe.model.outputs import OutputHead
@@ -202,7 +202,7 @@ class TrainingResult(Result):
         }
         options = [word for option, value in values.items() if value for word in (option, value)]
         words = ["bert-probe", "train", *self.question.options(), *options, "--out", "trained"]
-        return shlex.join([*words, self.files["data"]])
+        return shell_join([*words, self.files["data"]])
 
     @property
     def nbytes(self) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +32,52 @@ def test_command_with_a_too_long_argument_is_a_comment(letter: str, minilm: Chec
     assert repr(texts[1]) in too_long.python
     paired = bert_probe.Tokens().of(minilm.trace("a", texts[1], truncate=True))
     assert paired.shell == too_long.shell
+
+
+CONTROLS = "".join(map(chr, [*range(1, 32), 127]))
+SHELLS = [shell for shell in ("sh", "dash", "bash", "zsh", "ksh") if shutil.which(shell)]
+
+
+def run_in_shell(shell: str, command: str, program: str, folder: Path) -> list[str]:
+    """Return the arguments that a shell passes to a program in a command."""
+    script = folder / program
+    script.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+    script.chmod(0o700)
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+    ended = subprocess.run([shell, "-c", command], env=environment, capture_output=True, check=True)
+    assert ended.stderr == b""
+    return ended.stdout.decode().split("\0")[:-1]
+
+
+@pytest.mark.skipif(not SHELLS, reason="needs a POSIX shell")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{CONTROLS}a{CONTROLS}",
+        "A text\x03\nid > file\n and more",
+        "-\x1b[2J%s %b 'it' \\0101\\c \"$HOME\" `id` $(id) !! \x7f7 \x8f语",
+        "\x04 text\r\n\n",
+        "\nb\x03\n",
+        "two\nlines\t and a tab!\n",
+    ],
+)
+def test_shells_get_the_text_from_a_command_without_control_characters(
+    text: str, minilm: Checkpoint, tmp_path: Path
+) -> None:
+    result = bert_probe.Tokens().of(minilm.trace(f"text {text}", text))
+    assert set(CONTROLS) & {*result.shell, *result.http} <= {"\n", "\t"}
+    for shell in SHELLS:
+        words = run_in_shell(shell, result.shell, "bert-probe", tmp_path)
+        assert words[words.index("--pair") + 1] == text
+        assert words[-1] == f"text {text}"
+        _, option, body = run_in_shell(shell, result.http, "curl", tmp_path)
+        assert (option, json.loads(body)) == ("--json", {"text": f"text {text}", "pair": text})
+
+
+def test_command_with_nul_is_a_comment(minilm: Checkpoint) -> None:
+    result = bert_probe.Tokens().of(minilm.trace("a\0b"))
+    assert result.shell.startswith("# A text contains NUL, but an argument of a command cannot contain")
+    assert json.loads(shlex.split(result.http)[-1]) == {"text": "a\0b"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other limits")
