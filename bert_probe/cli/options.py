@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,25 +71,34 @@ def _check_inputs(*arguments: object) -> None:
     context = click.get_current_context(silent=True)
     for output in context.meta.get(_OUTPUTS, ()) if context is not None else ():
         for argument in arguments:
-            with suppress(OSError, ValueError):  # `_reads` fails for texts that are not paths
-                if isinstance(argument, str | Path) and output.is_file() and _reads(argument, output):
-                    raise ExportError(f"{output} is read by this command. Choose another file to write.")
+            if isinstance(argument, str | Path) and any(
+                _reads(path, output, isinstance(argument, Path)) for path in _paths(argument)
+            ):
+                raise ExportError(f"{output} is read by this command. Choose another file to write.")
 
 
-def _reads(argument: str | Path, file: Path) -> bool:
-    """Return whether a file is the input that an argument names, or is in a folder that is read.
+def _paths(argument: str | Path) -> set[Path]:
+    """Return the paths that an argument can name: some readers expand ~, and names of models are stripped."""
+    names = {str(argument), *([argument.strip()] if isinstance(argument, str) else [])}
+    return {path for name in names for path in (Path(name), expand_home(name))}
+
+
+def _reads(path: Path, file: Path, is_path: bool) -> bool:
+    """Return whether an existing file is the input at a path, or is in a folder that is read.
 
     Args:
-        argument: a path, or a string that may be a path, such as a model or a text. A folder in a string is
-            read only if it is the folder of a model or a store.
+        path: the path of an input.
+        file: the output file.
+        is_path: whether the input is certainly a path. Otherwise it is a string, such as a model or a text,
+            and a folder is read only if it is the folder of a model or a store.
     """
-    path = expand_home(str(argument).strip())
-    if not path.is_dir():
-        return file.samefile(path)
-    is_read = isinstance(argument, Path) or any(
-        (path / name).is_file() for name in ("config.json", "manifest.json")
-    )
-    return is_read and file.resolve().is_relative_to(path.resolve())
+    try:
+        if not path.is_dir():
+            return file.is_file() and file.samefile(path)
+        is_read = is_path or any((path / name).is_file() for name in ("config.json", "manifest.json"))
+        return is_read and file.is_file() and file.resolve().is_relative_to(path.resolve())
+    except (OSError, ValueError):  # a text that is not a path, or a file that cannot be read
+        return False
 
 
 class OutputPath(click.Path):

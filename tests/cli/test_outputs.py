@@ -252,6 +252,16 @@ def test_input_with_a_tilde_in_its_name_is_not_replaced() -> None:
         convert("./no-such-model", "~no-user")
 
 
+@pytest.mark.parametrize("name", [" blank.csv", "blank.csv ", " blank.csv ", "~"])
+def test_input_with_blanks_around_its_name_is_not_replaced(name: str) -> None:
+    Path(name).write_text("text\nA boat.\n")
+    words = ("search", "boat", "--documents", f"./{name}", "--model", "no-such-model", "--force")
+    assert "is read by this command" in run(*words, "--save-view", f"./{name}").refusal
+    train = ("train", "lines.txt", "--held-out", name, "--out", "trained", "--model", "no-such-model")
+    assert "is read by this command" in run(*train, "--log", f"./{name}", "--force").refusal
+    assert Path(name).read_text() == "text\nA boat.\n"
+
+
 @pytest.mark.parametrize("output", ["lines.csv", "m/tokenizer.json"])
 def test_input_in_the_home_folder_is_not_replaced(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(Path.cwd()))
