@@ -37,6 +37,7 @@ from bert_probe.model.checkpoint import (
     Checkpoint,
 )
 from bert_probe.model.progress import Cancelled
+from bert_probe.model.sources import existing
 from bert_probe.runtime.terminal import cancel_on_interrupt, exit_on_sigterm, terminal_bar, visible
 from bert_probe.text.labeled_texts import KINDS, read_labeled_texts
 from bert_probe.text.sentence_files import is_table, read_sentences
@@ -230,7 +231,7 @@ def _parse_held_out(text: str | None) -> tuple[float | None, Path | None]:
     if text is None:
         return None, None
     is_number = re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(e[+-]?[0-9]{1,3})?", text, re.IGNORECASE)
-    return (float(text), None) if is_number and not Path(text).exists() else (None, Path(text))
+    return (float(text), None) if is_number and existing(text) is None else (None, Path(text))
 
 
 def _print(message: str) -> None:

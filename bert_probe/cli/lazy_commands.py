@@ -299,13 +299,14 @@ def _use_vector_search(question: Any, values: Mapping[str, Any]) -> Any:
     from bert_probe.corpus.vector_files import has_vectors
     from bert_probe.corpus.vector_search import VectorSearch
     from bert_probe.errors import SelectionError, TextError
+    from bert_probe.text.sentence_files import is_file
 
     file: Path = values["file"]
     names = ("query", "count", "prompt", "document_prompt", "dimensions")
     vector_search = VectorSearch(**{name: getattr(question, name) for name in names})
     if _is_store(file):
         return vector_search if question.scorers == (BI_ENCODER,) and _has_vectors(file) else question
-    if not file.is_file():
+    if not is_file(file):
         return question
     try:
         with file.open("rb") as stream:
@@ -322,7 +323,9 @@ def _use_vector_search(question: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _is_store(file: Path) -> bool:
-    return file.is_dir() and (file / "manifest.json").is_file()
+    from bert_probe.text.sentence_files import is_file
+
+    return is_file(file / "manifest.json")
 
 
 def _has_vectors(folder: Path) -> bool:

@@ -13,6 +13,7 @@ import click
 
 from bert_probe.cli.options import reserve_outputs
 from bert_probe.errors import ExportError, SelectionError
+from bert_probe.text.sentence_files import is_file
 
 Keys = Sequence[tuple[str, ...]]
 """The possible keys of the lines of a log, in order."""
@@ -35,7 +36,7 @@ def reserve_log(file: Path | None, out: Path, overwrite: bool, keys: Keys) -> It
         ExportError: see `reserve_outputs` and `check_log`.
         SelectionError: the log is the output folder, or is in it.
     """
-    logs = [] if file is None or (file.exists() and not file.is_file()) else [file]
+    logs = [] if file is None or _is_special(file) else [file]
     for log in logs:
         folder, path = Path(os.path.realpath(out)), Path(os.path.realpath(log))
         if path.is_relative_to(folder):
@@ -69,7 +70,7 @@ def open_log(file: Path | None, mode: str, keys: Keys) -> Iterator[Callable[[Map
         return
     try:
         check_log(file, keys)
-        if file.exists() and not file.is_file():  # a pipe cannot be created or replaced, only written
+        if _is_special(file):  # a pipe cannot be created or replaced, only written
             mode = "w"
         stream = file.open(f"{mode}b", buffering=0)
     except OSError as error:
@@ -93,6 +94,11 @@ def open_log(file: Path | None, mode: str, keys: Keys) -> Iterator[Callable[[Map
         yield write
 
 
+def _is_special(file: Path) -> bool:
+    """Return whether a path exists and is not a regular file, such as a pipe or a device."""
+    return os.path.exists(file) and not is_file(file)  # noqa: PTH110 - see `is_file`
+
+
 def check_log(file: Path, keys: Keys) -> None:
     """Raise an error if a file exists and has a line that is not an event of this command.
 
@@ -103,7 +109,7 @@ def check_log(file: Path, keys: Keys) -> None:
     Raises:
         ExportError: the file is not such a log, or cannot be read.
     """
-    if not file.is_file():
+    if not is_file(file):
         return
     try:
         with file.open("rb") as stream:

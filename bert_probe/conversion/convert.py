@@ -43,7 +43,8 @@ from bert_probe.model.sources import (
     Source,
     digest,
     expand_home,
-    is_file,
+    file_names,
+    has_file,
     locate,
     read_json,
 )
@@ -100,7 +101,7 @@ def find_files(source: Source) -> CheckpointFiles:
     indices: dict[str, tuple[str, ...]] = {}
     for subfolder in _folders(folder):
         prefix = "" if subfolder == folder else f"{subfolder.relative_to(folder).as_posix()}/"
-        names = sorted(entry.name for entry in subfolder.iterdir() if entry.is_file())
+        names = file_names(subfolder)
         copies += [
             prefix + name
             for name in names
@@ -138,7 +139,7 @@ def _nothing_to_convert(source: Source, copies: list[str]) -> str:
 def _folders(folder: Path) -> Iterator[Path]:
     """Yield the folder of a checkpoint and the folders of its modules, with their subfolders."""
     yield folder
-    if not (folder / "modules.json").is_file():
+    if not has_file(folder, "modules.json"):
         return
     modules = read_json(folder / "modules.json")
     try:
@@ -190,7 +191,7 @@ def _listed(index: Path, suffix: str) -> list[str]:
             f"{index.name} is broken, or refers to files in other folders. Download the model again."
         )
     for name in names:
-        if not is_file(index.parent / name):
+        if not has_file(index.parent, name):
             raise WeightsError(f"{name} is missing, but {index.name} lists it. Download the model again.")
     return names
 

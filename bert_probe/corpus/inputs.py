@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -204,7 +205,11 @@ def _match_pattern(pattern: Path) -> list[tuple[Path, Path]]:
     for path in paths:
         if any(part.startswith(".") for part in path.relative_to(base).parts):
             continue
-        if path.is_dir() and not path.is_symlink():
+        try:
+            is_folder = stat.S_ISDIR(path.lstat().st_mode)  # False for a link
+        except OSError as error:
+            raise TextError(f"{path} cannot be opened: {describe_error(error)}. Check the path.") from None
+        if is_folder:
             matches += [(base, file) for file in _walk(path)]
         elif ending_of(path):
             matches.append((base, path))

@@ -37,6 +37,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import expand_home
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document
+from bert_probe.text.sentence_files import is_dir
 
 if TYPE_CHECKING:
     from bert_probe.analyses.vectors.pooling import PoolingConfig
@@ -268,7 +269,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
         OutOfMemoryError: the vectors do not fit into memory.
     """
     path = expand_home(file)
-    if path.is_dir():
+    if is_dir(path):
         from bert_probe.corpus.store import open_corpus
 
         return store_vectors(open_corpus(path), progress)

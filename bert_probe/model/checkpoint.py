@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bert_probe.errors import CheckpointError, TextError
 from bert_probe.model.encoding import Encoder, Encoding
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import read_json
+from bert_probe.model.sources import has_file, read_json
 from bert_probe.model.trace import Trace
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ class TrainingHistory:
 def read_training_history(folder: Path) -> tuple[TrainingHistory, ...]:
     """Return the training runs recorded in a folder; () if the record is missing or invalid."""
     try:
-        records = read_json(folder / HISTORY_FILE)["trainings"] if (folder / HISTORY_FILE).is_file() else []
+        records = read_json(folder / HISTORY_FILE)["trainings"] if has_file(folder, HISTORY_FILE) else []
         trainings = tuple(TrainingHistory(**record) for record in records)
     except (CheckpointError, TypeError, KeyError):
         return ()

@@ -33,6 +33,7 @@ from bert_probe.model.sentence_router import at_encoder
 from bert_probe.model.sources import (
     CONFIG_FILES,
     existing,
+    has_file,
     is_hub_id,
     locate,
     read_config,
@@ -269,7 +270,7 @@ def read_head_settings(folder: Path) -> ConfiguredHeads:
 def _score_activation(folder: Path, settings: Mapping[str, Any], label_count: int) -> str:
     """Return the class path of the activation that `CrossEncoder.predict` applies; "" for other models."""
     file = folder / "config_sentence_transformers.json"
-    options = read_config_file(file) if file.is_file() else {}
+    options = read_config_file(file) if has_file(folder, file.name) else {}
     is_cross_encoder = options.get("model_type") == "CrossEncoder"
     section = settings.get("sentence_transformers")
     declared = (

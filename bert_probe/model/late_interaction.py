@@ -36,7 +36,7 @@ from bert_probe.model.sentence_modules import (
 )
 from bert_probe.model.sentence_networks import DenseNetwork, SentenceModule
 from bert_probe.model.sentence_router import AGAIN, MODULES_FILE, read_modules
-from bert_probe.model.sources import digest, read_config
+from bert_probe.model.sources import digest, has_file, read_config
 
 MAXSIM, MEAN_MAXSIM = "maxsim", "meanmaxsim"
 COLBERT_ARCHITECTURE = "HF_ColBERT"
@@ -250,15 +250,16 @@ def add_markers(folder: Path, tokenizer: Any) -> None:
 
 def _read_options(folder: Path) -> dict[str, Any] | None:
     """Return a late-interaction checkpoint's settings under PyLate's names; None for other checkpoints."""
-    if (folder / MODULES_FILE).is_file():
+    if has_file(folder, MODULES_FILE):
         options: dict[str, Any] = {}
-        if (folder / MODEL_FILE).is_file():
+        if has_file(folder, MODEL_FILE):
             options = read_settings(folder / MODEL_FILE, dict)
         return options if is_late_interaction(options) else None
     if COLBERT_ARCHITECTURE not in (read_config(folder).get("architectures") or ()):
         return None
-    file = folder / COLBERT_FILE
-    metadata: dict[str, Any] = read_settings(file, dict) if file.is_file() else {}
+    metadata: dict[str, Any] = {}
+    if has_file(folder, COLBERT_FILE):
+        metadata = read_settings(folder / COLBERT_FILE, dict)
     return {
         "model_type": COLBERT_ARCHITECTURE,
         "query_prefix": f"{metadata.get('query_token_id') or '[unused0]'} ",
@@ -320,7 +321,7 @@ def _read_modules(
     for name, path in entries[1:]:
         kind = _kind(name)
         is_known = name.startswith("sentence_transformers.") or name == _DENSE_OF_PYLATE
-        config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
+        config = read_settings(path / "config.json", dict) if has_file(path, "config.json") else {}
         source = config.get("module_input_name") or ("" if kind == "Normalize" else _TOKENS)
         if is_known and kind == "MultiVectorMask":
             masks.append(config)

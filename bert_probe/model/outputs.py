@@ -50,6 +50,7 @@ from bert_probe.model.sentence_modules import (
 )
 from bert_probe.model.sentence_networks import activation_named
 from bert_probe.model.sentence_router import MODULES_FILE, REMEDY, TRANSFORMERS, read_modules
+from bert_probe.model.sources import has_file
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.model.weights import copy_to_own_memory, describe_mismatches, list_names, read
 
@@ -432,7 +433,7 @@ def read_cross_encoder(folder: Path) -> int | None:
         UnavailableError: the files change the model's input or output in a way that is not supported.
         CheckpointError: a file is broken.
     """
-    options = read_settings(folder / MODEL_FILE, dict) if (folder / MODEL_FILE).is_file() else {}
+    options = read_settings(folder / MODEL_FILE, dict) if has_file(folder, MODEL_FILE) else {}
     prompts, default = read_prompts(options)
     if default is not None and dict(prompts)[default]:
         raise UnavailableError(
@@ -440,7 +441,7 @@ def read_cross_encoder(folder: Path) -> int | None:
             f"{_SCORE_REMEDY}"
         )
     # sentence-transformers ignores the modules of other types of models.
-    if options.get("model_type") != "CrossEncoder" or not (folder / MODULES_FILE).is_file():
+    if options.get("model_type") != "CrossEncoder" or not has_file(folder, MODULES_FILE):
         return None
     kinds = [name.rpartition(".")[2] for name, _ in read_modules(folder)]
     if len(kinds) != 1 or kinds[0] not in TRANSFORMERS:

@@ -37,7 +37,7 @@ from bert_probe.model.sentence_router import (
     routers,
     select_route,
 )
-from bert_probe.model.sources import read_config, read_json
+from bert_probe.model.sources import has_file, read_config, read_json
 
 MODEL_FILE = "config_sentence_transformers.json"
 
@@ -206,9 +206,9 @@ def read_sentence_model(
         UnavailableError: a module or setting is not supported.
         CheckpointError: a file is broken, or a module's weights do not fit its config.
     """
-    if not (folder / MODULES_FILE).is_file():
+    if not has_file(folder, MODULES_FILE):
         return None
-    options = read_settings(folder / MODEL_FILE, dict) if (folder / MODEL_FILE).is_file() else {}
+    options = read_settings(folder / MODEL_FILE, dict) if has_file(folder, MODEL_FILE) else {}
     model_type = options.get("model_type", "SentenceTransformer")
     if model_type == "CrossEncoder":
         return None
@@ -415,7 +415,7 @@ def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, 
         expected: input of modules at this position in the pipeline: `TOKENS` before pooling, `VECTOR` after.
         size: number of dimensions of the input vectors.
     """
-    config = read_settings(path / "config.json", dict) if (path / "config.json").is_file() else {}
+    config = read_settings(path / "config.json", dict) if has_file(path, "config.json") else {}
     source = config.get("module_input_name") or VECTOR
     if source == TOKENS and expected == VECTOR:
         return size  # skip a module without effect: it changes token vectors after pooling
@@ -519,7 +519,7 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
     """Return the settings in the first file that sentence-transformers reads and that is not empty."""
     settings: dict[str, Any] = {}
     for name in _TRANSFORMER_FILES:
-        if not settings and (folder / name).is_file():
+        if not settings and has_file(folder, name):
             settings = read_settings(folder / name, dict)
     return settings
 

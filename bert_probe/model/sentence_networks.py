@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.preflight import read_headers
 from bert_probe.model.sentence_router import AGAIN, REMEDY
-from bert_probe.model.sources import digest
+from bert_probe.model.sources import digest, has_file
 from bert_probe.model.weights import write_lease
 
 
@@ -167,7 +167,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
         WeightsError: the weights are integers.
     """
     file = path / "model.safetensors"
-    if not file.is_file():
+    if not has_file(path, file.name):
         raise UnavailableError(
             f"The weights of the module {kind} are missing or only available as a pickle ({path.name} "
             f"has no model.safetensors). Convert the model with bert-probe convert. {REMEDY}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_probe.errors import ArchitectureError, CheckpointError, UnavailableError
-from bert_probe.model.sources import Source, read_json
+from bert_probe.model.sources import Source, has_file, read_json
 
 REMEDY = "Use the pooling mean, cls, pooler or max."
 AGAIN = "Download the model again."
@@ -128,7 +128,7 @@ def at_encoder(source: Source) -> Source:
 
 def encoder_folder(folder: Path) -> Path:
     """Return the folder of the encoder of a checkpoint; see `at_encoder`."""
-    if (folder / "config.json").is_file() or not (folder / MODULES_FILE).is_file():
+    if has_file(folder, "config.json") or not has_file(folder, MODULES_FILE):
         return folder
     name, path = next(iter(read_modules(folder)), ("", folder))
     kind = name.rpartition(".")[2]
@@ -156,8 +156,8 @@ def is_router(name: str) -> bool:
 
 def _read(folder: Path) -> Router:
     """Read a Router's routes and task mappings from its folder."""
-    files = [folder / name for name in ("router_config.json", "config.json")]
-    file = next((file for file in files if file.is_file()), None)
+    names = ("router_config.json", "config.json")
+    file = next((folder / name for name in names if has_file(folder, name)), None)
     if file is None:
         raise CheckpointError(f"The Router in {folder.name[:100]} has no router_config.json. {AGAIN}")
     config = read_json(file)

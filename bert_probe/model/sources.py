@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -330,14 +331,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         NotFoundError: the file is missing.
         CheckpointError: the file is not a JSON object, or the folder cannot be read.
     """
-    path = folder / "config.json"
-    try:
-        is_present = path.is_file()
-    except OSError as error:
-        raise CheckpointError(f"{folder} cannot be read: {error.strerror}. Check its permissions.") from None
-    if not is_present:
+    if not has_file(folder, "config.json"):
         raise NotFoundError(f"{folder} has no config.json. Use a folder saved with save_pretrained.")
-    return read_config_file(path)
+    return read_config_file(folder / "config.json")
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -364,7 +360,7 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
         PickledWeightsError: there are no safetensors files.
         WeightsError: a file is missing, broken or truncated, or peft would change the weights.
     """
-    if is_file(folder / "adapter_config.json"):
+    if has_file(folder, "adapter_config.json"):
         raise WeightsError(
             "The folder contains an adapter (adapter_config.json), which changes the weights if peft is "
             "installed. Merge the adapter with merge_and_unload of peft, and save the model in a new folder, "
@@ -372,9 +368,9 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
         )
     index = folder / "model.safetensors.index.json"
     single = folder / "model.safetensors"
-    if single.is_file():
+    if has_file(folder, single.name):
         files = [single]
-    elif index.is_file():
+    elif has_file(folder, index.name):
         try:
             names = sorted(set(read_json(index)["weight_map"].values()))
             outside = [name for name in names if Path(name).name != name]
@@ -388,7 +384,7 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
     else:
         raise _no_safetensors(source or Source(folder, str(folder), "local folder", None))
     for file in files:
-        if not is_file(file):
+        if not has_file(folder, file.name):
             raise WeightsError(
                 f"{file.name} is missing, but {index.name} lists it. Download the model again."
             )
@@ -402,16 +398,40 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
     return files
 
 
-def is_file(path: Path) -> bool:
-    """Return whether a path is a file; False for a name that is too long for the file system."""
+def has_file(folder: Path, name: str) -> bool:
+    """Return whether a folder contains a regular file with this name.
+
+    Raises:
+        CheckpointError: the folder may not be searched, so a file in it could be missed.
+    """
     try:
-        return path.is_file()
-    except OSError:
+        return stat.S_ISREG((folder / name).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError is raised for NUL
         return False
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # such a file cannot exist
+            return False
+        raise _unreadable(folder, error) from None
+
+
+def file_names(folder: Path) -> list[str]:
+    """Return the names of the files in a folder, sorted.
+
+    Raises:
+        CheckpointError: the folder cannot be read.
+    """
+    try:
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+
+
+def _unreadable(folder: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(f"{folder} cannot be read: {error.strerror}. Check its permissions.")
 
 
 def _no_safetensors(source: Source) -> PickledWeightsError:
-    pickles = sorted(file.name for file in source.folder.iterdir() if file.suffix in _PICKLES)
+    pickles = [name for name in file_names(source.folder) if Path(name).suffix in _PICKLES]
     command = f"bert-probe convert {shlex.quote(source.name)} --out FOLDER"
     converted = find_converted_revision(source.name) if source.origin == "hub" else None
     offer = (

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_probe.errors import TokenizerError
+from bert_probe.model.sources import has_file
 
 MAX_TOKENIZER_BYTES = 100_000_000
 """Size limit of a tokenizer file; a vocabulary of a million tokens needs about 60 million bytes."""
@@ -46,7 +47,7 @@ def check_tokenizer_files(folder: Path) -> None:
     """
     versions = _versions(folder / _SETTINGS_FILE)
     for file in sorted({*_glob(folder, _PATTERNS), *map(folder.joinpath, versions)}):
-        if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
+        if has_file(file.parent, file.name) and file.stat().st_size > MAX_TOKENIZER_BYTES:
             raise TokenizerError(
                 f"{file.name} has {file.stat().st_size:,} bytes, but at most {MAX_TOKENIZER_BYTES:,} are "
                 "allowed. Use a smaller tokenizer."
@@ -75,7 +76,7 @@ def _read(file: Path) -> bytes:
 
 def _versions(file: Path) -> list[str]:
     """Return the files that transformers may read instead of tokenizer.json, depending on its version."""
-    if file.is_file() and file.stat().st_size > MAX_TOKENIZER_BYTES:
+    if has_file(file.parent, file.name) and file.stat().st_size > MAX_TOKENIZER_BYTES:
         return []
     try:
         settings = json.loads(_read(file))

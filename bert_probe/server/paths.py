@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from bert_probe.errors import AddressError
 from bert_probe.runtime import permissions
+from bert_probe.text.sentence_files import is_dir, is_file
 
 _INSTALLED = Path(__file__).with_name("top")
 
@@ -65,7 +66,7 @@ def set_store_folders(folders: Sequence[Path]) -> None:
         AddressError: One of the folders does not exist.
     """
     for folder in folders:
-        if not folder.is_dir():
+        if not is_dir(folder):
             raise AddressError(
                 f"There is no folder {folder}. Pass a store or a folder of stores with --corpus."
             )
@@ -95,10 +96,10 @@ def vector_files() -> dict[str, Path]:
     """Return the paths of all stores, and of files next to them that may contain vectors, by name."""
     by_name = stores()
     for parent in _configured_folders():
-        if not (parent / MANIFEST).is_file():
+        if not is_file(parent / MANIFEST):
             with suppress(OSError):
                 for path in sorted(parent.iterdir()):
-                    if path.suffix.lower() in VECTOR_SUFFIXES and path.is_file():
+                    if path.suffix.lower() in VECTOR_SUFFIXES and is_file(path):
                         by_name.setdefault(path.name, path)
     return by_name
 
@@ -108,18 +109,18 @@ def _configured_folders() -> list[Path]:
         Path(path) for path in os.environ.get(STORES_VARIABLE, "").split(os.pathsep) if path
     ]
     default = [Path(DEFAULT_STORES_FOLDER)] if permissions.current().can_build_stores else []
-    return [folder for folder in folders or default if folder.is_dir()]
+    return [folder for folder in folders or default if is_dir(folder)]
 
 
 def _stores_in(parent: Path) -> Iterator[Path]:
-    if (parent / MANIFEST).is_file():
+    if is_file(parent / MANIFEST):
         yield parent
         return
     try:
         children = sorted(parent.iterdir())
     except OSError:
         return
-    yield from (folder for folder in children if (folder / MANIFEST).is_file())
+    yield from (folder for folder in children if is_file(folder / MANIFEST))
 
 
 PLAYGROUND_VARIABLE: Final = "BERT_PROBE_PLAYGROUND"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,7 @@ from bert_probe.text.sentence_files import (
     MAX_BYTES,
     MAX_SENTENCES,
     find_column,
+    is_dir,
     is_table,
     lines,
     lines_of,
@@ -218,7 +220,7 @@ def read_documents(
         EmptyTextError: there are no documents.
         SelectionError: there is no column with the text.
     """
-    if Path(file).is_dir():
+    if is_dir(Path(file)):
         return _folder_documents(Path(file), skip_broken)
     with open_file(file) as (stream, name):
         size = os.fstat(stream.fileno()).st_size
@@ -536,6 +538,9 @@ def _walk(folder: Path) -> list[Path]:
         for name in files:
             path = Path(parent, name)
             is_text = path.suffix.lower() in FOLDER_ENDINGS and not name.startswith(".")
-            if is_text and path.is_file() and not path.is_symlink():
-                paths.append(path)
+            try:
+                if is_text and stat.S_ISREG(path.lstat().st_mode):
+                    paths.append(path)
+            except OSError as error:  # a folder that may be listed, but not searched
+                fail(error)
     return sorted(paths)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import BinaryIO, Self
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.documents import DocumentList, read_documents
 from bert_probe.text.formats import ValidationErrors
-from bert_probe.text.sentence_files import lines_of, open_file, unpack
+from bert_probe.text.sentence_files import is_dir, is_file, lines_of, open_file, unpack
 
 _HEADERS = (("query-id", "corpus-id", "score"), ("query_id", "corpus_id", "score"))
 _FORMAT = (
@@ -119,13 +121,15 @@ def find_retrieval_files(folder: Path, without: Collection[str] = ()) -> dict[st
     Raises:
         TextError: the folder does not exist, or lacks a file that is not optional.
     """
-    if not folder.is_dir():
+    if not is_dir(folder):
         raise TextError(
             f"{folder} is not a folder. Use a folder with corpus.jsonl, queries.jsonl and qrels.tsv."
         )
+    if not os.access(folder, os.X_OK):  # otherwise, the files in it seem to be missing
+        raise TextError(f"{folder} cannot be opened: {os.strerror(errno.EACCES)}. Check its permissions.")
     files = {}
     for name, candidates in _FILES.items():
-        paths = [folder / candidate for candidate in candidates if (folder / candidate).is_file()]
+        paths = [folder / candidate for candidate in candidates if is_file(folder / candidate)]
         if not paths and name in without:
             continue
         if not paths:

@@ -146,6 +146,16 @@ def open_file(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
 
 
+def is_dir(path: Path) -> bool:
+    """Return whether a path is a folder; False if it cannot be examined. Opening it then gives the reason."""
+    return os.path.isdir(path)  # noqa: PTH112 - `Path.is_dir` raises an error before Python 3.14
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path is a regular file; False if it cannot be examined."""
+    return os.path.isfile(path)  # noqa: PTH113 - like `is_dir`
+
+
 @contextmanager
 def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
     """Yield the decompressed stream of a .gz or .zst file, and the name without this extension.

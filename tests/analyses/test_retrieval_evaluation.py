@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import warnings
 from collections.abc import Iterator
 from functools import partial
 from math import log2
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -279,6 +281,13 @@ def test_folder_and_formats(tmp_path: Path) -> None:
     assert parse_judgments(trec.encode(), "qrels").digest == judgments.digest
     with pytest.raises(TextError, match="is not a folder"):
         read_retrieval_data(tmp_path / "missing")
+    with pytest.raises(TextError, match="is not a folder"):
+        read_retrieval_data(tmp_path / ("x" * 256))
+    with (
+        patch.object(os, "access", return_value=False),
+        pytest.raises(TextError, match="cannot be opened: Permission denied"),
+    ):
+        read_retrieval_data(tmp_path)
     tmp_path.joinpath("empty.tsv").write_bytes(b"")
     with pytest.raises(EmptyTextError, match="has no judgments"):
         read_judgments(tmp_path / "empty.tsv")

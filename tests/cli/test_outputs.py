@@ -291,6 +291,25 @@ def test_text_that_is_the_name_of_a_folder_is_not_an_input() -> None:
     assert "is read by this command" not in ended.refusal
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "lines.txt", "--out", "trained", "--log"),
+        ("train", "lines.txt", "--out", "trained", "--held-out"),
+        ("corpus", "run", "lines.txt", "--out", "store", "--log"),
+        ("corpus", "health"),
+        ("search", "boat", "--documents"),
+    ],
+)
+def test_path_that_is_too_long_is_refused(words: tuple[str, ...]) -> None:
+    assert "File name too long" in run(*words, f"{'x' * 256}.npz").refusal
+
+
+def test_share_with_many_digits_is_not_a_path() -> None:
+    ended = run("train", "no-such-file.csv", "--out", "trained", "--held-out", f"0.{'1' * 256}")
+    assert "no-such-file.csv cannot be opened" in ended.refusal
+
+
 def test_training_does_not_replace_its_held_out_file_by_a_log() -> None:
     Path("held.txt").write_text('{"step": 1}')
     words = ("train", "lines.txt", "--held-out", "held.txt", "--out", "trained", "--model", "no-such-model")

@@ -423,9 +423,14 @@ def test_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytes
     def denied(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "is_dir", denied)
-    with pytest.raises(TextError, match=r"\*.txt cannot be opened: Permission denied. Check the path."):
-        find_inputs(tmp_path / "*.txt")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "is_dir", denied)
+        with pytest.raises(TextError, match=r"\*.txt cannot be opened: Permission denied. Check the path."):
+            find_inputs(tmp_path / "*.txt")
+    (tmp_path / "a.txt").write_text("A boat.")
+    monkeypatch.setattr(Path, "lstat", denied)
+    with pytest.raises(TextError, match=r"a\.txt cannot be opened: Permission denied. Check the path."):
+        find_inputs(tmp_path / "*")
 
 
 # ---------------------------------------------------------------- bounded memory

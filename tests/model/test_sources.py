@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 
 import bert_probe
+from bert_probe.conversion.convert import convert
 from bert_probe.errors import CheckpointError, NotFoundError, PickledWeightsError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.sources import SilencedLogging, read_config, read_json, stamp
+from bert_probe.model.sentence_router import encoder_folder
+from bert_probe.model.sources import SilencedLogging, has_file, read_config, read_json, stamp, weight_files
 from bert_probe.model.weights import write_lease
 from tests.helpers.families import TEXT
 from tests.helpers.folders import assert_refused, change_config, copy, shard, write_index
@@ -176,12 +179,28 @@ def test_revision_of_a_local_model_is_refused(folder: Path, name: str) -> None:
 
 
 def test_unreadable_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(path: Path) -> bool:
-        raise PermissionError(13, "Permission denied", str(path))
+    message = r"cannot be read: Permission denied\. Check its permissions\."
+    status = Path.stat
 
-    monkeypatch.setattr(Path, "is_file", denied)
-    with pytest.raises(CheckpointError, match=r"cannot be read: Permission denied. Check its permissions."):
-        read_config(tmp_path)
+    def denied(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if tmp_path in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return status(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", denied)
+    for read in (read_config, weight_files, encoder_folder, bert_probe.load):
+        with pytest.raises(CheckpointError, match=message):
+            read(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=message):
+        convert(tmp_path, tmp_path / "new")
+
+
+def test_name_that_no_file_can_have_is_not_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("[]")
+    assert has_file(tmp_path, "modules.json")
+    for name in ("config.json", "x" * 300, "nul\0", "modules.json/config.json"):
+        assert not has_file(tmp_path, name)
 
 
 def test_json_file_without_an_end_is_refused(tmp_path: Path) -> None:

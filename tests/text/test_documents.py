@@ -331,6 +331,23 @@ def test_zstandard_equals_the_plain_file_and_is_bounded(
         parse_documents(io.BytesIO(zstd(b"boat\n" * 1_000)), "a.txt.zst")
 
 
+def test_folder_that_may_be_listed_but_not_searched_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("A boat.")
+
+    def denied(path: Path) -> os.stat_result:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "lstat", denied)
+    with pytest.raises(TextError, match=r"a\.txt cannot be opened: Permission denied"):
+        read_documents(tmp_path)
+    with pytest.raises(TextError, match="cannot be opened: File name too long"):
+        read_documents("x" * 256)
+    with pytest.raises(TextError, match="cannot be opened: embedded null byte"):
+        read_documents("nul\0")
+
+
 def test_a_folder_of_text_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "manual"
     (folder / "b" / ".hidden").mkdir(parents=True)

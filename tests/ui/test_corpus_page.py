@@ -122,6 +122,8 @@ def test_store_folder_is_offered_and_equal_names_are_distinguished(
     assert paths.stores() == {TAGGED: shelf / TAGGED, f"more · {TAGGED}": tmp_path / "more" / TAGGED}
     with pytest.raises(AddressError, match="There is no folder"):
         paths.set_store_folders([tmp_path / "nowhere"])
+    with pytest.raises(AddressError, match="There is no folder"):
+        paths.set_store_folders([tmp_path / ("x" * 256)])
 
 
 def test_missing_broken_or_unfinished_store_is_reported(

@@ -43,7 +43,7 @@ from bert_probe.model.outputs import output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text import strict_json
-from bert_probe.text.sentence_files import with_line_numbers
+from bert_probe.text.sentence_files import is_file, with_line_numbers
 
 SUFFIX = ".safetensors"
 """File suffix of a saved lens."""
@@ -287,7 +287,7 @@ def load_lens(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
             checkpoint.
     """
     path = Path(file)
-    if not path.is_file():
+    if not is_file(path):
         raise WeightsError(f"There is no file {path}. {_TRAIN_AGAIN}")
     try:
         with safe_open(path, framework="np") as lens:
