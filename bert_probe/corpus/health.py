@@ -129,8 +129,8 @@ class CorpusHealth(Question):
                 f"components, but at most {MAX_COMPONENTS:,} are allowed. Use vectors with fewer "
                 "dimensions."
             )
-        # Reserve memory for two copies of the vectors and for matrices of products.
-        size = 2 * vectors.vectors.nbytes + 32 * smaller**2
+        # Reserve memory for two copies of the vectors, for matrices of products, and for the results per row.
+        size = 2 * vectors.vectors.nbytes + 32 * smaller**2 + 16 * (self.neighbors + 8) * len(rows)
         with reserved_memory(size, vectors.name, "Use fewer vectors."):
             return self._measure(vectors, rows, norms, checkpoint, progress)
 

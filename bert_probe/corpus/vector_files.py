@@ -25,6 +25,7 @@ from bert_probe.corpus.vector_formats import (
     TEXT_NAMES,
     VECTOR_NAMES,
     ArrayFile,
+    check_dimensions,
     check_expansion,
     format_of,
     number_type,
@@ -262,8 +263,9 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
             file, otherwise bytes of the vectors.
 
     Raises:
-        TextError: the file cannot be opened, does not have these columns or arrays, or has more than
-            `SMALL_BYTES` and more than `MAX_EXPANSION` times its size after decompression.
+        TextError: the file cannot be opened, does not have these columns or arrays, has vectors with more
+            than `MAX_DIMENSIONS`, or needs more than `SMALL_BYTES` of memory and more than `MAX_EXPANSION`
+            times its size.
         StoreError, UnavailableError: the store is broken or has no vectors, or the file changed while it was
             read.
         OutOfMemoryError: the vectors do not fit into memory.
@@ -467,6 +469,7 @@ def make_vector_set(
             f"The vectors of {name} must be numbers of shape [text, size], not {stored} of shape "
             f"{matrix.shape}. {FORMAT_HELP}."
         )
+    check_dimensions(matrix.shape, name)
     if not isinstance(matrix, ArrayFile):
         number = number_type(stored)
         is_copied = stored != number or not matrix.flags.c_contiguous

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -43,8 +43,21 @@ MAX_EXPANSION = 20
 """Maximum ratio of decoded to stored size of a file, if no limit in bytes applies."""
 SMALL_BYTES = 200_000_000
 """Decoded size in bytes up to which local files may exceed `MAX_EXPANSION`."""
+MAX_DIMENSIONS = 1 << 18
+"""Maximum number of dimensions of a vector: that of a sparse encoder is the size of its vocabulary."""
+_ROW_BYTES = 64
+"""Minimum size of a row in memory, in bytes: several results are computed for each row, however short."""
 _BLOCK_BYTES = 1 << 22
 """Maximum number of bytes that are read and converted at once; a larger row is read completely."""
+
+
+def check_dimensions(shape: Sequence[int], name: str) -> None:
+    """Raise TextError if the vectors of a matrix with this shape have more than `MAX_DIMENSIONS`."""
+    if len(shape) == 2 and shape[1] > MAX_DIMENSIONS:
+        raise TextError(
+            f"The vectors of {name} have {shape[1]:,} dimensions, but at most {MAX_DIMENSIONS:,} are "
+            "allowed. Use a matrix with one row for each text."
+        )
 
 
 def number_type(stored: np.dtype[Any]) -> np.dtype[Any]:
@@ -54,6 +67,19 @@ def number_type(stored: np.dtype[Any]) -> np.dtype[Any]:
     """
     is_exact = np.result_type(stored.newbyteorder("="), np.float32) == np.float32
     return np.dtype(np.float32 if is_exact else np.float64)
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape, whether the order is column-major (Fortran), and the dtype of an NPY array."""
+    version = np.lib.format.read_magic(stream)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:  # only structured arrays need version 3
+        number = ".".join(map(str, version))
+        raise ValueError(f"its format version is {number}, but only 1.0 and 2.0 are supported")
+    shape, is_by_column, stored = readers[version](stream)
+    if any(isinstance(size, bool) or size < 0 for size in shape):  # NumPy accepts True as a size
+        raise ValueError(f"its header has the invalid shape {shape}")
+    return shape, is_by_column, stored
 
 
 class ArrayFile:
@@ -84,21 +110,11 @@ class ArrayFile:
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             raise ValueError("it is not a regular file")
         with open(self._descriptor, "rb", closefd=False) as stream:
-            version = np.lib.format.read_magic(stream)
-            if version not in ((1, 0), (2, 0)):  # only structured arrays need version 3
-                raise ValueError(
-                    f"its format version is {version[0]}.{version[1]}, but only 1.0 and 2.0 are supported"
-                )
-            is_first = version == (1, 0)
-            read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
-            self.shape, is_by_column, self.stored = read(stream)
+            self.shape, is_by_column, self.stored = _read_header(stream)
             self._offset = stream.tell()
         self.is_by_row = not is_by_column
         self.dtype = number_type(self.stored) if self.stored.kind in "fiu" else self.stored
         self._status = self._current_status()
-        # NumPy accepts True as a size.
-        if any(isinstance(size, bool) or size < 0 for size in self.shape):
-            raise ValueError(f"its header has the invalid shape {self.shape}")
         end = self._offset + int(np.prod(self.shape, dtype=object)) * self.stored.itemsize
         if end > self._status[0]:
             raise ValueError(f"it has {self._status[0]:,} bytes, but its header requires {end:,}")
@@ -282,6 +298,7 @@ def _read_json_lines(stream: BinaryIO, name: str, progress: Progress, _limit: in
                 f"{', '.join(rows)}. Write the same keys in every line."
             )
         size = size or len(columns["vectors"])
+        check_dimensions((1, size), name)
         if len(columns["vectors"]) != size:
             raise TextError(
                 f"The vector in line {number:,} of {name} has {len(columns['vectors']):,} numbers, but "
@@ -449,6 +466,24 @@ def _unpacked_size(stream: BinaryIO, name: str) -> int:
         raise TextError(f"{name} is not a valid NPZ file: {error}. {FORMAT_HELP}.") from None
 
 
+def _npz_size(stream: BinaryIO, name: str) -> int:
+    """Return the size of an NPZ file's arrays, after checking the shape and the memory of the vectors."""
+    size = _unpacked_size(stream, name)
+    with _array_errors(name, "NPZ"), zipfile.ZipFile(stream) as archive:
+        members = {member.removesuffix(".npy"): member for member in archive.namelist()}
+        column = _find(VECTOR_NAMES, members)
+        if column is None:
+            return size  # the reader reports the error
+        with archive.open(members[column]) as member:
+            shape, _, stored = _read_header(member)
+    if len(shape) == 2 and stored.kind in "fiu":
+        check_dimensions(shape, name)
+        memory = shape[0] * max(_ROW_BYTES, shape[1] * number_type(stored).itemsize)
+        if memory > SMALL_BYTES:
+            check_expansion(memory, _file_size(stream, name), name)
+    return size
+
+
 def _parquet_size(stream: BinaryIO, name: str) -> int:
     import pyarrow as pa
 
@@ -463,7 +498,8 @@ def _parquet_size(stream: BinaryIO, name: str) -> int:
             for column in range(metadata.num_columns)
         ]
         # Dictionary encoding stores repeated values once, so also count 8 bytes for each value.
-        return sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
+        size = sum(max(8 * chunk.num_values, chunk.total_uncompressed_size) for chunk in chunks)
+        return int(max(size, _ROW_BYTES * metadata.num_rows))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TextError(f"{name} is not a valid Parquet file: {error}. {FORMAT_HELP}.") from None
 
@@ -484,8 +520,8 @@ def check_expansion(size: int, file_size: int, name: str) -> None:
     """Raise TextError if the decoded size of a file is more than `MAX_EXPANSION` times its size; in bytes."""
     if size > MAX_EXPANSION * file_size:
         raise TextError(
-            f"{name} has {size / 1e6:,.0f} MB after decompression, more than {MAX_EXPANSION} times its "
-            "size. Save the vectors without compression, for example with numpy.savez."
+            f"{name} needs {size / 1e6:,.0f} MB of memory, more than {MAX_EXPANSION} times its size. Save "
+            "the vectors without compression, for example with numpy.savez."
         )
 
 
@@ -541,7 +577,7 @@ class Format:
 _JSON_LINES = Format(_read_json_lines, _json_size, _has_key)
 FORMATS = {
     ".parquet": Format(_read_parquet, _parquet_size, _has_column, _check_parquet, MAX_BYTES),
-    ".npz": Format(_read_npz, _unpacked_size, check_upload=_check_unpacked),
+    ".npz": Format(_read_npz, _npz_size, check_upload=_check_unpacked),
     ".npy": Format(_read_npy),
     ".jsonl": _JSON_LINES,
     ".ndjson": _JSON_LINES,

@@ -19,7 +19,7 @@ import pytest
 import bert_probe
 from bert_probe import Search, Sentences, VectorSearch
 from bert_probe.analyses.vectors.similarity import scores
-from bert_probe.corpus import vector_files, vector_search
+from bert_probe.corpus import vector_files, vector_formats, vector_search
 from bert_probe.corpus.formats import open_rows
 from bert_probe.corpus.schema import _metadata as schema_metadata
 from bert_probe.corpus.vector_files import make_vector_set, parse_vectors
@@ -366,6 +366,45 @@ def test_local_files_that_expand_too_much_are_refused(
         bert_probe.read_vectors(tmp_path / "v.npz")
     with pytest.raises(TextError, match=r"v\.parquet has more than 0 MB of texts"):
         bert_probe.read_vectors(tmp_path / "v.parquet")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".jsonl", ".parquet"])
+def test_number_of_dimensions_is_limited(suffix: str, tmp_path: Path) -> None:
+    vectors = np.zeros((1, 1 << 24), np.uint8)
+    file = tmp_path / f"v{suffix}"
+    if suffix == ".npz":
+        np.savez_compressed(file, vectors=vectors)
+    elif suffix == ".npy":
+        np.save(file, vectors)
+    elif suffix == ".jsonl":
+        file.write_text(json.dumps({"vector": [1] * 300_000}) + "\n")
+    else:
+        pq.write_table(pa.table({"vector": [[1.0] * 300_000]}), file)
+    with measure_peak() as peak, pytest.raises(TextError) as error:
+        bert_probe.read_vectors(file)
+    assert "dimensions, but at most 262,144 are allowed. Use a matrix with one row" in str(error.value)
+    if suffix in (".npz", ".npy"):
+        assert peak() < 1 << 20  # the header is checked before the vectors are read
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_memory_of_rows_and_of_floats_is_limited(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / f"v{suffix}"
+    for shape in ((1_000, 100), (5_000, 1)):  # 100 kB are 400 kB as float32, and 5,000 rows take 320 kB
+        vectors = np.zeros(shape, np.uint8)
+        if suffix == ".npz":
+            np.savez_compressed(file, vectors=vectors)
+        else:
+            lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), shape[1])
+            pq.write_table(pa.table({"vector": lists}), file)
+        assert bert_probe.read_vectors(file).vectors.shape == shape
+        with monkeypatch.context() as patch:
+            for module in (vector_files, vector_formats):
+                patch.setattr(module, "SMALL_BYTES", 300_000)
+            with pytest.raises(TextError, match="MB of memory, more than 20 times its size"):
+                bert_probe.read_vectors(file)
 
 
 def test_texts_of_an_npz_file_are_limited(tmp_path: Path) -> None:
