@@ -20,7 +20,12 @@ from bert_probe.errors import CheckpointError, TokenizerError, TooLongError
 from bert_probe.model.encoding import Encoder, Encoding, panics_as_errors
 from bert_probe.model.lengths import check_expansion
 from bert_probe.model.progress import Progress
-from bert_probe.model.sentence_router import at_encoder
+from bert_probe.model.sentence_router import (
+    COLBERT_ARCHITECTURE,
+    MODEL_FILE,
+    at_encoder,
+    is_late_interaction,
+)
 from bert_probe.model.sources import locate, read_config, read_json, weight_files
 from bert_probe.model.tokenizer_files import check_tokenizer_files
 from bert_probe.runtime.terminal import terminal_bar
@@ -100,7 +105,7 @@ def encode_without_model(
     config = read_config(folder)
     check_tokenizer_files(folder)
     class_name = _tokenizer_class(folder, config)
-    if class_name is None or any(map(config.get, _UNSUPPORTED_SETTINGS)):
+    if class_name is None or any(map(config.get, _UNSUPPORTED_SETTINGS)) or _may_have_markers(folder, config):
         return None
     limits = _limits(config, weight_files(folder))
     if limits is None:
@@ -159,6 +164,19 @@ def _tokenizer_class(folder: Path, config: dict[str, Any]) -> str | None:
     if family_class and class_name in (_GENERIC, "TokenizersBackend"):
         return _GENERIC
     return family_class if family_class and class_name in (family_class, f"{family_class}Fast") else None
+
+
+def _may_have_markers(folder: Path, config: dict[str, Any]) -> bool:
+    """Return whether opening the model could add the markers of a late-interaction model to the tokenizer."""
+    if COLBERT_ARCHITECTURE in (config.get("architectures") or ()):
+        return True
+    if not (folder / MODEL_FILE).is_file():
+        return False
+    try:
+        options = read_json(folder / MODEL_FILE)
+    except CheckpointError:
+        return True
+    return not isinstance(options, dict) or is_late_interaction(options)
 
 
 def _load_tokenizer(folder: Path, class_name: str) -> Any:

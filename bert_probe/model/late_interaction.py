@@ -25,9 +25,7 @@ from bert_probe.model.config import reason
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.sentence_modules import (
-    MODEL_FILE,
     MODULE_READERS,
-    is_late_interaction,
     positive_integer,
     read_prompts,
     read_settings,
@@ -35,12 +33,17 @@ from bert_probe.model.sentence_modules import (
     token_limit,
 )
 from bert_probe.model.sentence_networks import DenseNetwork, SentenceModule
-from bert_probe.model.sentence_router import AGAIN, MODULES_FILE, read_modules
+from bert_probe.model.sentence_router import (
+    AGAIN,
+    COLBERT_ARCHITECTURE,
+    MODEL_FILE,
+    MODULES_FILE,
+    is_late_interaction,
+    read_modules,
+)
 from bert_probe.model.sources import digest, has_file, read_config
 
 MAXSIM, MEAN_MAXSIM = "maxsim", "meanmaxsim"
-COLBERT_ARCHITECTURE = "HF_ColBERT"
-"""Architecture name in the config.json of original ColBERT checkpoints."""
 COLBERT_FILE = "artifact.metadata"
 """Name of the settings file of original ColBERT checkpoints."""
 

@@ -41,7 +41,6 @@ from bert_probe.model.config import ConfiguredHeads, read_head_settings, reason
 from bert_probe.model.forward import as_array, batch, forward
 from bert_probe.model.preflight import WeightHeaders, check_sizes
 from bert_probe.model.sentence_modules import (
-    MODEL_FILE,
     positive_integer,
     read_prompts,
     read_settings,
@@ -49,7 +48,7 @@ from bert_probe.model.sentence_modules import (
     token_limit,
 )
 from bert_probe.model.sentence_networks import activation_named
-from bert_probe.model.sentence_router import MODULES_FILE, REMEDY, TRANSFORMERS, read_modules
+from bert_probe.model.sentence_router import MODEL_FILE, MODULES_FILE, REMEDY, TRANSFORMERS, read_modules
 from bert_probe.model.sources import has_file
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.model.weights import copy_to_own_memory, describe_mismatches, list_names, read

@@ -28,18 +28,18 @@ from bert_probe.model.sentence_networks import (
 )
 from bert_probe.model.sentence_router import (
     AGAIN,
+    MODEL_FILE,
     MODULES_FILE,
     REMEDY,
     TRANSFORMERS,
     ModuleEntry,
     encoder_folder,
+    is_late_interaction,
     read_modules,
     routers,
     select_route,
 )
 from bert_probe.model.sources import has_file, read_config, read_json
-
-MODEL_FILE = "config_sentence_transformers.json"
 
 POOLING_MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Pooling modes of sentence-transformers, in the order in which old configs concatenate them."""
@@ -352,16 +352,6 @@ def _read_splade(modules: list[ModuleEntry], options: Mapping[str, Any]) -> str:
             f"log1p_relu are supported. {REMEDY}"
         )
     return mode
-
-
-def is_late_interaction(options: Mapping[str, Any]) -> bool:
-    """Return whether a `MODEL_FILE` describes a sentence-transformers or PyLate late-interaction model.
-
-    Early versions of PyLate do not write a model type.
-    """
-    return options.get("model_type") in ("MultiVectorEncoder", "ColBERT") or bool(
-        {"query_prefix", "document_prefix"} & options.keys()
-    )
 
 
 def _check_model_type(model_type: Any) -> None:

@@ -17,7 +17,9 @@ from bert_probe.model.sources import Source, has_file, read_json
 
 REMEDY = "Use the pooling mean, cls, pooler or max."
 AGAIN = "Download the model again."
-MODULES_FILE = "modules.json"
+MODULES_FILE, MODEL_FILE = "modules.json", "config_sentence_transformers.json"
+COLBERT_ARCHITECTURE = "HF_ColBERT"
+"""Architecture name in the config.json of original ColBERT checkpoints."""
 ROUTERS = ("Router", "Asym")
 
 MAX_MODULES = 32
@@ -66,6 +68,16 @@ class Router:
                 f"The Router has no route for {text}. Choose one of the prompts {', '.join(self.tasks)}."
             )
         return self.routes[route]
+
+
+def is_late_interaction(options: Mapping[str, Any]) -> bool:
+    """Return whether a `MODEL_FILE` describes a sentence-transformers or PyLate late-interaction model.
+
+    Early versions of PyLate do not write a model type.
+    """
+    return options.get("model_type") in ("MultiVectorEncoder", "ColBERT") or bool(
+        {"query_prefix", "document_prefix"} & options.keys()
+    )
 
 
 def read_modules(folder: Path) -> list[ModuleEntry]:

@@ -27,8 +27,8 @@ from bert_probe.core.writing import is_reserved, locked
 from bert_probe.errors import CheckpointError, ExportError, WrittenElsewhereError
 from bert_probe.model.checkpoint import HISTORY_FILE
 from bert_probe.model.preflight import format_bytes
-from bert_probe.model.sentence_modules import MODEL_FILE, TOKENS, SentenceModel
-from bert_probe.model.sentence_router import MODULES_FILE
+from bert_probe.model.sentence_modules import TOKENS, SentenceModel
+from bert_probe.model.sentence_router import MODEL_FILE, MODULES_FILE
 from bert_probe.model.sources import read_json
 
 _PART, _OLD = ".part", ".old"

@@ -36,8 +36,9 @@ from bert_probe.errors import (
 )
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.from_model import keep_float64
-from bert_probe.model.sentence_modules import MODEL_FILE, read_sentence_model
+from bert_probe.model.sentence_modules import read_sentence_model
 from bert_probe.model.sentence_networks import SentenceModule
+from bert_probe.model.sentence_router import MODEL_FILE
 from bert_probe.views.contributions import sentence_similarity_heatmap
 from tests.helpers import families, sentence_models
 from tests.helpers.exactness import assert_exact, expect_raw

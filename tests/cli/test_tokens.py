@@ -23,7 +23,7 @@ from bert_probe.errors import EmptyTextError, NotFoundError, TextError, Tokenize
 from bert_probe.model import tokenizer_files
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from tests.helpers import families
+from tests.helpers import families, multi_vector_models
 from tests.helpers.folders import copy
 from tests.helpers.gate import prove_unless
 
@@ -160,6 +160,22 @@ def test_unreadable_tokenizer_settings_return_none(changed: Callable[..., Path],
 def test_unopenable_tokenizer_returns_none(changed: Callable[..., Path]) -> None:
     folder = changed("bert")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+    assert encode_without_model(folder, None, "a boat") is None
+
+
+@pytest.mark.parametrize("layout", ["ColBERT", "PyLate", "PyLate, early version"])
+def test_late_interaction_returns_none(
+    layout: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Opening the model adds its markers to the tokenizer."""
+    folder = multi_vector_models.save(layout, family_folder("bert"), tmp_path / "model")
+    assert encode_without_model(folder, None, "[unused0] a boat") is None
+
+
+@pytest.mark.parametrize("content", ["{", "[1]"])
+def test_broken_settings_of_a_sentence_model_return_none(changed: Callable[..., Path], content: str) -> None:
+    folder = changed("bert")
+    (folder / "config_sentence_transformers.json").write_text(content)
     assert encode_without_model(folder, None, "a boat") is None
 
 
