@@ -5,6 +5,7 @@ Each check runs the model on a short text before `load` returns the model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,8 @@ from bert_probe.model.trace import Trace
 CHECK_TEXT = "Two words and a few more"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 """Data types in which attention can be computed."""
+_MIXED_DTYPES = re.compile("scalar type|dtype|same type|Double|Half|BFloat16")
+"""Words of torch's errors for operations on tensors of different data types."""
 
 NO_SCORES = (
     "Its attention contains a step that is not part of softmax(q · k × scaling + mask and bias terms) · v."
@@ -83,6 +86,13 @@ def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
     except ImportError as error:
         raise missing_package(name, error) from None
     except Exception as error:
+        dtypes = {parameter.dtype for parameter in network.parameters()} - {torch.float32}
+        if dtypes and isinstance(error, RuntimeError) and _MIXED_DTYPES.search(str(error)):
+            dtype = str(dtypes.pop()).removeprefix("torch.")
+            raise ArchitectureError(
+                f"{name} ({type(network).__name__}) cannot be run in {dtype}, because it computes some "
+                f"steps in another dtype: {reason(error)}. Use float32."
+            ) from None
         raise ArchitectureError(
             f"{name} ({type(network).__name__}) cannot be run on plain text: {reason(error)}. "
             f"Supported: {SUPPORTED}."

@@ -18,6 +18,7 @@ from transformers import AutoModel
 import bert_probe
 from bert_probe.analyses.attribution.methods import baseline_id
 from bert_probe.errors import (
+    ArchitectureError,
     CheckpointError,
     OutOfMemoryError,
     ProbeError,
@@ -162,6 +163,16 @@ def test_language_model_opens_without_pooler_with_note(tmp_path: Path) -> None:
         "The weights contain no pooler, so pooler output is unavailable.",
     )
     assert checkpoint.tasks == ("fill-mask",)
+
+
+def test_model_that_mixes_dtypes_names_the_dtype_to_use(tmp_path: Path) -> None:
+    sizes = transformers.XLNetConfig(vocab_size=120, d_model=32, n_layer=1, n_head=4, d_inner=64)
+    transformers.XLNetModel(sizes).save_pretrained(tmp_path)
+    save_tokenizer("bert", tmp_path)
+    bert_probe.load(tmp_path, dtype="float32")
+    message = r"\(XLNetModel\) cannot be run in float64, because .* another dtype: .* Use float32\."
+    with pytest.raises(ArchitectureError, match=message):
+        bert_probe.load(tmp_path, dtype="float64")
 
 
 def test_negative_number_of_positions_means_no_limit(tmp_path: Path) -> None:
