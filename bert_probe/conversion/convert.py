@@ -48,11 +48,11 @@ from bert_probe.model.sources import (
     locate,
     read_json,
 )
-from bert_probe.model.tokenizer_files import MAX_TOKENIZER_BYTES
+from bert_probe.model.tokenizer_files import MAX_TOKENIZER_BYTES, OTHER_TOKENIZER_FILES, TOKENIZER_FILES
 from bert_probe.training.saving import check_space, write_folder
 
 HUB_PATTERNS = (
-    *("*.json", "*.txt", "*.model", "*.codes", "model.safetensors", "model-*-of-*.safetensors"),
+    *("*.json", "*.txt", *OTHER_TOKENIZER_FILES, "model.safetensors", "model-*-of-*.safetensors"),
     *("pytorch_model.bin", "pytorch_model-*-of-*.bin"),
     *("[0-9]*_*/pytorch_model.bin", "[0-9]*_*/model.safetensors"),
 )
@@ -62,11 +62,7 @@ _CONFIGS = (
     *("config.json", "generation_config.json", "modules.json", "sentence_*_config.json"),
     *("config_sentence_transformers.json", "router_config.json"),
 )
-_TOKENIZER_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "vocab.txt", "merges.txt", "bpe.codes", "dict.txt", "emoji_vocab.txt", "*.model"),
-    *("whitespacetokenizer_config.json", "wordembedding_config.json", "word_weights.json"),
-)
+_WORD_FILES = ("whitespacetokenizer_config.json", "wordembedding_config.json", "word_weights.json")
 _PICKLE, _PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _WEIGHTS, _WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 _MAX_FOLDERS = 200
@@ -105,7 +101,7 @@ def find_files(source: Source) -> CheckpointFiles:
         copies += [
             prefix + name
             for name in names
-            if any(fnmatchcase(name, pattern) for pattern in (*_CONFIGS, *_TOKENIZER_FILES))
+            if any(fnmatchcase(name, pattern) for pattern in (*_CONFIGS, *TOKENIZER_FILES, *_WORD_FILES))
         ]
         weights, pickled = _weight_names(subfolder, names)
         copies += [prefix + name for name in weights]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copyfile
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ from bert_probe.model.progress import Cancelled
 from bert_probe.model.sources import Source
 from tests.helpers import pickles, trained
 from tests.helpers.families import TEXT
-from tests.helpers.folders import copy
+from tests.helpers.folders import change_config, copy
 
 
 @pytest.fixture
@@ -350,6 +351,23 @@ def test_module_with_safetensors_is_copied(folder: Path) -> None:
     files = find_files(source(folder))
     assert files.pickles == {"pytorch_model.bin": "model.safetensors"}
     assert "2_Dense/model.safetensors" in files.copies
+
+
+def test_all_tokenizer_files_are_copied(folder: Path, tmp_path: Path) -> None:
+    pickle_weights(folder)
+    names = ("tokenizer.4.0.0.json", "source.spm", "tokenizer.model.v3", "a.tokenizer", "entity_vocab.json")
+    for name in names:
+        (folder / name).write_text("{}")
+    copyfile(folder / "tokenizer.json", folder / names[0])
+    change_config(folder, "tokenizer_config.json", fast_tokenizer_files=[names[0]])
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace('"lowercase":true', '"lowercase":false'))
+    assert {*names} <= {*find_files(source(folder)).copies}
+    bert_probe.convert(folder, tmp_path / "converted")
+    (folder / "pytorch_model.bin").unlink()
+    copyfile(tmp_path / "converted" / "model.safetensors", folder / "model.safetensors")
+    expected = bert_probe.load(folder).encode(TEXT.upper())
+    assert bert_probe.load(tmp_path / "converted").encode(TEXT.upper()).ids == expected.ids
 
 
 def test_tied_weights_follow_the_config(tmp_path: Path) -> None:

@@ -345,6 +345,75 @@ def test_sentencepiece_model_with_a_forged_size_is_refused(
     assert_refused(TokenizerError, folder, f"{name} has a normalizer with a broken precompiled_charsmap")
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        message(2, b"0.1")
+        + bytes([1 << 3, 0]),  # the text again, as a number, which Protocol Buffers ignores
+        bytes([1 << 3, 0]),
+        bytes([9 << 3 | 3]) + message(1, b"") + bytes([9 << 3 | 4]),  # a text in a group
+        bytes([3 << 3, 4]) + message(3, b""),  # a user-defined piece
+        bytes([3 << 3, 4, 3 << 3, 9]),  # the type again, with an unknown value
+        bytes([3 << 3, 0x84, 0x80, 0x80, 0x80, 0x10]),  # the type with redundant bits
+        message(1, b"b"),
+    ],
+)
+def test_pieces_with_hidden_fields_are_refused(folder: Path, rest: bytes) -> None:
+    pieces = [message(1, message(1, b"<unk>")), message(1, message(1, b"a" * 60) + rest)]
+    sentencepiece_folder(folder, "spiece.model", "T5Tokenizer", *pieces)
+    assert_refused(TokenizerError, folder, "A piece of spiece.model has fields that SentencePiece does not")
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("key", ["extra_ids", "offset", "max_depth"])
+def test_setting_that_generates_many_tokens_is_refused(folder: Path, name: str, key: str) -> None:
+    (folder / name).write_text(json.dumps({"tokenizer_class": "BertTokenizer", key: 2_000}))
+    bert_probe.load(folder)
+    change_config(folder, name, **{key: 2_001})
+    assert_refused(TokenizerError, folder, f"{key} in {name} is 2,001, but at most 2,000 are allowed")
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("_spm_precompiled_charsmap", [240, 255, 255, 255, *[0] * 64]),
+        ("_spm_precompiled_charsmap", "8P///wAA"),
+        ("vocab", "/dev/zero"),
+        ("vocab", {"a": 0}),
+        ("merges", "/dev/zero"),
+        ("tokenizer_object", {"a": 0}),
+        ("gguf_file", "model.gguf"),
+        ("init_inputs", ["/dev/zero"]),
+        ("sp_model_kwargs", {"model_file": "/dev/zero"}),
+    ],
+)
+def test_setting_that_contains_a_vocabulary_is_refused(
+    folder: Path, name: str, key: str, value: object
+) -> None:
+    settings = {"tokenizer_class": "BertTokenizer", "sp_model_kwargs": {"alpha": 0.1}}
+    (folder / name).write_text(json.dumps(settings | {key: [] if key == "init_inputs" else None}))
+    bert_probe.load(folder)
+    change_config(folder, name, **{key: value})
+    assert_refused(TokenizerError, folder, f"{name} must not contain {key}")
+
+
+@pytest.mark.parametrize("key", ["vocab_file", "merges_file"])
+def test_setting_that_names_a_file_outside_the_folder_is_refused(folder: Path, key: str) -> None:
+    """Old versions of transformers saved such paths, which are not read if tokenizer.json exists."""
+    outside = folder.parent / "vocab.txt"
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    outside.write_text("\n".join(sorted(vocabulary, key=vocabulary.get)))
+    copyfile(outside, folder / "vocab.txt")
+    change_config(folder, "tokenizer_config.json", **{key: str(outside)})
+    bert_probe.load(folder)
+    (folder / "tokenizer.json").unlink()
+    assert_refused(TokenizerError, folder, f"tokenizer_config.json must not contain {key}")
+    for path in (str(folder / "vocab.txt"), str(folder.parent / "none.txt"), "a" * 5_000):
+        change_config(folder, "tokenizer_config.json", tokenizer_class="BertTokenizer", **{key: path})
+        bert_probe.load(folder)
+
+
 def test_word_without_an_unknown_token_is_an_error(folder: Path) -> None:
     change_config(
         folder,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import threading
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatch
+from itertools import product
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -458,7 +460,8 @@ def test_size_limit_applies_to_all_vocabulary_files_of_transformers() -> None:
         for name in getattr(tokenizer_class, "vocab_files_names", {}).values()
     }
     assert {"source.spm", "spiece.model", "vocab.txt", "bpe.codes"} <= names
-    assert [name for name in names if not any(fnmatch(name, p) for p in tokenizer_files._PATTERNS)] == []
+    for patterns in (tokenizer_files._PATTERNS, tokenizer_files.TOKENIZER_FILES):
+        assert [name for name in names if not any(fnmatch(name, pattern) for pattern in patterns)] == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that cannot be read")
@@ -500,6 +503,26 @@ def test_tokenizer_with_too_many_special_tokens_is_refused(
     given = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps(given | settings))
     assert_refused(TokenizerError, folder, f"{name} adds more than 100 tokens to the vocabulary")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("tokenizer_config.json", {"extra_special_tokens": ["a" * 501, "b" * 500]}),
+        ("tokenizer_config.json", {"extra_special_tokens": {"a": "a" * 501, "b": "b" * 500}}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"8": {"content": "a" * 1_001}}}),
+        ("special_tokens_map.json", {"mask_token": "a" * 1_001}),
+        ("added_tokens.json", {"a" * 501: 200, "b" * 500: 201}),
+    ],
+)
+def test_tokenizer_with_long_added_tokens_is_refused(
+    folder: Path, name: str, settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python tokenizers store a dictionary for each character of an added token."""
+    monkeypatch.setattr(tokenizer_files, "MAX_ADDED_CHARACTERS", 1_000)
+    bert_probe.load(folder)
+    (folder / name).write_text(json.dumps(settings))
+    assert_refused(TokenizerError, folder, f"{name} adds to the vocabulary have 1,001 characters, but at")
 
 
 def test_added_tokens_with_escaped_names_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,6 +575,72 @@ def test_pieces_with_too_many_prefixes_are_refused(
     tokenizer_files.check_tokenizer_files(folder)
     monkeypatch.setattr(tokenizer_files, "MAX_PIECES", 9)
     assert_refused(TokenizerError, folder, "are too many or too long", "at most 9 pieces")
+
+
+def save_bpe(folder: Path, pieces: list[str]) -> None:
+    """Replace the tokenizer of a folder with a SentencePiece model whose merges transformers generates."""
+    save_unigram(folder, pieces, is_json=False)
+    (folder / "spiece.model").rename(folder / "tokenizer.model")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
+
+
+def test_long_piece_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_bpe(folder, ["a", "b" + "é" * 30])
+    monkeypatch.setattr(tokenizer_files, "MAX_PIECE_BYTES", 61)
+    tokenizer_files.check_tokenizer_files(folder)
+    monkeypatch.setattr(tokenizer_files, "MAX_PIECE_BYTES", 60)
+    assert_refused(TokenizerError, folder, "tokenizer.model has a piece of 61 bytes, but at most 60")
+
+
+def test_pieces_with_too_many_merges_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = ["".join(letters) for length in range(1, 5) for letters in product("aé", repeat=length)]
+    save_bpe(folder, pieces)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    monkeypatch.setattr(tokenizer_files, "MAX_MERGES", len(merges))
+    tokenizer_files.check_tokenizer_files(folder)
+    monkeypatch.setattr(tokenizer_files, "MAX_MERGES", len(merges) - 1)
+    assert_refused(TokenizerError, folder, f"at most {len(merges) - 1} merges and 16 characters per piece")
+    monkeypatch.setattr(tokenizer_files, "MAX_MERGES", len(merges))
+    monkeypatch.setattr(tokenizer_files, "_CHARACTERS_PER_PIECE", 3)
+    assert_refused(TokenizerError, folder, "merges and 3 characters per piece are allowed")
+
+
+def test_vocabulary_with_too_many_prefixes_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EsmTokenizer stores a dictionary for each prefix of a line."""
+    (folder / "vocab.txt").write_text("\n".join(f"{letter}{'a' * 99}" for letter in "abcdefghij"))
+    monkeypatch.setattr(tokenizer_files, "MAX_PREFIXES", 1_000)
+    bert_probe.load(folder)
+    monkeypatch.setattr(tokenizer_files, "MAX_PREFIXES", 999)
+    assert_refused(TokenizerError, folder, "The pieces of vocab.txt are too many or too long")
+
+
+@pytest.mark.parametrize("space", [" ", r"\u0020"])
+def test_byte_map_with_too_many_bytes_is_refused(
+    folder: Path, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MyT5Tokenizer stores a dictionary for each byte."""
+    (folder / "byte_maps.json").write_text('{"61KEY":"62"}'.replace("KEY", f"{space}61" * 1_000))
+    monkeypatch.setattr(tokenizer_files, "MAX_PREFIXES", 1_000)
+    bert_probe.load(folder)
+    monkeypatch.setattr(tokenizer_files, "MAX_PREFIXES", 999)
+    assert_refused(TokenizerError, folder, "byte_maps.json maps more than 999 bytes")
+
+
+def test_numbers_from_which_tokenizers_generate_tokens_are_limited() -> None:
+    """Each number that a tokenizer class of transformers takes is limited, or known not to take memory."""
+    classes = {getattr(transformers, name, None) for name in TOKENIZER_MAPPING_NAMES.values() if name}
+    harmless = {"unk_id", "max_entity_length", "max_mention_length", "model_max_length", "pad_token_label"}
+    harmless |= {"max_width", "pad_width", "cell_trim_length", "max_length"}
+    numbers = {
+        name
+        for tokenizer_class in classes
+        if tokenizer_class is not None
+        for name, parameter in inspect.signature(tokenizer_class.__init__).parameters.items()
+        if isinstance(parameter.default, int) and not isinstance(parameter.default, bool)
+    }
+    assert {"extra_ids", "offset", "max_depth"} <= numbers
+    assert numbers <= harmless | {*tokenizer_files._GENERATING_SETTINGS}
 
 
 def test_oversized_config_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
