@@ -45,6 +45,7 @@ from bert_probe.model.checkpoint import (
     TOKEN_CLASSIFICATION,
     Checkpoint,
 )
+from bert_probe.model.outputs import no_task_message
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.terminal import terminal_bar
 from bert_probe.text.labeled_texts import read_labeled_texts
@@ -107,10 +108,7 @@ def first_task(checkpoint: Checkpoint) -> str:
         UnavailableError: the checkpoint has no task head.
     """
     if not checkpoint.tasks:
-        raise UnavailableError(
-            f"{checkpoint.description.name} has no trained task head. Use a model that was fine-tuned for a "
-            "task."
-        )
+        raise UnavailableError(no_task_message(checkpoint))
     return checkpoint.tasks[0]
 
 

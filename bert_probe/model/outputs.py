@@ -251,13 +251,29 @@ def output_head(checkpoint: Checkpoint, task: str) -> OutputHead:
 
 def missing_head_message(checkpoint: Checkpoint, task: str) -> str:
     """Return the error message for a checkpoint without a head for `task`."""
-    tasks = checkpoint.tasks
+    tasks, name = checkpoint.tasks, checkpoint.description.name
     remedy = (
         f"It has a task head for {' and '.join(tasks)}."
         if tasks
         else "The checkpoint has no task head. Open a checkpoint that was fine-tuned for the task."
     )
-    return f"{checkpoint.description.name} has no trained head for {task}. {remedy}"
+    note = unused_head_note(checkpoint, task)
+    if note:
+        return f"{name} has no usable head for {task}. {note} Open another checkpoint."
+    return f"{name} has no trained head for {task}. {remedy}"
+
+
+def unused_head_note(checkpoint: Checkpoint, task: str = "") -> str:
+    """Return the note why a head for `task`, or for any task, is not used; "" if there is none."""
+    start = f"head for {task} " if task else "The head for "
+    return next((note for note in checkpoint.description.notes if start in note), "")
+
+
+def no_task_message(checkpoint: Checkpoint) -> str:
+    """Return the error message for a checkpoint without a head for any task."""
+    note, name = unused_head_note(checkpoint), checkpoint.description.name
+    start = f"{name} has no usable task head. {note}" if note else f"{name} has no trained task head."
+    return f"{start} Use a model that was fine-tuned for a task."
 
 
 _NO_TOKEN = -1
@@ -552,7 +568,12 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
         except OutOfMemoryError:
             raise
         except Exception as error:  # Catch all exceptions, because task heads raise many types.
-            refused.append(f"The head for {head.task} is not used: {reason(error)}.")
+            explanation = reason(error)
+            if isinstance(error, AttributeError) and isinstance(error.obj, BaseModelOutput):
+                explanation = (
+                    f"it reads {error.name} of the encoder's output, but only the vectors are available"
+                )
+            refused.append(f"The head for {head.task} is not used: {explanation}.")
             continue
         if difference <= tolerance:
             valid.append(head)

@@ -21,6 +21,7 @@ from bert_probe.analyses.outputs.prediction import (
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.core.field_types import WordList
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.outputs import unused_head_note
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import attribution, blocks, figures, lens, state, workbench
@@ -47,10 +48,11 @@ def render() -> None:
     tasks = checkpoint.tasks
     if not tasks:
         workbench.trace_request()
+        note = unused_head_note(checkpoint)
+        reason = f"has no usable task head ({note.rstrip('.')})" if note else "has no trained task head"
         st.info(
-            f"{state.escape(checkpoint.description.name)} is an encoder without a trained task head, so "
-            "it makes no predictions. Under Model and length, choose a checkpoint that was fine-tuned "
-            "for a task."
+            state.escape(f"{checkpoint.description.name} {reason}, so it makes no predictions.")
+            + " Under Model and length, choose a checkpoint that was fine-tuned for a task."
         )
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):

@@ -17,7 +17,7 @@ from bert_probe.model import outputs
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import batch
 from bert_probe.model.from_model import keep_float64
-from bert_probe.model.outputs import output_head
+from bert_probe.model.outputs import no_task_message, output_head
 from tests.helpers import trained
 from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest
 from tests.helpers.families import PAIR, REPRESENTATIVE, TEXT, config, save_tokenizer
@@ -317,6 +317,26 @@ def test_head_in_memory_that_fails_is_not_used(trained_folder: Folders) -> None:
     assert wrapped.tasks == ()
     assert "The head for text-classification is not used" in wrapped.description.notes[0]
     assert wrapped.trace(TEXT).layers == 3
+
+
+def test_head_that_reads_more_than_vectors_is_named_in_errors(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = transformers.Qwen3ForSequenceClassification(config("qwen3", pad_token_id=0))
+    model.save_pretrained(tmp_path)
+    save_tokenizer("qwen3", tmp_path)
+    checkpoint = bert_probe.load(tmp_path)
+    note = "The head for text-classification is not used: it reads past_key_values of the encoder's output, "
+    note += "but only the vectors are available."
+    assert checkpoint.description.notes[-1] == note
+    with pytest.raises(UnavailableError) as caught:
+        output_head(checkpoint, "text-classification")
+    message = f"{tmp_path} has no usable head for text-classification. {note} Open another checkpoint."
+    assert str(caught.value) == message
+    assert no_task_message(checkpoint) == (
+        f"{tmp_path} has no usable task head. {note} Use a model that was fine-tuned for a task."
+    )
+    with pytest.raises(UnavailableError, match="has no trained head for fill-mask"):
+        output_head(checkpoint, "fill-mask")
 
 
 def test_label_names_are_part_of_the_digest(tmp_path: Path) -> None:

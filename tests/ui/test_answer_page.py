@@ -230,7 +230,7 @@ def test_missing_or_different_output_head_is_reported(
 ) -> None:
     app = open_page("answer", a=TEXT, b="", model=str(family_folder("bert")))
     assert not app.exception
-    assert "is an encoder without a trained task head, so it makes no predictions" in app.info[0].value
+    assert "has no trained task head, so it makes no predictions" in app.info[0].value
     app = open_page("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
     assert "There is no task nothing; showing fill\\-mask" in page_text(app).replace(
         "showing fill-", "showing fill\\-"

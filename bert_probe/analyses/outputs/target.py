@@ -28,7 +28,7 @@ from bert_probe.model.checkpoint import (
 )
 from bert_probe.model.encoding import Encoding, ModelInputs
 from bert_probe.model.forward import as_array, batch, forward, group_by_length
-from bert_probe.model.outputs import OutputHead, output_head
+from bert_probe.model.outputs import OutputHead, no_task_message, output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace
 
@@ -193,10 +193,7 @@ def select_output(
     checkpoint = trace.checkpoint
     task = task or next(iter(checkpoint.tasks), None)
     if task is None:
-        raise UnavailableError(
-            f"{checkpoint.description.name} is an encoder without a trained task head, so there is no "
-            "prediction to explain. Choose a model that was fine-tuned for a task."
-        )
+        raise UnavailableError(no_task_message(checkpoint))
     if task == SENTENCE_SIMILARITY:
         return _similarity_output(trace, other, target, token_position, similarity or SentenceSimilarity())
     if similarity is not None and similarity != SentenceSimilarity():

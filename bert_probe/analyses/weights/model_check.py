@@ -23,6 +23,7 @@ from bert_probe.errors import (
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, TASKS, Checkpoint
 from bert_probe.model.config import load_config
 from bert_probe.model.loading import load
+from bert_probe.model.outputs import unused_head_note
 from bert_probe.model.progress import Progress
 from bert_probe.model.sentence_router import at_encoder
 from bert_probe.model.sources import CONFIG_FILES, locate
@@ -172,8 +173,7 @@ def _pooling(checkpoint: Checkpoint) -> Capability:
 
 
 def _missing_head(checkpoint: Checkpoint, task: str) -> str:
-    notes = [note for note in checkpoint.description.notes if f"head for {task} " in note]
-    return notes[0] if notes else "The checkpoint has no trained head for this task."
+    return unused_head_note(checkpoint, task) or "The checkpoint has no trained head for this task."
 
 
 _CHECKS: dict[str, tuple[Callable[[Checkpoint], bool], str]] = {
