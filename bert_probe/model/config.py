@@ -115,7 +115,7 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
     This function reads only the config; `checks` tests later whether the loaded model can be run on text.
 
     Raises:
-        ArchitectureError: the model type is unknown, needs native code, or has no full attention.
+        ArchitectureError: the model type is unknown, or needs native code.
         WeightsError: the weights are quantized.
     """
     if model_type not in CONFIG_MAPPING:
@@ -127,11 +127,6 @@ def check_kind(name: str, model_type: str, settings: Mapping[str, Any]) -> None:
     if model_type in _NATIVE_CODE_TYPES:
         raise ArchitectureError(
             f"{name} ({model_type}) needs native code, which is not downloaded. Supported: {SUPPORTED}."
-        )
-    if model_type in _AMBIGUOUS_TYPES:
-        raise ArchitectureError(
-            f"The attention of {name} cannot be shown: {WITHOUT_FULL_ATTENTION[model_type]} "
-            f"Supported: {SUPPORTED}."
         )
     if settings.get("quantization_config"):
         raise WeightsError(f"{name} has quantized weights. Use the model before quantization.")
@@ -169,6 +164,11 @@ def build_config(settings: Mapping[str, Any], name: str) -> Any:
         raise ArchitectureError(not_text)
     used_settings = select_settings(settings, config_class)
     _check_layers(used_settings)
+    if model_type in _AMBIGUOUS_TYPES:
+        raise ArchitectureError(
+            f"The attention of {name} cannot be shown: {WITHOUT_FULL_ATTENTION[model_type]} "
+            f"Supported: {SUPPORTED}."
+        )
     declared = setting_names(config_class)
     _check_integers({name: value for name, value in used_settings.items() if name in declared})
     try:

@@ -569,7 +569,7 @@ def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[li
             raise
         except Exception as error:  # Catch all exceptions, because task heads raise many types.
             explanation = reason(error)
-            if isinstance(error, AttributeError) and isinstance(error.obj, BaseModelOutput):
+            if isinstance(error, AttributeError) and isinstance(error.obj, _EncoderOutput):
                 explanation = (
                     f"it reads {error.name} of the encoder's output, but only the vectors are available"
                 )

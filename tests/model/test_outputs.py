@@ -319,13 +319,19 @@ def test_head_in_memory_that_fails_is_not_used(trained_folder: Folders) -> None:
     assert wrapped.trace(TEXT).layers == 3
 
 
-def test_head_that_reads_more_than_vectors_is_named_in_errors(tmp_path: Path) -> None:
+def test_head_that_reads_more_than_vectors_is_named_in_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(self: Any, **inputs: Any) -> Any:
+        return self.model(**inputs).router_logits
+
+    monkeypatch.setattr(transformers.Qwen3ForSequenceClassification, "forward", forward)
     torch.manual_seed(0)
     model = transformers.Qwen3ForSequenceClassification(config("qwen3", pad_token_id=0))
     model.save_pretrained(tmp_path)
     save_tokenizer("qwen3", tmp_path)
     checkpoint = bert_probe.load(tmp_path)
-    note = "The head for text-classification is not used: it reads past_key_values of the encoder's output, "
+    note = "The head for text-classification is not used: it reads router_logits of the encoder's output, "
     note += "but only the vectors are available."
     assert checkpoint.description.notes[-1] == note
     with pytest.raises(UnavailableError) as caught:
