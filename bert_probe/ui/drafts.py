@@ -85,9 +85,9 @@ def _shared_view(view: ViewFile) -> ViewFile:
 
 def latest() -> Callable[[], Draft]:
     """Return a function that returns the session's draft at the time of the call, in any thread."""
-    draft = [current()]
-    st.session_state[_LATEST] = draft
-    return lambda: draft[0]
+    drafts: list[Draft] = st.session_state.setdefault(_LATEST, [current()])
+    drafts[0] = current()
+    return lambda: drafts[0]
 
 
 def is_missing() -> bool:
@@ -133,7 +133,7 @@ def replace_draft(draft: Draft) -> None:
     st.session_state[_KEY] = draft
     if _LATEST in st.session_state:
         st.session_state[_LATEST][0] = draft
-    state.preserve(_KEY)
+    state.preserve(_KEY, _LATEST)
     publish()
 
 
