@@ -17,8 +17,9 @@ less."""
 
 DEFAULT_URL = "http://127.0.0.1:8501"
 
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-"""Matches C0 controls except tab and line feed, and DEL."""
+_UNSAFE_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]|\n\^")
+"""Matches what an interactive shell obeys within quotation marks: C0 controls except line feed, DEL, and a line
+that starts with ^, which substitutes text."""
 _ESCAPED_CHARACTERS = re.compile(r"[\x00-\x1f\x7f\\!]")  # ! is history expansion in interactive shells
 
 
@@ -151,15 +152,15 @@ def _command(words: Sequence[str]) -> str:
 def shell_join(words: Sequence[str]) -> str:
     """Return a command for bash, dash, zsh and other POSIX shells, without control characters.
 
-    Line breaks and tabs are kept within quotation marks. All other control characters are escaped: an
-    interactive shell obeys them even within quotation marks, so a pasted Ctrl+C would discard the beginning
-    of the command, and the shell would run the next line of the text.
+    Line breaks are kept within quotation marks. All other control characters are escaped: an interactive
+    shell obeys them even within quotation marks. A pasted Ctrl+C would discard the beginning of the command,
+    and the shell would run the next line of the text; a tab could complete a file name and end the quotation.
     """
     return " ".join(map(_quote, words))
 
 
 def _quote(word: str) -> str:
-    if not _CONTROL_CHARACTERS.search(word):
+    if not _UNSAFE_CHARACTERS.search(word):
         return shlex.quote(word)
     # Command substitution removes line breaks at the end. `$'...'` is shorter, but unknown to dash.
     start = word.rstrip("\n")
