@@ -18,8 +18,8 @@ less."""
 DEFAULT_URL = "http://127.0.0.1:8501"
 
 _UNSAFE_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]|\n\^")
-"""Matches what an interactive shell obeys within quotation marks: C0 controls except line feed, DEL, and a line
-that starts with ^, which substitutes text."""
+"""Matches what an interactive shell obeys within quotation marks: C0 controls except line feed, DEL, and ^ at
+the start of a line, which substitutes text."""
 _ESCAPED_CHARACTERS = re.compile(r"[\x00-\x1f\x7f\\!]")  # ! is history expansion in interactive shells
 
 

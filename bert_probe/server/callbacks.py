@@ -38,6 +38,7 @@ _STARTING: Final = "starts_run"
 """Attribute of script requests: whether a run was requested whose callbacks have not finished."""
 _LATER_SECONDS: Final = 0.25
 """Time in which the browser sends a text after the click that moved the focus; measured: 0.04 s."""
+_POLL_SECONDS: Final = 0.05
 _WAIT_SECONDS: Final = 30.0
 """Maximum time to wait for the callbacks of a session."""
 _ENDED: Final = "ended_runner"
@@ -235,7 +236,7 @@ async def callbacks_finished(session: str) -> None:
     await asyncio.sleep(_LATER_SECONDS)
     end = time.monotonic() + _WAIT_SECONDS
     while _has_callbacks(session) and time.monotonic() < end:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _has_callbacks(session: str) -> bool:

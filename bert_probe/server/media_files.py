@@ -45,6 +45,7 @@ _running: set[str] = set()
 """IDs of the sessions whose script is running."""
 _slots: Final = asyncio.Semaphore(AT_ONCE)
 _client_locks: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
+_session_locks: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
 
 
 def keep_downloads() -> None:
@@ -85,7 +86,8 @@ def _handle_in_turn(handle: _Handle) -> Any:
                 request_id=request.request_id, error_msg="This file belongs to another session."
             )
         of_client = _client_locks.setdefault(sessions.client(session_id), asyncio.Lock())
-        await callbacks.callbacks_finished(session_id)
+        async with _session_locks.setdefault(session_id, asyncio.Lock()):
+            await callbacks.callbacks_finished(session_id)
         async with of_client, _slots:
             if function is not None:
                 with manager._lock:  # a script run in the meantime has removed the function

@@ -27,7 +27,7 @@ from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
 import bert_probe
 from bert_probe import Train
-from bert_probe.server import media_files, sessions
+from bert_probe.server import callbacks, media_files, sessions
 from bert_probe.training.training_result import TrainingResult
 from tests.helpers.server import answer
 from tests.helpers.teaching import texts
@@ -268,3 +268,32 @@ def test_files_of_other_sessions_are_refused(manager: MediaFileManager) -> None:
     refused, answered = (asyncio.run(handler.handle(request, session)) for session in ("two", "one"))
     assert (refused.deferred_file.url, refused.error_msg) == ("", "This file belongs to another session.")
     assert served(manager, answered.deferred_file.url) == b"private"
+
+
+def test_requests_of_a_session_wait_for_its_callbacks_in_turn(
+    manager: MediaFileManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a click contains what its callbacks wrote, also if a script run has removed the function."""
+    (button,) = run_script(manager, "one", b"content")
+    waiting: list[str] = []
+    most: list[int] = []
+
+    async def callbacks_finished(session: str) -> None:
+        waiting.append(session)
+        most.append(len(waiting))
+        await asyncio.sleep(0)
+        manager._deferred_callables.clear()
+        waiting.remove(session)
+
+    monkeypatch.setattr(callbacks, "callbacks_finished", callbacks_finished)
+    handler = DeferredFileHandler(lambda: manager)
+
+    async def request_all() -> list[BackendOperationResponse]:
+        request = BackendOperationRequest(request_id="1")
+        request.deferred_file.file_id = button
+        return await asyncio.gather(*(handler.handle(request, "one") for _ in range(3)))
+
+    responses = asyncio.run(request_all())
+    assert [served(manager, response.deferred_file.url) for response in responses] == [b"content"] * 3
+    assert most == [1, 1, 1]
+    assert not media_files._session_locks
