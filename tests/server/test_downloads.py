@@ -282,7 +282,8 @@ def test_requests_of_a_session_wait_for_its_callbacks_in_turn(
         waiting.append(session)
         most.append(len(waiting))
         await asyncio.sleep(0)
-        manager._deferred_callables.clear()
+        if len(most) == 1:
+            manager._deferred_callables.clear()
         waiting.remove(session)
 
     monkeypatch.setattr(callbacks, "callbacks_finished", callbacks_finished)
