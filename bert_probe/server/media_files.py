@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from pathlib import PurePosixPath
@@ -36,6 +37,8 @@ KEPT_BYTES: Final = 100_000_000
 """Maximum total size of the generated files in bytes; the last one is always available."""
 AT_ONCE: Final = 2
 """Maximum number of files that are generated at the same time, at most one for each client."""
+MAX_WAITING: Final = 20
+"""Maximum number of files that a session can request at the same time."""
 
 _MARK: Final = "bert_probe_downloads"
 
@@ -45,6 +48,8 @@ _running: set[str] = set()
 """IDs of the sessions whose script is running."""
 _slots: Final = asyncio.Semaphore(AT_ONCE)
 _client_locks: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
+_waiting: Final[Counter[str]] = Counter()
+"""Number of requests for files that each session is waiting for."""
 _session_locks: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
 
 
@@ -81,20 +86,31 @@ def _handle_in_turn(handle: _Handle) -> Any:
     ) -> BackendOperationResponse:
         manager, name = self._get_media_file_mgr(), request.deferred_file.file_id
         function = manager._deferred_callables.get(name)
-        if function is not None and function["session_id"] != session_id:
-            return BackendOperationResponse(
-                request_id=request.request_id, error_msg="This file belongs to another session."
-            )
+        if function is None:
+            return _refusal(request, "This file is no longer available. Reload the page.")
+        if function["session_id"] != session_id:
+            return _refusal(request, "This file belongs to another session.")
+        if _waiting[session_id] >= MAX_WAITING:
+            return _refusal(request, "Too many files were requested at the same time. Try again.")
         of_client = _client_locks.setdefault(sessions.client(session_id), asyncio.Lock())
-        async with _session_locks.setdefault(session_id, asyncio.Lock()):
-            await callbacks.callbacks_finished(session_id)
-        async with of_client, _slots:
-            if function is not None:
-                with manager._lock:  # a script run in the meantime has removed the function
+        _waiting[session_id] += 1
+        try:
+            async with _session_locks.setdefault(session_id, asyncio.Lock()):
+                await callbacks.callbacks_finished(session_id)
+            async with of_client, _slots:
+                with manager._lock:  # a script run in the meantime may have removed the function
                     manager._deferred_callables.setdefault(name, function)
-            return await handle(self, request, session_id)
+                return await handle(self, request, session_id)
+        finally:
+            _waiting[session_id] -= 1
+            if not _waiting[session_id]:
+                del _waiting[session_id]
 
     return handle_in_turn
+
+
+def _refusal(request: BackendOperationRequest, problem: str) -> BackendOperationResponse:
+    return BackendOperationResponse(request_id=request.request_id, error_msg=problem)
 
 
 def _generate_and_keep(generate: Callable[[MediaFileManager, str], str]) -> Any:

@@ -298,3 +298,10 @@ def test_requests_of_a_session_wait_for_its_callbacks_in_turn(
     assert [served(manager, response.deferred_file.url) for response in responses] == [b"content"] * 3
     assert most == [1, 1, 1]
     assert not media_files._session_locks
+    assert not media_files._waiting
+    monkeypatch.setattr(media_files, "MAX_WAITING", 2)
+    *_, refused = asyncio.run(request_all())
+    assert refused.error_msg == "Too many files were requested at the same time. Try again."
+    manager._deferred_callables.clear()
+    *_, refused = asyncio.run(request_all())
+    assert refused.error_msg == "This file is no longer available. Reload the page."
