@@ -87,18 +87,21 @@ class FairLock:
             self._changed.notify_all()
 
 
-_reading: Final = FairLock()
-_client_locks: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
+class ReadingQueue:
+    """Lets sessions read files one after the other: one of 5 MB can take 500 MB until it is refused.
 
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Within the context, no other session reads a file: one of 5 MB can take 500 MB until it is refused.
-
-    The files of a client are read in turn, so that those of another client wait for at most one of them.
+    The files of a client wait for each other first, so that those of another client wait for at most one.
     """
-    with _client_locks.setdefault(client(current()), threading.Lock()), _reading:
-        yield
+
+    def __init__(self) -> None:
+        self._lock = FairLock()
+        self._client_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for the turn of this thread's session. Within the context, no other session reads a file."""
+        with self._client_locks.setdefault(client(current()), threading.Lock()), self._lock:
+            yield
 
 
 MAX_VALUE_BYTES: Final = 400_000_000

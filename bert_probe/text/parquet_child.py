@@ -22,7 +22,7 @@ NO_MEMORY, INVALID, TOO_LARGE = 3, 4, 5
 """Exit statuses: the process needs more than `MAX_BYTES`; the file is invalid, and standard error has the
 reason; the decoded columns are larger than the maximum size.
 """
-CPU_SECONDS = 15
+CPU_SECONDS = 8
 """Maximum CPU time in seconds of a process that finds out whether the reader crashes. A short file can take
 hours if its columns refer to the same pages again and again.
 """

@@ -41,6 +41,7 @@ def current() -> Draft:
 
 
 _drafts: Final[WeakValueDictionary[bytes, Draft]] = WeakValueDictionary()
+_queue: Final = sessions.ReadingQueue()
 _views: Final[WeakValueDictionary[bytes, ViewFile]] = WeakValueDictionary()
 
 
@@ -52,10 +53,12 @@ def _parsed(text: str) -> Draft:
     """
     content = text.encode()
     key = hashlib.sha256(content).digest()
-    with sessions.reading():
-        draft = _drafts.get(key)
-        if draft is None:
-            draft = _drafts[key] = _shared(Draft.read(content))
+    draft = _drafts.get(key)
+    if draft is None:
+        with _queue.turn():
+            draft = _drafts.get(key)
+            if draft is None:
+                draft = _drafts[key] = _shared(Draft.read(content))
     return draft
 
 
@@ -69,7 +72,7 @@ def read_shared(content: bytes, name: str) -> ViewFile | Draft:
     Raises:
         ReportError: the file is neither a view file nor a draft.
     """
-    with sessions.reading():
+    with _queue.turn():
         parsed = read_any(content, name)
         return _shared_view(parsed) if isinstance(parsed, ViewFile) else _shared(parsed)
 

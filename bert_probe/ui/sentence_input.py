@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bert_probe.corpus.vector_files import VectorSet
 
 T = TypeVar("T")
+_queue = sessions.ReadingQueue()
 MAX_DOCUMENTS = 20_000
 """Maximum number of documents on a page. The command line has no such limit."""
 
@@ -122,7 +123,7 @@ def upload_file(
         if file is None:
             st.session_state.pop(file_key, None)
         elif not is_deleted(file):
-            with sessions.reading():
+            with _queue.turn():
                 store_file(key, read(file.name, file.getvalue()))
             state.preserve(upload)
 

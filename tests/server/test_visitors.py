@@ -424,14 +424,13 @@ class Content:
 
 
 def test_files_of_a_client_do_not_wait_for_all_files_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, release = sessions.FairLock(), threading.Event()
+    queue, release = sessions.ReadingQueue(), threading.Event()
     order: list[str] = []
-    monkeypatch.setattr(sessions, "_reading", lock)
     monkeypatch.setattr(sessions, "current", lambda: threading.current_thread().name)
     monkeypatch.setattr(sessions, "client", lambda session: session[0])
 
     def read() -> None:
-        with sessions.reading():
+        with queue.turn():
             order.append(sessions.current())
             release.wait()
 
@@ -440,8 +439,8 @@ def test_files_of_a_client_do_not_wait_for_all_files_of_another(monkeypatch: pyt
         thread.start()
         if thread.name == "a1":
             wait_until(lambda: order == ["a1"])
-    wait_until(lambda: lock._asked == 2)
-    wait_until(sessions._client_locks["b"].locked)
+    wait_until(lambda: queue._lock._asked == 2)
+    wait_until(queue._client_locks["b"].locked)
     release.set()
     for thread in threads:
         thread.join()

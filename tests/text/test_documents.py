@@ -411,9 +411,7 @@ def test_parquet_that_takes_long_to_read_is_refused(monkeypatch: pytest.MonkeyPa
         "while True: pass"
     )
     monkeypatch.setattr(parquet, "_command", lambda: [sys.executable, "-c", child])
-    with pytest.raises(
-        TextError, match=r"^a\.parquet takes more than 15 seconds of CPU time to read\. Split"
-    ):
+    with pytest.raises(TextError, match=r"^a\.parquet takes more than 8 seconds of CPU time to read\. Split"):
         parquet.check_readable(b"PAR1", "a.parquet")
 
 
