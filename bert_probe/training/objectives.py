@@ -139,6 +139,20 @@ class TextObjective(Objective):
         self.labels = labels or (NUMBER,)
         self.padding, self.pads = checkpoint.padding, checkpoint.pads
         self._label_indices = {label: index for index, label in enumerate(self.labels)}
+        self._is_causal = checkpoint.description.is_causal
+
+    def predict(
+        self, full_model: Any, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the model's logits and the targets; both have one row per text.
+
+        Heads of decoders read the last token, which `OutputHead` finds whatever the padding token.
+        """
+        if not self._is_causal:
+            return super().predict(full_model, batch)
+        inputs = {name: values for name, values in batch.items() if name != "labels"}
+        states = full_model.base_model(**inputs).last_hidden_state
+        return OutputHead(self.task, full_model).answer(inputs, states, None), batch["labels"]
 
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[LabeledText], longest: int | None

@@ -246,23 +246,29 @@ def make_evaluator(
 EVALUATION_BATCH = 1024
 """Number of texts per batch when the head is evaluated."""
 
-ReadFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+ReadFn = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """Type of a function that selects the vectors on which a head depends.
 
-It takes the last hidden states (shape [text, token, hidden]) and the attention mask (shape [text, token]). It
+It takes the last hidden states (shape [text, token, hidden]), and two masks of shape [text, token]: the
+attention mask, and the mask of the tokens that are neither padding nor the padding token of the config. It
 returns a tensor of shape [text, token, hidden] or [text, 1, hidden].
 """
 
 
-def _read_all(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
+def _read_all(states: torch.Tensor, _mask: torch.Tensor, _words: torch.Tensor) -> torch.Tensor:
     return states
 
 
-def _read_first(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # noqa: ARG001
+def _read_first(states: torch.Tensor, _mask: torch.Tensor, _words: torch.Tensor) -> torch.Tensor:
     return states[:, :1]
 
 
-def _read_mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _read_last(states: torch.Tensor, _mask: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    last = (torch.arange(words.shape[1], device=words.device) * words).argmax(dim=1)
+    return states[torch.arange(len(states), device=states.device), last][:, None]
+
+
+def _read_mean(states: torch.Tensor, mask: torch.Tensor, _words: torch.Tensor) -> torch.Tensor:
     weights = mask[..., None].to(states.dtype)
     return (states * weights).sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True)
 
@@ -306,7 +312,8 @@ class LinearHead:
             on_batch: called with the number of texts in each finished batch.
 
         Raises:
-            UnavailableError: the head classifies tokens and depends on more than each token's own vector.
+            UnavailableError: the head classifies tokens and depends on more than each token's own vector, or
+                depends on the tokens in a way that is not supported.
         """
         device = next(self._full_model.parameters()).device
         states = [torch.empty(0)] * len(examples)
@@ -320,9 +327,10 @@ class LinearHead:
             with torch.no_grad():
                 outputs = self._full_model.base_model(**inputs)
                 last, pooler_output = outputs.last_hidden_state, getattr(outputs, "pooler_output", None)
+                words = mask * (inputs["input_ids"] != self._padding)
                 if self._read_fn is None:
-                    self._read_fn = self._find_read_fn(last, mask, pooler_output, targets_)
-                features = self._read_fn(last, mask)
+                    self._read_fn = self._find_read_fn(last, mask, words, pooler_output, targets_)
+                features = self._read_fn(last, mask, words)
             for row, index in enumerate(group):
                 is_target = targets_[row] != IGNORE_INDEX
                 is_token = mask[row, : features.shape[1]].bool()
@@ -342,8 +350,19 @@ class LinearHead:
             targets,
         )
 
+    @property
+    def _padding(self) -> int:
+        """Return the id of the padding token, which heads of decoders skip; -1 if there is none."""
+        padding = self._full_model.config.pad_token_id
+        return -1 if padding is None else int(padding)
+
     def _find_read_fn(
-        self, states: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor | None, targets: torch.Tensor
+        self,
+        states: torch.Tensor,
+        mask: torch.Tensor,
+        words: torch.Tensor,
+        pooled: torch.Tensor | None,
+        targets: torch.Tensor,
     ) -> ReadFn:
         """Return a function that selects the fewest vectors from which the head computes the same logits.
 
@@ -354,7 +373,7 @@ class LinearHead:
                 self._runs_pooler = _almost_equal(self._pooler(states), pooled)
             except (RuntimeError, TypeError, IndexError):  # the pooler needs other inputs
                 self._runs_pooler = False
-        logits = self._answer(states, mask, pooled)
+        logits = self._answer(states, mask, pooled, words)
         if self._objective.of_tokens:
             is_target = targets != IGNORE_INDEX
             from_targets = self._answer(
@@ -368,17 +387,31 @@ class LinearHead:
                 )
             return _read_all
         mask_of_one = torch.ones_like(mask[:, :1])
-        for read_fn in (_read_first, _read_mean):
-            if _almost_equal(self._answer(read_fn(states, mask), mask_of_one, pooled), logits):
+        for read_fn in (_read_first, _read_mean, _read_last):
+            if _almost_equal(self._answer(read_fn(states, mask, words), mask_of_one, pooled), logits):
                 return read_fn
+        if not _almost_equal(self._answer(states, mask, pooled), logits):
+            raise UnavailableError(
+                f"The head of {type(self._full_model).__name__} depends on the tokens of a text, so the head "
+                "cannot be trained separately. Train the last layers as well, for example with top:1."
+            )
         return _read_all
 
-    def _answer(self, states: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor | None) -> torch.Tensor:
+    def _answer(
+        self,
+        states: torch.Tensor,
+        mask: torch.Tensor,
+        pooled: torch.Tensor | None,
+        words: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the logits. The tokens of `words`, or all tokens, are not the padding token."""
         if self._runs_pooler:
             pooled = self._pooler(states)
-        return self._head.answer(
-            {"input_ids": torch.zeros_like(mask), "attention_mask": mask}, states, pooled
-        )
+        other = 0 if self._padding else 1
+        ids = torch.full_like(mask, other)
+        if words is not None:
+            ids = torch.where(words.bool(), ids, self._padding)
+        return self._head.answer({"input_ids": ids, "attention_mask": mask}, states, pooled)
 
     def predict(self, frozen: FrozenFeatures, indices: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the logits and targets for the selected texts, with one row per target."""

@@ -28,6 +28,8 @@ from bert_probe.training.datasets import check_texts
 from bert_probe.training.models import count_by_scope, select_parameters, with_head
 from bert_probe.training.objectives import TextObjective
 from bert_probe.training.schedule import LengthBuckets, seeded
+from tests.helpers.families import build
+from tests.helpers.folders import change_config
 from tests.helpers.teaching import equal_states, texts, weights, without_dropout
 
 QUICK = {"epochs": 2, "batch": 4, "rate": 1e-3}
@@ -191,6 +193,26 @@ def test_linear_heads_of_other_families_equal_full_model(
 ) -> None:
     """The head may read the pooler, the first token or the mean; the loss equals the complete model's."""
     trained = Train("head", **QUICK).of(bert_probe.load(family_folder(name), dtype="float64"), texts(16))
+    logits = raw_logits(trained.save_model(tmp_path / "trained"), trained.held_out.rows)
+    right = torch.tensor([trained.labels.index(row.label) for row in trained.held_out.rows])
+    loss = torch.nn.functional.cross_entropy(logits, right).item()
+    assert trained.best.held_out_loss == pytest.approx(loss, abs=1e-5)
+
+
+@pytest.mark.parametrize("update", ["head", "top:1"])
+@pytest.mark.parametrize("padding", ["zero", "none", "token at the end"])
+def test_head_of_a_decoder_reads_the_same_token_as_in_transformers(
+    padding: str, update: str, tmp_path: Path
+) -> None:
+    """Heads of decoders read the last token that is not the padding token of the config."""
+    folder = tmp_path / "decoder"
+    build("llama", folder)
+    rows = texts(16)
+    checkpoint = bert_probe.load(folder, dtype="float64")
+    at_end = [int(checkpoint.trace(row.text).encoding.inputs["input_ids"][-1]) for row in rows.rows]
+    ids = {"zero": 0, "none": None, "token at the end": at_end[0]}
+    change_config(folder, pad_token_id=ids[padding])
+    trained = Train(update, **QUICK).of(bert_probe.load(folder, dtype="float64"), rows)
     logits = raw_logits(trained.save_model(tmp_path / "trained"), trained.held_out.rows)
     right = torch.tensor([trained.labels.index(row.label) for row in trained.held_out.rows])
     loss = torch.nn.functional.cross_entropy(logits, right).item()
