@@ -9,19 +9,37 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.functional import pad as pad_tensor
+from transformers.utils import ModelOutput
 
-from bert_probe.errors import ArchitectureError, CheckpointError, ProbeError
+from bert_probe.errors import (
+    ArchitectureError,
+    CheckpointError,
+    OutOfMemoryError,
+    ProbeError,
+    UnavailableError,
+)
 from bert_probe.model.architectures import WITHOUT_FULL_ATTENTION, WITHOUT_SCORES, configs_of
 from bert_probe.model.capture import AttentionCall, attention_scores, recording
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.config import SUPPORTED, reason
 from bert_probe.model.eager_attention import eager_attention
-from bert_probe.model.forward import as_array, batch, layer_states, run_and_keep_calls, run_for_hooks
+from bert_probe.model.forward import (
+    as_array,
+    as_tensor,
+    batch,
+    layer_states,
+    run_and_keep_calls,
+    run_for_hooks,
+)
 from bert_probe.model.trace import Trace
+
+if TYPE_CHECKING:
+    from bert_probe.model.outputs import OutputHead
 
 CHECK_TEXT = "Two words and a few more"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -324,3 +342,63 @@ def _first_states(
         states = [state[0, :length] for state in layer_states(output)]
     pooled = getattr(output, "pooler_output", None)
     return [*states, pooled[0]] if pooled is not None and checkpoint.description.has_pooler else states
+
+
+def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[list[OutputHead], list[str]]:
+    """Check that each head's logits from a trace equal those of the complete model on the same text.
+
+    Returns:
+        The heads whose outputs agree, and a sentence for each head that is dropped.
+    """
+    if not heads:
+        return [], []
+    trace = checkpoint.trace(CHECK_TEXT, truncate=True)
+    valid, refused = [], []
+    for head in heads:
+        try:
+            difference, tolerance = _head_difference(trace, head)
+            check_padding(trace, head)
+        except OutOfMemoryError:
+            raise
+        except Exception as error:  # Catch all exceptions, because task heads raise many types.
+            explanation = reason(error)
+            if isinstance(error, AttributeError) and isinstance(error.obj, ModelOutput):
+                explanation = (
+                    f"it reads {error.name} of the encoder's output, but only the vectors are available"
+                )
+            refused.append(f"The head for {head.task} is not used: {explanation}.")
+            continue
+        if difference <= tolerance:
+            valid.append(head)
+        else:
+            refused.append(
+                f"The head for {head.task} depends on more than the encoder's output (logits computed from "
+                f"the output alone would be off by {difference:.2g}), so the head is not used."
+            )
+    return valid, refused
+
+
+def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
+    """Return the largest difference between a head's logits and the complete model's, and the tolerance."""
+    checkpoint, actual = trace.checkpoint, head.logits(trace)
+    with torch.inference_mode(), checkpoint.running():
+        expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]
+    scale = max(1.0, float(np.abs(expected).max()))
+    return float(np.abs(actual - expected).max()), pass_tolerance(checkpoint.description) * scale
+
+
+def check_padding(trace: Trace, head: OutputHead) -> None:
+    """Raise UnavailableError if the logits of a text change when padding follows it, as in a batch."""
+    checkpoint = trace.checkpoint
+    with torch.inference_mode(), checkpoint.running() as model:
+        inputs = batch(checkpoint, [trace.encoding])
+        if not checkpoint.pads or "attention_mask" not in inputs:
+            return
+        states = as_tensor(trace.vectors(-1), model)[None]
+        pooled = None if trace.pooler is None else as_tensor(trace.pooler, model)[None]
+        expected = head.answer(inputs, states, pooled)[0]
+        padded_inputs = {name: pad_tensor(values, (0, 2)) for name, values in inputs.items()}
+        padded = head.answer(padded_inputs, pad_tensor(states, (0, 0, 0, 2), value=1.0), pooled)[0]
+    tolerance = pass_tolerance(checkpoint.description) * max(1.0, float(expected.abs().max()))
+    if not float((padded[: len(expected)] - expected).abs().max()) <= tolerance:
+        raise UnavailableError("it reads the padding after a text, so batches would have other results")

@@ -165,6 +165,12 @@ def run_for_hooks(checkpoint: Checkpoint, encoding: Encoding) -> None:
         model(**batch(checkpoint, [encoding]))
 
 
+def as_tensor(values: Array, model: torch.nn.Module) -> torch.Tensor:
+    """Convert an array from a trace to the model's dtype and device; no precision is lost."""
+    weight = next(model.parameters())
+    return torch.tensor(values, device=weight.device, dtype=weight.dtype)
+
+
 def as_array(tensor: torch.Tensor) -> Array:
     """Convert a tensor to NumPy without rounding: float64 stays float64, all other types become float32."""
     converted = tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -36,6 +36,7 @@ from bert_probe.model.checks import (
     DTYPES,
     attention_errors,
     capture_problem,
+    check_heads,
     pads,
     projections,
     running_errors,
@@ -50,7 +51,7 @@ from bert_probe.model.loading import (
     make_encoder,
     unused_note,
 )
-from bert_probe.model.outputs import OutputHead, check_heads, outputs_of
+from bert_probe.model.outputs import OutputHead, outputs_of
 from bert_probe.model.token_positions import check_positions
 from bert_probe.model.weights import check_finite
 

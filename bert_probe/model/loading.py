@@ -47,6 +47,7 @@ from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint, Descrip
 from bert_probe.model.checks import (
     attention_errors,
     capture_problem,
+    check_heads,
     missing_package,
     pads,
     projections,
@@ -64,7 +65,6 @@ from bert_probe.model.late_interaction import add_markers, open_multi_vector_mod
 from bert_probe.model.lengths import check_expansion
 from bert_probe.model.outputs import (
     OutputHead,
-    check_heads,
     modern_name,
     open_heads,
 )

@@ -36,9 +36,8 @@ from bert_probe.model.checkpoint import (
     TOKEN_CLASSIFICATION,
     Checkpoint,
 )
-from bert_probe.model.checks import CHECK_TEXT, pass_tolerance
 from bert_probe.model.config import ConfiguredHeads, read_head_settings, reason
-from bert_probe.model.forward import as_array, batch, forward
+from bert_probe.model.forward import as_array, as_tensor, batch, forward
 from bert_probe.model.preflight import WeightHeaders, check_sizes
 from bert_probe.model.sentence_modules import (
     positive_integer,
@@ -229,12 +228,6 @@ class OutputHead:
         return {
             name: tensor for name, tensor in self.model.state_dict().items() if not name.startswith(prefix)
         }
-
-
-def as_tensor(values: Array, model: torch.nn.Module) -> torch.Tensor:
-    """Convert an array from a trace to the model's dtype and device; no precision is lost."""
-    weight = next(model.parameters())
-    return torch.tensor(values, device=weight.device, dtype=weight.dtype)
 
 
 def output_head(checkpoint: Checkpoint, task: str) -> OutputHead:
@@ -550,45 +543,3 @@ def _move_weights(modules: Iterable[torch.nn.Module], weight: torch.Tensor, enco
     for tensor in head_tensors:
         tensor.data = tensor.data.to(weight.device, weight.dtype if tensor.is_floating_point() else None)
     copy_to_own_memory(head_tensors)
-
-
-def check_heads(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[list[OutputHead], list[str]]:
-    """Check that each head's logits from a trace equal those of the complete model on the same text.
-
-    Returns:
-        The heads whose outputs agree, and a sentence for each head that is dropped.
-    """
-    if not heads:
-        return [], []
-    trace = checkpoint.trace(CHECK_TEXT, truncate=True)
-    valid, refused = [], []
-    for head in heads:
-        try:
-            difference, tolerance = _head_difference(trace, head)
-        except OutOfMemoryError:
-            raise
-        except Exception as error:  # Catch all exceptions, because task heads raise many types.
-            explanation = reason(error)
-            if isinstance(error, AttributeError) and isinstance(error.obj, _EncoderOutput):
-                explanation = (
-                    f"it reads {error.name} of the encoder's output, but only the vectors are available"
-                )
-            refused.append(f"The head for {head.task} is not used: {explanation}.")
-            continue
-        if difference <= tolerance:
-            valid.append(head)
-        else:
-            refused.append(
-                f"The head for {head.task} depends on more than the encoder's output (logits computed from "
-                f"the output alone would be off by {difference:.2g}), so the head is not used."
-            )
-    return valid, refused
-
-
-def _head_difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
-    """Return the largest difference between a head's logits and the complete model's, and the tolerance."""
-    checkpoint, actual = trace.checkpoint, head.logits(trace)
-    with torch.inference_mode(), checkpoint.running():
-        expected = as_array(head.stack_logits(head.model(**batch(checkpoint, [trace.encoding]))))[0]
-    scale = max(1.0, float(np.abs(expected).max()))
-    return float(np.abs(actual - expected).max()), pass_tolerance(checkpoint.description) * scale

@@ -15,8 +15,10 @@ from bert_probe.core.field_types import Choice, Flag, Number, Optional
 from bert_probe.core.inputs import FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
-from bert_probe.errors import SelectionError, memory_errors
+from bert_probe.errors import SelectionError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint, TrainingHistory, overlap_warning
+from bert_probe.model.checks import CHECK_TEXT, check_padding
+from bert_probe.model.outputs import OutputHead
 from bert_probe.model.preflight import format_bytes, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.text.labeled_texts import LabeledTexts
@@ -429,6 +431,8 @@ class TrainingPlan:
         """Train a model and restore its best checkpoint."""
         dataset, objective = self.material, self.material.objective
         device = self.checkpoint.device
+        if isinstance(objective, TextObjective):
+            _check_padding(self.checkpoint, OutputHead(objective.task, full_model.eval()))
         if _trains_linear_head(self.question.update, objective):
             linear_head = LinearHead(full_model.eval(), objective)
             texts = len(dataset.training) + len(dataset.held_out)
@@ -477,6 +481,23 @@ class TrainingPlan:
         evaluate = make_evaluator(self.material.objective, full_model, groups)
         steps, epochs, patience = self.pace.steps, self.pace.epochs, self.pace.patience
         return TrainingLoop(updated, evaluate, steps, epochs, patience, progress, on_evaluation, before)
+
+
+def _check_padding(checkpoint: Checkpoint, head: OutputHead) -> None:
+    """Raise an error if the head reads the padding of texts in a batch.
+
+    Raises:
+        UnavailableError: the head reads padding.
+    """
+    trace = checkpoint.trace(CHECK_TEXT, truncate=True)
+    try:
+        check_padding(trace, head)
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"{type(head.model).__name__} cannot be trained: {error}. Choose another model."
+        ) from None
+    except (RuntimeError, TypeError, AttributeError, IndexError):  # the head needs more than the vectors
+        return
 
 
 def _trains_linear_head(update: str, objective: Objective) -> bool:

@@ -13,7 +13,7 @@ import transformers
 
 import bert_probe
 from bert_probe.errors import UnavailableError
-from bert_probe.model import outputs
+from bert_probe.model import checks
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import batch
 from bert_probe.model.from_model import keep_float64
@@ -66,6 +66,21 @@ def test_head_equals_the_complete_model(
         some = [3, 1, 7]
         assert_exact(output_head(checkpoint, task).logits(trace, some), expected[some])
     assert_exact(output_head(checkpoint, task).logits_alone(checkpoint, trace.encoding), expected)
+
+
+def test_head_that_reads_padding_is_not_used(tmp_path: Path) -> None:
+    """XLNet's head reads the last position, which is padding in a batch with longer texts."""
+    torch.manual_seed(0)
+    save_tokenizer("bert", tmp_path)
+    for kind, tasks in (("last", ()), ("first", ("text-classification",))):
+        settings = transformers.XLNetConfig(
+            vocab_size=120, d_model=32, n_layer=1, n_head=4, d_inner=64, summary_type=kind
+        )
+        transformers.XLNetForSequenceClassification(settings).save_pretrained(tmp_path)
+        checkpoint = bert_probe.load(tmp_path)
+        assert checkpoint.tasks == tasks
+        is_noted = any("it reads the padding after a text" in note for note in checkpoint.description.notes)
+        assert is_noted is not bool(tasks)
 
 
 @pytest.mark.parametrize("padding", [0, None])
@@ -253,7 +268,7 @@ def test_infinite_logits_are_refused(tmp_path: Path) -> None:
 def test_head_that_needs_more_than_the_encoder_output_is_not_used(
     trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs, "_head_difference", lambda *_: (0.5, 1e-4))
+    monkeypatch.setattr(checks, "_head_difference", lambda *_: (0.5, 1e-4))
     checkpoint = bert_probe.load(trained_folder("bert", "question-answering"))
     assert checkpoint.tasks == ()
     assert (

@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_linear_schedule_with_warmup
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    XLNetConfig,
+    XLNetModel,
+    get_linear_schedule_with_warmup,
+)
 
 import bert_probe
 from bert_probe import Train
@@ -28,7 +34,7 @@ from bert_probe.training.datasets import check_texts
 from bert_probe.training.models import count_by_scope, select_parameters, with_head
 from bert_probe.training.objectives import TextObjective
 from bert_probe.training.schedule import LengthBuckets, seeded
-from tests.helpers.families import build
+from tests.helpers.families import build, save_tokenizer
 from tests.helpers.folders import change_config
 from tests.helpers.teaching import equal_states, texts, weights, without_dropout
 
@@ -217,6 +223,16 @@ def test_head_of_a_decoder_reads_the_same_token_as_in_transformers(
     right = torch.tensor([trained.labels.index(row.label) for row in trained.held_out.rows])
     loss = torch.nn.functional.cross_entropy(logits, right).item()
     assert trained.best.held_out_loss == pytest.approx(loss, abs=1e-5)
+
+
+@pytest.mark.parametrize("update", ["head", "all"])
+def test_model_whose_head_reads_padding_is_not_trained(update: str, tmp_path: Path) -> None:
+    save_tokenizer("bert", tmp_path)
+    sizes = XLNetConfig(vocab_size=120, d_model=32, n_layer=1, n_head=4, d_inner=64)
+    XLNetModel(sizes).save_pretrained(tmp_path)
+    message = "^XLNetForSequenceClassification cannot be trained: it reads the padding after a text"
+    with pytest.raises(UnavailableError, match=message):
+        Train(update, **QUICK).of(bert_probe.load(tmp_path), texts(12))
 
 
 def test_existing_head_is_trained_further(quiet: Checkpoint, tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.encoding import Token
+from bert_probe.model.forward import as_tensor
 from bert_probe.model.layers import record_forward_pass
-from bert_probe.model.outputs import OutputHead, as_tensor, missing_head_message, output_head
+from bert_probe.model.outputs import OutputHead, missing_head_message, output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
 TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
