@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -27,6 +28,9 @@ _LAST = "second model named"
 """Session key of the model that the text fields contained in the last script run."""
 _LEAVING = "leaving for attention"
 """Session key of a flag that makes the next script run open the Attention page."""
+_SWAP: Final = "last swap"
+"""Session key of the last `_Swap`."""
+_SWAP_SECONDS: Final = 5.0
 _EXAMPLES, _NEXT = "fine-tuned examples", "next second model"
 """Session keys of the fine-tuned examples (a dict by model name) and of the model to select as B next."""
 _LAYERS: Final = 2
@@ -224,8 +228,27 @@ def swap() -> None:
     """Swap model B with model A, the model of the workbench."""
     now = workbench.request()
     second = _current() or SecondModel("", "")
+    previous: _Swap | None = st.session_state.get(_SWAP)
+    if previous is not None and second == previous.before and time.monotonic() < previous.end:
+        second = previous.after
+    after = SecondModel(now.model, now.revision)
+    st.session_state[_SWAP] = _Swap(second, after, time.monotonic() + _SWAP_SECONDS)
     workbench.submit(replace(now, model=second.model, revision=second.revision))
     st.session_state[_MODEL], st.session_state[_REVISION] = now.model or BUILT_IN, now.revision
+
+
+class _Swap(NamedTuple):
+    """The last swap. The browser can send another click before it has received the new model B.
+
+    Attributes:
+        before: model B before the swap, which such a request still contains.
+        after: model B after the swap.
+        end: time until which the browser may not have received the new model, in seconds.
+    """
+
+    before: SecondModel
+    after: SecondModel
+    end: float
 
 
 def follow_link() -> None:

@@ -137,6 +137,17 @@ def test_swap_button_exchanges_models(folders: tuple[str, str]) -> None:
     )
 
 
+def test_second_click_on_swap_swaps_back_before_the_browser_has_the_new_model(
+    folders: tuple[str, str],
+) -> None:
+    app = press(page_of(folders), "Swap A and B")
+    app.text_input(key="other").set_value(folders[1])  # the value before the first click
+    press(app, "Swap A and B")
+    assert not app.exception
+    assert (url_params(app)["model"], url_params(app)["other"]) == folders
+    assert app.text_input(key="other").value == folders[1]
+
+
 @pytest.mark.parametrize("side", ["in A", "in B"])
 def test_head_is_shown_for_either_model(folders: tuple[str, str], side: str) -> None:
     app = page_of(folders)
