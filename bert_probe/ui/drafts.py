@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -58,7 +59,9 @@ def _parsed(text: str) -> Draft:
         with _queue.turn():
             draft = _drafts.get(key)
             if draft is None:
-                draft = _drafts[key] = _shared(Draft.read(content))
+                draft = Draft.read(content)
+                _check(draft, "The draft")
+                draft = _drafts[key] = _shared(draft)
     return draft
 
 
@@ -70,11 +73,25 @@ def read_shared(content: bytes, name: str) -> ViewFile | Draft:
         name: the name of the file, for error messages.
 
     Raises:
-        ReportError: the file is neither a view file nor a draft.
+        ReportError: the file is neither a view file nor a draft, or contains a lone surrogate.
     """
     with _queue.turn():
         parsed = read_any(content, name)
+        _check(parsed, name)
         return _shared_view(parsed) if isinstance(parsed, ViewFile) else _shared(parsed)
+
+
+def _check(parsed: ViewFile | Draft, name: str) -> None:
+    """Raise ReportError if a view file or a draft contains a lone surrogate."""
+    draft = Draft(entries=(DraftEntry(parsed),)) if isinstance(parsed, ViewFile) else parsed
+    texts = [draft.title, *([entry.note, entry.view.to_json()] for entry in draft.entries)]
+    try:
+        json.dumps(texts, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ReportError(
+            f"{name} contains a lone surrogate, which a page cannot show. Remove this character, or use "
+            "the command line."
+        ) from None
 
 
 def _shared(draft: Draft) -> Draft:

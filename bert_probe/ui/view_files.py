@@ -6,7 +6,6 @@ use, it shows the name of the model and asks the user.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -161,15 +160,6 @@ def parse(content: bytes, name: str) -> ViewFile | Draft:
         ReportError: the file is neither a view nor a draft, or the view belongs to an unknown page.
     """
     parsed = drafts.read_shared(content, name)
-    views = [parsed] if isinstance(parsed, ViewFile) else [entry.view for entry in parsed.entries]
-    notes = [] if isinstance(parsed, ViewFile) else [parsed.title, *(entry.note for entry in parsed.entries)]
-    try:
-        json.dumps([notes, *(view.to_json() for view in views)], ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise ReportError(
-            f"{name} contains a lone surrogate, which a page cannot show. Remove this character, or use "
-            "the command line."
-        ) from None
     if isinstance(parsed, ViewFile) and parsed.page and parsed.page not in asgi.pages():
         raise ReportError(
             f"{name} is a view of the page {parsed.page[:60]!r}, which this app does not have. Update "

@@ -59,7 +59,7 @@ def run_in_shell(shell: str, command: str, program: str, folder: Path) -> list[s
         "\x04 text\r\n\n",
         "\nb\x03\n",
         "two\nlines!\n",
-        "/proc/uptim\t; id #\n",
+        "/etc/passw\t; id #\n",
         "a\n^foo^bar",
     ],
 )
