@@ -445,7 +445,7 @@ def test_model_with_a_broken_module_path_opens_and_says_why(
     checkpoint = bert_probe.load(folder)
     with pytest.raises(
         CheckpointError,
-        match="refers to a path outside its folder|checkpoint are broken|in_features of Dense is None",
+        match=r"refers to a path outside its folder|checkpoint are broken|in_features of Dense is None",
     ):
         Sentences("model").of(checkpoint, ["a boat"])
     assert Sentences("mean").of(checkpoint, ["a boat"]).vectors.shape == (1, 32)
