@@ -16,19 +16,21 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import wraps
 from pathlib import PurePosixPath
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from streamlit.proto.BackMsg_pb2 import BackendOperationRequest
-from streamlit.proto.ForwardMsg_pb2 import BackendOperationResponse
+from streamlit.proto.ForwardMsg_pb2 import BackendOperationResponse, DeferredFileResponsePayload
 from streamlit.runtime import media_file_manager, memory_media_file_storage
 from streamlit.runtime.backend_operation_handler import DeferredFileHandler
 from streamlit.runtime.media_file_manager import MediaFileManager
+from streamlit.runtime.media_file_storage import MediaFileStorageError
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
+from bert_probe.errors import ProbeError
 from bert_probe.server import callbacks, sessions
 
 KEPT_SECONDS: Final = 60.0
@@ -60,7 +62,7 @@ def keep_downloads() -> None:
         return
     setattr(manager, _MARK, True)
     memory_media_file_storage._calculate_file_id = file_id
-    DeferredFileHandler.handle = _handle_in_turn(DeferredFileHandler.handle)  # type: ignore[method-assign]
+    DeferredFileHandler.handle = _handle_in_turn  # type: ignore[method-assign]
     manager.execute_deferred = _generate_and_keep(manager.execute_deferred)
     manager._delete_file = _delete_unless_kept(manager._delete_file)
     manager.clear_session_refs = _note_start(manager.clear_session_refs)
@@ -76,37 +78,38 @@ def file_id(data: bytes, mimetype: str, filename: str | None = None) -> str:
     return digest.hexdigest()
 
 
-_Handle = Callable[[DeferredFileHandler, BackendOperationRequest, str], Awaitable[BackendOperationResponse]]
-
-
-def _handle_in_turn(handle: _Handle) -> Any:
-    @wraps(handle)
-    async def handle_in_turn(
-        self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
-    ) -> BackendOperationResponse:
-        manager, name = self._get_media_file_mgr(), request.deferred_file.file_id
-        function = manager._deferred_callables.get(name)
-        if function is None:
-            return _refusal(request, "This file is no longer available. Reload the page.")
-        if function["session_id"] != session_id:
-            return _refusal(request, "This file belongs to another session.")
-        if _waiting[session_id] >= MAX_WAITING:
-            return _refusal(request, "Too many files were requested at the same time. Try again.")
-        of_client = _client_locks.setdefault(sessions.client(session_id), asyncio.Lock())
-        _waiting[session_id] += 1
-        try:
-            async with _session_locks.setdefault(session_id, asyncio.Lock()):
-                await callbacks.callbacks_finished(session_id)
-            async with of_client, _slots:
-                with manager._lock:  # a script run in the meantime may have removed the function
-                    manager._deferred_callables.setdefault(name, function)
-                return await handle(self, request, session_id)
-        finally:
-            _waiting[session_id] -= 1
-            if not _waiting[session_id]:
-                del _waiting[session_id]
-
-    return handle_in_turn
+async def _handle_in_turn(
+    self: DeferredFileHandler, request: BackendOperationRequest, session_id: str
+) -> BackendOperationResponse:
+    """Generate a file after the callbacks of its session, and return its URL or why there is no file."""
+    manager, name = self._get_media_file_mgr(), request.deferred_file.file_id
+    function = manager._deferred_callables.get(name)
+    if function is None:
+        return _refusal(request, "This file is no longer available. Reload the page.")
+    if function["session_id"] != session_id:
+        return _refusal(request, "This file belongs to another session.")
+    if _waiting[session_id] >= MAX_WAITING:
+        return _refusal(request, "Too many files were requested at the same time. Try again.")
+    of_client = _client_locks.setdefault(sessions.client(session_id), asyncio.Lock())
+    _waiting[session_id] += 1
+    try:
+        async with _session_locks.setdefault(session_id, asyncio.Lock()):
+            await callbacks.callbacks_finished(session_id)
+        async with of_client, _slots:
+            with manager._lock:  # a script run in the meantime may have removed the function
+                manager._deferred_callables.setdefault(name, function)
+            url = await asyncio.to_thread(manager.execute_deferred, name)
+    except MediaFileStorageError as error:
+        if isinstance(error.__cause__, ProbeError):
+            return _refusal(request, str(error.__cause__))
+        raise
+    finally:
+        _waiting[session_id] -= 1
+        if not _waiting[session_id]:
+            del _waiting[session_id]
+    return BackendOperationResponse(
+        request_id=request.request_id, deferred_file=DeferredFileResponsePayload(url=url)
+    )
 
 
 def _refusal(request: BackendOperationRequest, problem: str) -> BackendOperationResponse:

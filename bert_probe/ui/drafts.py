@@ -105,8 +105,9 @@ def _shared_view(view: ViewFile) -> ViewFile:
 
 def latest() -> Callable[[], Draft]:
     """Return a function that returns the session's draft at the time of the call, in any thread."""
-    drafts: list[Draft] = st.session_state.setdefault(_LATEST, [current()])
-    drafts[0] = current()
+    draft = current()
+    drafts: list[Draft] = st.session_state.setdefault(_LATEST, [draft])
+    drafts[0] = draft
     return lambda: drafts[0]
 
 

@@ -303,7 +303,7 @@ def _report(draft: Draft) -> None:
         ):
             st.download_button(
                 f"{label} · {len(content) / 1e6:.1f} MB",
-                content,
+                partial(_content, content, draft, drafts.latest()),
                 file_name=f"report.{suffix}",
                 mime=mime,
                 key=f"report {suffix}",
@@ -326,6 +326,17 @@ def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
             f"{MAX_PAGE_BYTES / 1e6:.0f} MB. Save these views, and create the report with bert-probe report."
         )
     return page, report.zip()
+
+
+def _content(content: bytes, draft: Draft, latest: Callable[[], Draft]) -> bytes:
+    """Return a file of the report, unless the user has just changed the draft.
+
+    Raises:
+        ReportError: the draft was changed after the report was created.
+    """
+    if latest() != draft:
+        raise ReportError("The report does not contain your last change. Create the report again.")
+    return content
 
 
 def _open_model(model: ModelReference) -> Checkpoint:

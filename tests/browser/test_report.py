@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Download, Page, expect
 
 from tests.helpers.browser import App, save_download, visit, wait_until_settled
 
@@ -20,6 +20,23 @@ def test_saved_views_contain_the_note_that_was_just_typed(app: App, page: Page) 
         # The click moves the focus, which sends the note to the server.
         saved = json.loads(Path(save_download(page, "Save these views").path()).read_bytes())
         assert saved["views"][index]["note"] == f"typed {index}"
+
+
+def test_report_without_the_note_that_was_just_typed_is_not_saved(app: App, page: Page) -> None:
+    with_example(app, page)
+    page.get_by_role("button", name="Create the report").click()
+    button = page.get_by_role("button", name="Page (HTML)")
+    expect(button).to_be_visible()
+    wait_until_settled(page)
+    downloads: list[Download] = []
+    page.on("download", lambda download: downloads.append(download))
+    page.get_by_role("textbox", name="Note on view 2").fill("typed")
+    button.click()
+    expect(page.get_by_role("button", name="Create the report")).to_be_visible()
+    wait_until_settled(page)
+    assert downloads == []
+    page.get_by_role("button", name="Create the report").click()
+    assert "typed" in Path(save_download(page, "Page (HTML)").path()).read_text()
 
 
 def test_double_click_on_remove_removes_one_view(app: App, page: Page) -> None:

@@ -27,6 +27,7 @@ from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
 import bert_probe
 from bert_probe import Train
+from bert_probe.errors import ReportError
 from bert_probe.server import callbacks, media_files, sessions
 from bert_probe.training.training_result import TrainingResult
 from tests.helpers.server import answer
@@ -268,6 +269,19 @@ def test_files_of_other_sessions_are_refused(manager: MediaFileManager) -> None:
     refused, answered = (asyncio.run(handler.handle(request, session)) for session in ("two", "one"))
     assert (refused.deferred_file.url, refused.error_msg) == ("", "This file belongs to another session.")
     assert served(manager, answered.deferred_file.url) == b"private"
+
+
+def test_reason_why_there_is_no_file_is_shown(manager: MediaFileManager) -> None:
+    def generate() -> bytes:
+        raise ReportError("The report does not contain your last change.")
+
+    manager.clear_session_refs()
+    SESSION[0] = "one"
+    request = BackendOperationRequest(request_id="1")
+    request.deferred_file.file_id = manager.add_deferred(generate, "text/csv", "1")
+    response = asyncio.run(DeferredFileHandler(lambda: manager).handle(request, "one"))
+    assert response.error_msg == "The report does not contain your last change."
+    assert not media_files._waiting
 
 
 def test_requests_of_a_session_wait_for_its_callbacks_in_turn(
