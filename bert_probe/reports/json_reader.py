@@ -27,9 +27,12 @@ MAX_DEPTH: Final = 64
 """Maximum nesting depth of a JSON document."""
 MAX_CONTAINERS: Final = 1_000_000
 """Maximum number of arrays and objects; an empty object takes 60 times as many bytes in memory as in JSON."""
+MAX_KEYS: Final = 1_000_000
+"""Maximum number of keys of all objects; a short key and its value take 30 times as many bytes in memory."""
 MAX_NAMES: Final = 500
 """Maximum number of entries in a text map; questions and URLs have far fewer fields and parameters."""
 _CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
+_KEY: Final = re.compile(rb'"\s*:')
 
 
 def parse_json(content: bytes) -> Any:
@@ -37,10 +40,15 @@ def parse_json(content: bytes) -> Any:
 
     Raises:
         ValueError: invalid JSON, a duplicate key in an object, a number that does not fit into a 64-bit float
-            or integer, more than `MAX_DEPTH` levels, or more than `MAX_CONTAINERS` arrays and objects.
+            or integer, more than `MAX_DEPTH` levels, more than `MAX_CONTAINERS` arrays and objects, or more
+            than `MAX_KEYS` keys.
     """
-    if sum(1 for _ in islice(_CONTAINER.finditer(content), MAX_CONTAINERS + 1)) > MAX_CONTAINERS:
-        raise ValueError(f"it has more than {MAX_CONTAINERS:,} arrays and objects")
+    for pattern, limit, items in (
+        (_CONTAINER, MAX_CONTAINERS, "arrays and objects"),
+        (_KEY, MAX_KEYS, "keys"),
+    ):
+        if sum(1 for _ in islice(pattern.finditer(content), limit + 1)) > limit:
+            raise ValueError(f"it has more than {limit:,} {items}")
     try:
         parsed = strict_json.loads(content.decode("utf-8-sig"), parse_constant=_refuse_constant)
     except RecursionError:
