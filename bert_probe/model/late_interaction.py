@@ -41,7 +41,7 @@ from bert_probe.model.sentence_router import (
     is_late_interaction,
     read_modules,
 )
-from bert_probe.model.sources import digest, has_file, read_config
+from bert_probe.model.sources import check_readable, digest, has_file, read_config
 
 MAXSIM, MEAN_MAXSIM = "maxsim", "meanmaxsim"
 COLBERT_FILE = "artifact.metadata"
@@ -365,6 +365,7 @@ def _read_projection(folder: Path, size: int) -> tuple[SentenceModule, int]:
     The projection is stored with the weights of the encoder.
     """
     name, file = "linear.weight", folder / "model.safetensors"
+    check_readable(file)
     try:
         with safe_open(file, framework="pt") as weights:
             weight = weights.get_tensor(name).clone()

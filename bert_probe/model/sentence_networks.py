@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.preflight import read_headers
 from bert_probe.model.sentence_router import AGAIN, REMEDY
-from bert_probe.model.sources import digest, has_file
+from bert_probe.model.sources import check_readable, digest, has_file
 from bert_probe.model.weights import write_lease
 
 
@@ -163,7 +163,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
 
     Raises:
         UnavailableError: the folder has no model.safetensors.
-        CheckpointError: the file is broken, or does not fit the config.
+        CheckpointError: the file may not be read, is broken, or does not fit the config.
         WeightsError: the weights are integers.
     """
     file = path / "model.safetensors"
@@ -172,6 +172,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
             f"The weights of the module {kind} are missing or only available as a pickle ({path.name} "
             f"has no model.safetensors). Convert the model with bert-probe convert. {REMEDY}"
         )
+    check_readable(file)
     expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     try:
         with write_lease([file]), safe_open(file, framework="pt") as weights:

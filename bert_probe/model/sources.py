@@ -359,6 +359,7 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
     Raises:
         PickledWeightsError: there are no safetensors files.
         WeightsError: a file is missing, broken or truncated, or peft would change the weights.
+        CheckpointError: a file may not be read.
     """
     if has_file(folder, "adapter_config.json"):
         raise WeightsError(
@@ -388,6 +389,7 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
             raise WeightsError(
                 f"{file.name} is missing, but {index.name} lists it. Download the model again."
             )
+        check_readable(file)
         try:
             with safe_open(file, framework="np"):
                 pass
@@ -396,6 +398,14 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
                 f"{file.name} is broken or truncated ({error}). Download or copy the file again."
             ) from None
     return files
+
+
+def check_readable(file: Path) -> None:
+    """Raise CheckpointError unless a file may be read; safetensors reports such a file as missing."""
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        raise _unreadable(file, error) from None
 
 
 def has_file(folder: Path, name: str) -> bool:
@@ -426,8 +436,8 @@ def file_names(folder: Path) -> list[str]:
         raise _unreadable(folder, error) from None
 
 
-def _unreadable(folder: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{folder} cannot be read: {error.strerror}. Check its permissions.")
+def _unreadable(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(f"{path} cannot be read: {error.strerror}. Check its permissions.")
 
 
 def _no_safetensors(source: Source) -> PickledWeightsError:

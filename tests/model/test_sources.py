@@ -13,16 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import bert_probe
 from bert_probe.conversion.convert import convert
 from bert_probe.errors import CheckpointError, NotFoundError, PickledWeightsError, WeightsError
+from bert_probe.model import late_interaction
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sentence_networks import load_weights
 from bert_probe.model.sentence_router import encoder_folder
 from bert_probe.model.sources import SilencedLogging, has_file, read_config, read_json, stamp, weight_files
 from bert_probe.model.weights import write_lease
 from tests.helpers.families import TEXT
 from tests.helpers.folders import assert_refused, change_config, copy, shard, write_index
+from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 
 def test_missing_folder_is_named(tmp_path: Path) -> None:
@@ -194,6 +198,21 @@ def test_unreadable_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(CheckpointError, match=message):
         convert(tmp_path, tmp_path / "new")
+
+
+def test_unreadable_weights_are_refused() -> None:
+    with read_only_folder() as folder:
+        folder.chmod(0o755)
+        for name in ("config.json", "model.safetensors"):
+            (folder / name).write_text("{}")
+        (folder / "model.safetensors").chmod(0o600)
+        message = as_nobody(lambda: weight_files(folder))
+        assert (
+            message == f"{folder}/model.safetensors cannot be read: Permission denied. Check its permissions."
+        )
+        network = torch.nn.Linear(2, 2)
+        assert as_nobody(lambda: load_weights(network, folder, "Dense")) == message
+        assert as_nobody(lambda: late_interaction._read_projection(folder, 2)) == message
 
 
 def test_name_that_no_file_can_have_is_not_in_a_folder(tmp_path: Path) -> None:
