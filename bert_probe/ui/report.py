@@ -241,11 +241,17 @@ def _keys() -> tuple[int, ...]:
 
 
 def _restore() -> None:
-    removed: _Removed | None = st.session_state.pop(_REMOVED, None)
-    if removed is not None and removed.others == _keys():
-        entries = list(drafts.current().entries)
-        entries.insert(removed.position, removed.entry)
+    removed: _Removed | None = st.session_state.get(_REMOVED)
+    if removed is None or removed.others != _keys():
+        return
+    entries = list(drafts.current().entries)
+    entries.insert(removed.position, removed.entry)
+    try:
         drafts.set_entries(entries)
+    except ReportError:  # other notes have become longer
+        drafts.set_message("The draft has no room for this view. Shorten other notes, and undo again.")
+    else:
+        del st.session_state[_REMOVED]
 
 
 def _remove(key: int) -> None:

@@ -169,6 +169,19 @@ def test_removed_view_can_be_restored(index: int) -> None:
     assert "Undo" not in [button.label for button in app.button]
 
 
+def test_view_without_room_can_be_restored_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = a_report("one", "two")
+    before = picked(app)
+    monkeypatch.setattr(drafts, "MAX_BYTES", len(Draft(entries=tuple(before)).to_bytes()))
+    click(app, "Remove", f"remove {before[1].key}")
+    app.text_area(key=note(app, 0)).set_value("a longer note").run()
+    click(app, "Undo")
+    assert "The draft has no room for this view" in app.toast[0].value
+    assert [entry.note for entry in picked(app)] == ["a longer note"]
+    app.text_area(key=note(app, 0)).set_value("one").run()
+    assert picked(click(app, "Undo")) == before
+
+
 def test_undo_is_offered_until_the_views_change() -> None:
     app = a_report("one")
     click(app, "Remove", f"remove {picked(app)[0].key}")
