@@ -15,6 +15,13 @@ MAX_ARGUMENT_BYTES = 131_071
 """Maximum size of a command-line argument on Linux, in bytes without the final NUL. Other systems may allow
 less."""
 
+MAX_LINE_BYTES = 4_000
+"""Maximum size of a line of a shell command in bytes. A terminal cuts longer lines that are pasted into a
+shell without line editing, such as dash, so that the next line of a text could be run as a command.
+"""
+_PART_CHARACTERS = 500
+"""Number of characters of the parts of a long argument; a quoted character has at most 5 bytes."""
+
 DEFAULT_URL = "http://127.0.0.1:8501"
 
 _UNSAFE_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]|\n\^")
@@ -136,7 +143,7 @@ def url_parameters(record: InputRecord) -> dict[str, str] | None:
 
 
 def _command(words: Sequence[str]) -> str:
-    longest = max(len(word.encode("utf-8", "surrogatepass")) for word in words)
+    longest = max(map(_bytes, words))
     if longest > MAX_ARGUMENT_BYTES:
         return (
             f"# A text has {longest:,} bytes, but an argument of a command has at most "
@@ -156,7 +163,31 @@ def shell_join(words: Sequence[str]) -> str:
     shell obeys them even within quotation marks. A pasted Ctrl+C would discard the beginning of the command,
     and the shell would run the next line of the text; a tab could complete a file name and end the quotation.
     """
-    return " ".join(map(_quote, words))
+    command = " ".join(map(_quote, words))
+    return command if _has_short_lines(command) else _join_in_short_lines(words)
+
+
+def _has_short_lines(command: str) -> bool:
+    return all(_bytes(line) <= MAX_LINE_BYTES for line in command.split("\n"))
+
+
+def _join_in_short_lines(words: Sequence[str]) -> str:
+    """Return the command with a backslash and a line break between parts of arguments where necessary."""
+    command, length = "", 0
+    for word in words:
+        for start in range(0, max(1, len(word)), _PART_CHARACTERS):
+            separator = " " if command and not start else ""
+            part = _quote(word[start : start + _PART_CHARACTERS])
+            lines = part.split("\n")
+            if length + _bytes(lines[0]) + len(" \\") > MAX_LINE_BYTES:
+                separator, length = f"{separator}\\\n", 0
+            command += separator + part
+            length = _bytes(lines[-1]) + (length + len(separator) if len(lines) == 1 else 0)
+    return command
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _quote(word: str) -> str:

@@ -24,7 +24,7 @@ def test_command_with_a_too_long_argument_is_a_comment(letter: str, minilm: Chec
     max_letters = snippets.MAX_ARGUMENT_BYTES // len(letter.encode())
     texts = [letter * max_letters, letter * (max_letters + 1)]
     fits, too_long = (bert_probe.Tokens().of(minilm.trace(text, truncate=True)) for text in texts)
-    assert shlex.split(fits.shell)[-1] == texts[0]
+    assert shlex.split(fits.shell.replace("\\\n", ""))[-1] == texts[0]
     assert re.fullmatch(
         r"# A text has 131,07\d bytes, but an argument of a command has at most 131,071; use Python\.",
         too_long.shell,
@@ -81,6 +81,29 @@ def test_command_with_nul_is_a_comment(minilm: Checkpoint) -> None:
     result = bert_probe.Tokens().of(minilm.trace("a\0b"))
     assert result.shell.startswith("# A text contains NUL, but an argument of a command cannot contain")
     assert json.loads(shlex.split(result.http)[-1]) == {"text": "a\0b"}
+
+
+@pytest.mark.skipif(not SHELLS, reason="needs a POSIX shell")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["A" * 4_075 + "'\nid > file #"],
+        ["x" * 9_000, "a b", "'" * 3_000, "\\" * 5_000, ""],
+        ["语" * 4_000, "\t" * 2_000, ("word\n" * 99 + "^") * 8 + "\n" * 600],
+        [f"sentence {number}" for number in range(1_000)],
+    ],
+)
+def test_lines_of_a_command_are_short_enough_for_terminals(words: list[str], tmp_path: Path) -> None:
+    """A terminal cuts a line after 4,095 bytes, so that a shell would run the next line of the text."""
+    command = snippets.shell_join(["bert-probe", "tokens", *words])
+    assert max(len(line.encode()) for line in command.split("\n")) <= snippets.MAX_LINE_BYTES
+    for shell in SHELLS:
+        assert run_in_shell(shell, command, "bert-probe", tmp_path) == ["tokens", *words]
+
+
+def test_short_command_is_one_line() -> None:
+    words = ["bert-probe", "tokens", "a b" * 1_000]
+    assert snippets.shell_join(words) == shlex.join(words)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other limits")
