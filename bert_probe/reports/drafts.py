@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from bert_probe.errors import ReportError
 from bert_probe.reports.json_reader import parse_document, parse_object
 from bert_probe.reports.view_files import ViewFile, read
 
@@ -57,12 +58,18 @@ class Draft:
             name: the name of the file, for error messages.
 
         Raises:
-            ReportError: the file is not a draft.
+            ReportError: the file is not a draft, or has more than `MOST_VIEWS` views.
         """
         entries = []
         with parse_object(parse_document(content, name, KIND, FORMAT), name) as parsed:
             title = parsed.text("title")
-            for value in parsed.array("views"):
+            views = parsed.array("views")
+            if len(views) > MOST_VIEWS:
+                raise ReportError(
+                    f"{name} has {len(views):,} views, but a report has at most {MOST_VIEWS} views. Remove "
+                    "views from the file."
+                )
+            for value in views:
                 with parse_object(value, f"A view of {name}") as entry:
                     view = ViewFile.from_json(entry.mapping("view"))
                     entries.append(DraftEntry(view, entry.text("note")))

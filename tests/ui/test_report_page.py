@@ -424,8 +424,9 @@ def test_hostile_file_is_refused_on_page(file: dict[str, object], sentence: str)
     assert sentence in page_text(app)
 
 
-def test_link_to_a_draft_with_a_surrogate_opens_an_empty_report() -> None:
-    draft = '{"bert_probe_tray": 1, "title": "\\ud800", "views": []}'
+@pytest.mark.parametrize("content", [{"title": SURROGATE, "views": []}, {"views": [{"view": ASKED}] * 51}])
+def test_link_to_a_draft_that_is_refused_opens_an_empty_report(content: dict[str, object]) -> None:
+    draft = json.dumps({"bert_probe_tray": 1} | content)
     for parameters in ({"tray": draft}, {"tray_kept": sessions.store_text(draft)}):
         app = open_page("report", **parameters)
         assert not app.exception
