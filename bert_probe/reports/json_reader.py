@@ -29,6 +29,10 @@ MAX_CONTAINERS: Final = 1_000_000
 """Maximum number of arrays and objects; an empty object takes 60 times as many bytes in memory as in JSON."""
 MAX_KEYS: Final = 1_000_000
 """Maximum number of keys of all objects; a short key and its value take 30 times as many bytes in memory."""
+MAX_COMMAS: Final = 5_000_000
+"""Maximum number of commas, and so about the maximum number of values. A short string takes 15 times as many
+bytes in memory; a table has a checksum of 11 bytes for each row.
+"""
 MAX_NAMES: Final = 500
 """Maximum number of entries in a text map; questions and URLs have far fewer fields and parameters."""
 _CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
@@ -40,9 +44,11 @@ def parse_json(content: bytes) -> Any:
 
     Raises:
         ValueError: invalid JSON, a duplicate key in an object, a number that does not fit into a 64-bit float
-            or integer, more than `MAX_DEPTH` levels, more than `MAX_CONTAINERS` arrays and objects, or more
-            than `MAX_KEYS` keys.
+            or integer, more than `MAX_DEPTH` levels, more than `MAX_CONTAINERS` arrays and objects, more than
+            `MAX_KEYS` keys, or more than `MAX_COMMAS` commas.
     """
+    if content.count(b",") > MAX_COMMAS:
+        raise ValueError(f"it has more than {MAX_COMMAS:,} commas")
     for pattern, limit, items in (
         (_CONTAINER, MAX_CONTAINERS, "arrays and objects"),
         (_KEY, MAX_KEYS, "keys"),
