@@ -18,7 +18,7 @@ from bert_probe.reports.drafts import MOST_VIEWS
 from bert_probe.reports.json_reader import parse_json, parse_object, read_bytes
 from bert_probe.reports.numbers import ViewTolerances
 from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MAX_BYTES, MAX_TITLE, PAGE
-from bert_probe.reports.tables import ReportTable
+from bert_probe.reports.tables import MAX_NOTE_CHARACTERS, ReportTable
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.views import built
 from bert_probe.views.payload import EmbeddedPayload
@@ -181,7 +181,25 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
         raise ReportError(
             f"{name} has {len(views)} views, but 1 to {MOST_VIEWS} are allowed. Choose another file."
         )
-    return ReportFile(title, made_with, tuple(map(_parse_view, views)), content, files)
+    parsed = tuple(map(_parse_view, views))
+    if sum(map(_length_on_page, parsed)) > len(content):
+        raise ReportError(f"The data of {name} have more text than its page shows. Choose another file.")
+    return ReportFile(title, made_with, parsed, content, files)
+
+
+def _length_on_page(view: StatedView) -> int:
+    """Return a lower bound on the length of the HTML of a view; a character takes up to 5 in HTML."""
+    length = 0
+    values: list[Any] = [view.title, view.code, view.provenance]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            length += len(value) + 4 * value.count("&") + 3 * (value.count("<") + value.count(">"))
+        elif isinstance(value, Mapping):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+    return length
 
 
 def are_versions(libraries: Mapping[str, Any]) -> bool:
@@ -211,6 +229,11 @@ def _parse_view(raw: Any) -> StatedView:
         )
     with parse_object(raw_note, "A note in the report") as parsed:
         note = {"written": parsed.text("written"), "shown": parsed.text("shown")}
+    if len(note["written"]) > MAX_NOTE_CHARACTERS:
+        raise ReportError(
+            f"A note in the report has {len(note['written']):,} characters, but at most "
+            f"{MAX_NOTE_CHARACTERS:,} are allowed. Choose another file."
+        )
     with parse_object(raw_code, "The code of a view") as parsed:
         code = {"python": parsed.text("python"), "shell": parsed.text("shell")}
     with parse_object(raw_picture, "A picture in the report") as parsed:

@@ -98,6 +98,25 @@ def verified(tmp_path: Path, models: NamedModels) -> Verify:
     return from_content
 
 
+@pytest.mark.parametrize("field", ["text", "title", "note", "python"])
+def test_texts_that_the_page_cannot_show_are_refused(
+    field: str, stated: dict[str, Any], page: bytes, verified: Verify
+) -> None:
+    """HTML takes up to five times as many characters as a text, and so gigabytes of memory."""
+    view = stated["views"][0]
+    holder, key = {
+        "text": (view["provenance"], "text"),
+        "title": (view, "title"),
+        "note": (view["note"], "written"),
+        "python": (view["code"], "python"),
+    }[field]
+    holder[key] = "&" * (len(page) // 3)
+    start = page.index(b">", page.index(b'id="stated"')) + 1
+    content = page[:start] + json.dumps(stated).encode() + page[page.index(b"</script>", start) :]
+    with pytest.raises(ReportError, match=r"characters, but at most|more text than its page shows"):
+        verified(content)
+
+
 def test_sealed_original_passes(
     page: bytes, archive: bytes, stated: dict[str, Any], verified: Verify
 ) -> None:
