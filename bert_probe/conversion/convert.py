@@ -41,6 +41,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import (
     MAX_CONFIG_BYTES,
     Source,
+    check_readable,
     digest,
     expand_home,
     file_names,
@@ -284,6 +285,7 @@ def convert(
     Raises:
         NotFoundError, NetworkError: the files are unavailable.
         WeightsError: there are no pickled weights, or the weights are broken or unsafe.
+        CheckpointError: a file may not be read.
         OutOfMemoryError: the weights need more memory than is available or allowed.
         ExportError: the folder cannot be written.
         UnavailableError: this version of torch cannot read pickled weights safely.
@@ -297,7 +299,10 @@ def convert(
     target = expand_home(folder)
     source = locate(model, revision, progress, HUB_PATTERNS)
     files = find_files(source)
-    sizes = {name: (source.folder / name).stat().st_size for name in (*files.pickles, *files.copies)}
+    sizes = {}
+    for name in (*files.pickles, *files.copies):
+        check_readable(source.folder / name)
+        sizes[name] = (source.folder / name).stat().st_size
     check_space(target, sum(sizes.values()))
     tied = find_tied_weights(source.folder)
     records: list[dict[str, Any]] = []

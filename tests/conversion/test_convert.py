@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copyfile
+from shutil import copyfile, copytree
 
 import numpy as np
 import pytest
@@ -37,6 +37,7 @@ from bert_probe.model.sources import Source
 from tests.helpers import pickles, trained
 from tests.helpers.families import TEXT
 from tests.helpers.folders import change_config, copy
+from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 
 @pytest.fixture
@@ -368,6 +369,17 @@ def test_all_tokenizer_files_are_copied(folder: Path, tmp_path: Path) -> None:
     copyfile(tmp_path / "converted" / "model.safetensors", folder / "model.safetensors")
     expected = bert_probe.load(folder).encode(TEXT.upper())
     assert bert_probe.load(tmp_path / "converted").encode(TEXT.upper()).ids == expected.ids
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "tokenizer.json"])
+def test_file_without_read_permission_is_named(name: str, folder: Path) -> None:
+    pickle_weights(folder)
+    with read_only_folder() as parent:
+        copytree(folder, parent / "open" / "model")
+        (parent / "open" / "model" / name).chmod(0o600)
+        message = as_nobody(lambda: bert_probe.convert(parent / "open" / "model", parent / "open" / "new"))
+        file = parent / "open" / "model" / name
+        assert message == f"{file} cannot be read: Permission denied. Check its permissions."
 
 
 def test_tied_weights_follow_the_config(tmp_path: Path) -> None:
