@@ -105,6 +105,10 @@ def _check_time(backend: Any) -> None:
         longest = max(map(len, backend.get_vocab()), default=0)
         if longest > _MAX_PIECE_LENGTH:
             problem = f"a piece has {longest:,} characters, but at most {_MAX_PIECE_LENGTH}"
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        longest = len(getattr(backend.model, name, None) or "")
+        if longest > _MAX_PIECE_LENGTH:
+            problem = f"{name} has {longest:,} characters, but at most {_MAX_PIECE_LENGTH}"
     for name in ("normalizer", "pre_tokenizer"):
         component = getattr(backend, name)
         steps = 0 if component is None else _count_steps(json.loads(component.__getstate__()))

@@ -712,6 +712,16 @@ def test_tokenizer_that_lengthens_texts_is_refused(
         ("model", {"max_input_chars_per_word": 1_001}, "max_input_chars_per_word is 1,001"),
         (
             "model",
+            {"continuing_subword_prefix": "#" * 257},
+            "continuing_subword_prefix has 257 characters, but at most 256",
+        ),
+        (
+            "model",
+            {"type": "BPE", "vocab": {"a": 0}, "merges": [], "end_of_word_suffix": "w" * 257},
+            "end_of_word_suffix has 257 characters",
+        ),
+        (
+            "model",
             {"type": "Unigram", "unk_id": 0, "vocab": [["a" * size, -1.0] for size in range(1, 400)]},
             "a piece has 399 characters, but at most 256",
         ),
