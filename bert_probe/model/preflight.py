@@ -325,5 +325,7 @@ def reserved_memory(size: int, purpose: str, remedy: str) -> Iterator[None]:
 
 
 def format_bytes(size: int) -> str:
-    """Format a number of bytes as MB or GB."""
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
+    """Format a number of bytes as KB, MB or GB."""
+    if size >= 1e9:
+        return f"{size / 1e9:,.1f} GB"
+    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} KB"

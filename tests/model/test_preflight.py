@@ -257,7 +257,7 @@ def test_model_larger_than_free_memory_is_refused_with_both_sizes(
 ) -> None:
     monkeypatch.setattr(preflight, "free_memory", lambda: 50_000)
     message = assert_refused(
-        OutOfMemoryError, folder, "of memory, but only 0 MB are available", "smaller model"
+        OutOfMemoryError, folder, "of memory, but only 50 KB are available", "smaller model"
     )
     assert "needs about" in message
 
@@ -300,7 +300,7 @@ def test_notice_is_shown_before_weights_are_read(folder: Path) -> None:
     bert_probe.load(folder, notice=notices.append, progress=lambda *now: heard.append((len(notices), *now)))
     size = (folder / "model.safetensors").stat().st_size
     assert notices == [
-        f"The model has {size / 1e6:,.0f} MB of weights; about {size / 1e6:,.0f} MB of memory are needed "
+        f"The model has {size / 1e3:,.0f} KB of weights; about {size / 1e3:,.0f} KB of memory are needed "
         "to load it."
     ]
     assert heard[-1] == (1, size, size)
