@@ -89,8 +89,13 @@ _VIEWS: Final[WeakKeyDictionary[Result, ViewFile]] = WeakKeyDictionary()
 
 
 def _add(view: ViewFile) -> None:
+    added = view.on(state.current_page(), _expanded(state.url_parameters()))
+    entries = drafts.current().entries
+    if entries and entries[-1].view == added:  # a double click
+        drafts.set_message("The report already ends with this view.")
+        return
     try:
-        drafts.add(view.on(state.current_page(), _expanded(state.url_parameters())))
+        drafts.add(added)
     except ProbeError as error:
         drafts.set_message(str(error))
         return

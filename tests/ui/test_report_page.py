@@ -297,9 +297,18 @@ def test_number_of_views_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafts, "MOST_VIEWS", 1)
     app = open_page("tokens", a=TEXT)
     click(app, "Add to report")
+    app.switch_page("../../pages/attention.py").run()
     click(app, "Add to report")
     assert len(picked(app)) == 1
     assert "at most 1 views" in app.toast[-1].value
+
+
+def test_double_click_adds_a_view_once() -> None:
+    app = open_page("tokens", a=TEXT)
+    click(app, "Add to report")
+    click(app, "Add to report")
+    assert len(picked(app)) == 1
+    assert app.toast[-1].value == "The report already ends with this view."
 
 
 # ---------------------------------------------------------------- view files
