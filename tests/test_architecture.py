@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import bert_probe
-from tests.helpers.source import globals_read, imported, page_faults
+from tests.helpers.source import globals_read, imported, page_faults, possible_imports
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = sorted((ROOT / "bert_probe").rglob("*.py"))
@@ -84,15 +84,20 @@ def source(path: Path) -> str:
 
 
 @cache
+def all_imports(path: Path) -> list[tuple[str, bool]]:
+    """Return the full name of each import, and whether it is only for type checking."""
+    return [*imported(source(path))]
+
+
 def imports(path: Path) -> list[str]:
-    return [name for name, _ in imported(source(path))]
+    return [name for name, _ in all_imports(path)]
 
 
-def upward_imports(importer: str, source: str) -> list[str]:
+def upward_imports(importer: str, names: list[str]) -> list[str]:
     """Return a module's imports that do not come from a lower-level package."""
     own = package_of(importer)
     faults = []
-    for name, _ in imported(source):
+    for name in names:
         package, _, inner = name.partition(".")
         other = (
             package_of(inner) if package == "bert_probe" else package if package in ("pages", "app") else None
@@ -116,7 +121,7 @@ def test_package_and_page_modules_are_found() -> None:
 
 
 def test_imports_follow_layer_order() -> None:
-    assert [line for path in SHIPPED for line in upward_imports(short_name(path), source(path))] == []
+    assert [line for path in SHIPPED for line in upward_imports(short_name(path), imports(path))] == []
 
 
 @pytest.mark.parametrize(
@@ -141,7 +146,7 @@ def test_imports_follow_layer_order() -> None:
     ],
 )
 def test_import_of_higher_layer_is_reported(importer: str, line: str) -> None:
-    assert len(upward_imports(importer, line)) == 1
+    assert len(upward_imports(importer, [name for name, _ in imported(line)])) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,7 +159,7 @@ def test_import_of_higher_layer_is_reported(importer: str, line: str) -> None:
     ],
 )
 def test_import_of_lower_layer_is_allowed(importer: str, line: str) -> None:
-    assert upward_imports(importer, line) == []
+    assert upward_imports(importer, [name for name, _ in imported(line)]) == []
 
 
 def find_cycle(edges: dict[str, set[str]]) -> set[str]:
@@ -175,7 +180,7 @@ def test_imports_have_no_cycles() -> None:
         # Imports for type checking are not executed at run time.
         needed = {
             name.removeprefix("bert_probe.")
-            for name, for_types in imported(source(path))
+            for name, for_types in all_imports(path)
             if not for_types and name.startswith("bert_probe.")
         }
         # `from a.b import c` names either the module a.b.c or a name within a.b.
@@ -219,7 +224,24 @@ def test_private_names_are_not_imported() -> None:
 
 def test_test_modules_are_not_imported() -> None:
     test_module = re.compile(r"^tests\.(.*\.)?(test_|conftest)")
-    assert names([path for path in TESTS if any(map(test_module.search, imports(path)))]) == []
+    assert (
+        names([path for path in TESTS if any(map(test_module.search, possible_imports(source(path))))]) == []
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "import a.b, c",
+        "def f():\n    import a.b as d, c  # reason",
+        "from a import b\nfrom c import d",
+        "from a import (\n    b,  # reason\n    c,\n)",
+        "from a import (\n    b,  # reason (with parentheses)\n    c,\n)",
+        "if x:\n\tfrom a import b\nimport of_words",
+    ],
+)
+def test_possible_imports_include_all_imports(lines: str) -> None:
+    assert possible_imports(lines) == {name for name, _ in imported(lines)}
 
 
 # ---------------------------------------------------------------- pages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 from collections.abc import Callable, Iterator
 
@@ -35,23 +36,55 @@ def imported(source: str) -> Iterator[tuple[str, bool]]:
 
     ``from a.b import c`` gives ``a.b.c``. An import with a computed name gives "a computed name".
     """
-    tree = ast.parse(source)
+    nodes = [*ast.walk(ast.parse(source))]
     guarded = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         for inner in ast.walk(node)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         for_types = id(node) in guarded
         if isinstance(node, ast.Import):
             yield from ((alias.name, for_types) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide the direction"
             yield from ((f"{node.module}.{alias.name}", for_types) for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("__import__", "import_module")):
+        elif isinstance(node, ast.Call) and _called_name(node).endswith(("__import__", "import_module")):
             name = node.args[0] if node.args else None
             yield str(name.value) if isinstance(name, ast.Constant) else "a computed name", for_types
+
+
+def _called_name(call: ast.Call) -> str:
+    """Return the last part of a called name, such as "c" for ``a.b.c()``; empty for other expressions."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+_IMPORT = re.compile(
+    r"^[ \t]*((?:from[ \t]+[\w.]+[ \t]+import|import)\b[^\n()#;\"'\\]*(?:\([^)]*\))?)", re.MULTILINE
+)
+
+
+def possible_imports(source: str) -> set[str]:
+    """Return the full name of each import in a source, including imports in its strings.
+
+    This is much faster than `imported`, because only the import statements are parsed.
+    """
+    names: set[str] = set()
+    for text in _IMPORT.findall(source):
+        try:
+            (statement,) = ast.parse(text).body
+        except (
+            SyntaxError
+        ):  # A string contains a line of prose or JavaScript, or a comment ends the parentheses.
+            names.update(name for name, _ in imported(source))
+            continue
+        assert isinstance(statement, ast.Import | ast.ImportFrom)
+        prefix = f"{statement.module}." if isinstance(statement, ast.ImportFrom) else ""
+        names.update(prefix + alias.name for alias in statement.names)
+    return names
 
 
 def page_faults(source: str) -> list[str]:
