@@ -14,7 +14,7 @@ from tests.helpers.gate import PROVE, prove_unless
 pytestmark = pytest.mark.browser
 
 HERE = Path(__file__).parent
-CLICKS_PER_BURST = 20
+CLICKS_PER_BURST = 20 if PROVE else 10
 COMPONENTS = ("strip", "matrix", "map", "mark", "view", "grid", "native")
 CONTROLS = ("place", "default", "numbers")
 """Toggles of the demo page that remount components, or change their initial states or their values."""

@@ -98,6 +98,7 @@ def test_clicked_word_and_head_update_rows_and_download(
     expect(page.get_by_text("“full” has no counterpart in sentence B")).to_be_visible()
 
 
+@pytest.mark.prove
 def test_empty_page_offers_example(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/compare?a={quote('we left')}")
     page.get_by_role("button", name="Open the example").click()

@@ -61,6 +61,7 @@ def test_back_restores_previous_page_and_its_selection(page: Page, app: App) -> 
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 2 of 6")
 
 
+@pytest.mark.prove
 def test_back_keeps_text_that_was_not_submitted(page: Page, app: App) -> None:
     field = page.get_by_test_id("stMain").get_by_role("textbox").first
     visit(page, f"{app.origin}/sentences?layer=2")

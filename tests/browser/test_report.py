@@ -39,6 +39,7 @@ def test_report_without_the_note_that_was_just_typed_is_not_saved(app: App, page
     assert "typed" in Path(save_download(page, "Page (HTML)").path()).read_text()
 
 
+@pytest.mark.prove
 def test_double_click_on_remove_removes_one_view(app: App, page: Page) -> None:
     with_example(app, page)
     for count, view in ((2, 3), (1, 1)):

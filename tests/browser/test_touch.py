@@ -9,7 +9,6 @@ from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers.browser import App, visit, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -89,19 +88,3 @@ def test_tapped_head_is_enlarged(minilm: Checkpoint, new_page: Callable[..., Pag
     x, y = corner(stage)
     page.touchscreen.tap(x + 120, y + 47)
     expect(page.locator(".readout")).to_contain_text("Layer 1, head 3")
-
-
-@pytest.mark.parametrize("is_phone", [True, False])
-def test_sidebar_closes_after_run_only_on_phone(
-    app: App, new_page: Callable[..., Page], is_phone: bool
-) -> None:
-    page = visit(new_page(**PHONE) if is_phone else new_page(), f"{app.origin}/tokens")
-    sidebar = page.get_by_test_id("stSidebar")
-    if is_phone:
-        page.get_by_test_id("stExpandSidebarButton").tap()
-    expect(sidebar).to_have_attribute("data-collapsed", "false")
-    page.get_by_role("textbox", name="Sentence A").fill("we left the ground")
-    page.get_by_role("button", name="Run").click()
-    expect(page.get_by_role("listitem", name="ground, id")).to_have_count(1)
-    wait_until_settled(page)
-    expect(sidebar).to_have_attribute("data-collapsed", str(is_phone).lower())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -80,6 +81,7 @@ def test_text_that_was_typed_but_not_run_is_marked(app: App, page: Page, name: s
     expect_mark(page, False)
 
 
+@pytest.mark.prove
 def test_fields_that_load_after_another_run_contain_the_texts_of_the_link(app: App, page: Page) -> None:
     """The user may click before the browser has loaded the code of the text fields."""
     delayed: list[Route] = []
@@ -97,6 +99,7 @@ def test_fields_that_load_after_another_run_contain_the_texts_of_the_link(app: A
     expect_mark(page, False)
 
 
+@pytest.mark.prove
 def test_click_on_expander_during_change_of_page_opens_it(app: App, page: Page) -> None:
     """The form has more fields on Overview than on Train, so the expander moves during the click."""
     visit(page, f"{app.origin}/train")
@@ -168,6 +171,7 @@ def test_sentences_that_were_typed_but_not_compared_are_marked(app: App, page: P
     expect_mark(page, False, button)
 
 
+@pytest.mark.prove
 def test_typed_text_is_kept_on_pages_that_do_not_read_it(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/tokens?a=we")
     text_box, run = page.get_by_role("textbox", name="Sentence A"), page.get_by_role("button", name="Run")
@@ -190,3 +194,24 @@ def test_typed_text_is_kept_on_pages_that_do_not_read_it(app: App, page: Page) -
     expect(note).to_be_hidden()
     expect_mark(page, True)
     expect(page.get_by_test_id("stMain").get_by_text("typed", exact=True)).to_have_count(0)
+
+
+@pytest.mark.parametrize("is_phone", prove_unless({True}, [True, False]))
+def test_sidebar_closes_after_run_only_on_phone(
+    app: App, new_page: Callable[..., Page], is_phone: bool
+) -> None:
+    page = visit(
+        new_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+        if is_phone
+        else new_page(),
+        f"{app.origin}/tokens",
+    )
+    sidebar = page.get_by_test_id("stSidebar")
+    if is_phone:
+        page.get_by_test_id("stExpandSidebarButton").tap()
+    expect(sidebar).to_have_attribute("data-collapsed", "false")
+    page.get_by_role("textbox", name="Sentence A").fill("we left the ground")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("listitem", name="ground, id")).to_have_count(1)
+    wait_until_settled(page)
+    expect(sidebar).to_have_attribute("data-collapsed", str(is_phone).lower())
