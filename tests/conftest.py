@@ -26,6 +26,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.from_model import keep_float64
 from tests.helpers import families, trained
 from tests.helpers.gate import PROVE
+from tests.helpers.opening import open_minilm
 
 # JupyterLab installs this package, whose grammar jsonschema would compile for seconds in each test process.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
@@ -122,7 +123,7 @@ def no_freezing_by_commands() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def minilm() -> Checkpoint:
     """Return the built-in all-MiniLM-L6-v2."""
-    return bert_probe.load()
+    return open_minilm()
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ from tests.helpers.browser import (
 )
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.gate import prove_unless
+from tests.helpers.opening import open_minilm
 
 LIKE = 64
 """Tolerance in float32 rounding errors between two processes with different numbers of threads."""
@@ -39,7 +40,7 @@ FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 
 @pytest.fixture(scope="module")
 def pair() -> MinimalPairResult:
-    checkpoint = bert_probe.load()
+    checkpoint = open_minilm()
     return bert_probe.MinimalPair().of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
 
 
@@ -80,7 +81,7 @@ def test_clicked_word_and_head_update_rows_and_download(
     order = ["layer", "head", "total_variation", "jensen_shannon"]
     assert_rounded(numbers(content, *order), table[order], LIKE)
 
-    checkpoint = bert_probe.load()
+    checkpoint = open_minilm()
     row = bert_probe.MinimalPairRow("it", 1, 2).of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
     _, content = download(page, "Attention of the word (CSV + provenance)")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 import bert_probe
 from tests.helpers.browser import App, download, matrix_of, open_page, visit, wait_until_settled
 from tests.helpers.exactness import assert_rounded
+from tests.helpers.opening import open_minilm
 
 LIKE = 64
 """Tolerance in float32 rounding errors between two processes with different numbers of threads."""
@@ -45,7 +46,7 @@ def test_downloads_of_clicked_words_match_library(app: App, page: Page) -> None:
     wait_until_settled(page)
     expect(page.get_by_label("Cosine of each pair of word vectors after layer 6").first).to_be_visible()
 
-    checkpoint = bert_probe.load()
+    checkpoint = open_minilm()
     traces = [checkpoint.trace(text) for text in TEXTS]
     words = ["bank", "bank", "Money"]
     result = bert_probe.WordInContext(words).of(traces)

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 import bert_probe
 from bert_probe.ui.sentence_input import DOCUMENTS
 from tests.helpers.browser import App, download, rows_of, visit, wait_until_settled
+from tests.helpers.opening import open_minilm
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +19,7 @@ QUERY = "rejected code"
 
 
 def test_query_comparison_and_view_file(app: App, page: Page, tmp_path: Path) -> None:
-    expected = bert_probe.Search(QUERY).of(bert_probe.load(), DOCUMENTS).table()
+    expected = bert_probe.Search(QUERY).of(open_minilm(), DOCUMENTS).table()
     best, second = expected["document"][:2]
     visit(page, f"{app.origin}/search")
     query = page.get_by_role("textbox", name="Query")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-import bert_probe
 from bert_probe import SentenceMap, Sentences
 from bert_probe.ui.sentence_input import SENTENCES
 from tests.helpers.browser import (
@@ -25,6 +24,7 @@ from tests.helpers.browser import (
     wait_until_settled,
     wait_until_still,
 )
+from tests.helpers.opening import open_minilm
 
 pytestmark = pytest.mark.browser
 
@@ -63,7 +63,7 @@ def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expec
     wait_until_computed(page)
     paste(page, TEXTS)
     wait_until_computed(page)
-    result = Sentences("model", order="tree").of(bert_probe.load(), TEXTS)
+    result = Sentences("model", order="tree").of(open_minilm(), TEXTS)
     picture = page.get_by_role("application", name="Cosine of each pair of sentences")
     expect(picture).to_be_visible()
     picture.focus()

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
 from tests.helpers.browser import App, Elsewhere, download, rows_of, visit, wait_until_settled
+from tests.helpers.opening import open_minilm
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +34,7 @@ def test_steps_of_clicked_tokens_match_library(app: App, page: Page, expect_in_a
     strip(page, "Key token").get_by_role("radio", name="left").click()
     expect(page.get_by_text("knew (4) attends to left (9)")).to_be_visible()
     wait_until_settled(page)
-    checkpoint = bert_probe.load()
+    checkpoint = open_minilm()
     trace = checkpoint.trace(TEXT)
     steps = bert_probe.AttentionSteps(layer=1, head=2, query=4).of(trace)
     for label, value in (

@@ -18,7 +18,6 @@ from bert_probe.api import agents  # noqa: F401
 from bert_probe.cli.main import main
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.loading import load
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,6 +74,8 @@ def bert_probe(
         built_in: an opened checkpoint to use instead of opening the built-in model in float32 again.
         checkpoints: opened checkpoints to use instead of opening the folders again, by folder.
     """
+
+    load = loading.load  # It returns models that are open already in tests with `share_opened_models`.
 
     def opened(model: str | None, revision: str | None, **more: str) -> Checkpoint:
         is_default = model is None and more.get("dtype", "auto") == "auto"

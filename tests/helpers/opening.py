@@ -1,9 +1,10 @@
-"""Caches opened models for tests that do not test opening."""
+"""Opens models once for tests that do not test opening."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,31 @@ import bert_probe
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 
+_load = loading.load
+_KEY = ("model", "revision", "device", "dtype")
+_DEFAULTS = tuple(signature(_load).parameters[name].default for name in _KEY)
 _opened: dict[tuple[Any, ...], Checkpoint] = {}
+
+
+@cache
+def open_minilm() -> Checkpoint:
+    """Return the built-in all-MiniLM-L6-v2, which is opened once in this process."""
+    return _load()
 
 
 @contextmanager
 def share_opened_models() -> Iterator[None]:
     """Make `load` return cached models until the block ends, because code snippets mostly wait for it."""
-    really = loading.load
+    really = loading.load  # possibly the function of an outer block
 
     def load(*args: Any, **kwargs: Any) -> Checkpoint:
-        bound = signature(really).bind(*args, **kwargs)
+        bound = signature(_load).bind(*args, **kwargs)
         bound.apply_defaults()
-        model, *options = (bound.arguments[name] for name in ("model", "revision", "device", "dtype"))
+        model, *options = (bound.arguments[name] for name in _KEY)
         key = (Path(model).resolve() if model and Path(model).exists() else model, *options)
         if key not in _opened:
-            _opened[key] = really(*args, **kwargs)
+            is_minilm = key == _DEFAULTS
+            _opened[key] = open_minilm() if is_minilm else really(*args, **kwargs)
         return _opened[key]
 
     with ExitStack() as patches:

@@ -6,6 +6,8 @@ from unittest.mock import patch
 
 import pytest
 from streamlit.components.v2 import manifest_scanner
+from streamlit.testing.v1 import local_script_runner
+from streamlit.testing.v1.local_script_runner import LocalScriptRunner
 
 from bert_probe.analyses.highlights import highlights
 from bert_probe.analyses.retrieval import calibration
@@ -19,6 +21,20 @@ def packages_searched_once() -> Iterator[None]:
     with patch.object(
         manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests)
     ):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_polling_of_scripts() -> Iterator[None]:
+    """Wait for the thread of a script; AppTest would check the state of the script every millisecond."""
+    check = local_script_runner.require_widgets_deltas
+
+    def wait(runner: LocalScriptRunner, timeout: float) -> None:
+        assert runner._script_thread is not None
+        runner._script_thread.join(timeout)
+        check(runner, 0.1)
+
+    with patch.object(local_script_runner, "require_widgets_deltas", wait):
         yield
 
 

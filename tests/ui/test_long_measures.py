@@ -19,6 +19,7 @@ from bert_probe.ui import jobs
 from bert_probe.views import head_view
 from bert_probe.views.head_view import HeadViewData
 from tests.helpers.exactness import assert_repeatable
+from tests.helpers.opening import open_minilm
 from tests.helpers.pages import change_url, displayed_view, error_text, open_page, page_text
 from tests.helpers.server import answer
 from tests.helpers.waiting import wait_until
@@ -86,7 +87,7 @@ def test_long_measure_runs_as_job_and_is_drawn_when_done(view: str, steps: Steps
 def test_table_matches_library_and_options_recompute_nothing(steps: Steps) -> None:
     text = "tokenization of lengthy words"
     app = finished(open_page(a=text, drawn=DRAWN, show="table", layer="3"), steps)
-    trace = bert_probe.load().trace(text)
+    trace = open_minilm().trace(text)
     weights = value_zeroing(trace, 2)
     assert_repeatable(app.dataframe[0].value.iloc[:, 1:], weights)
     steps.step(100)  # so that the reference computation below does not wait

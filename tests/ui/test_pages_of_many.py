@@ -23,6 +23,7 @@ from bert_probe.ui import context
 from bert_probe.ui.sentence_input import CONTEXT, SENTENCES
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.gate import prove_unless
+from tests.helpers.opening import open_minilm
 from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, question_in_url, table_of_snippets
 
 
@@ -259,7 +260,7 @@ def test_sentences_snippets_read_exported_file(
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     frame = table_of_snippets(app, capfdbinary)
-    result = Sentences("model").of(bert_probe.load(), SENTENCES)
+    result = Sentences("model").of(open_minilm(), SENTENCES)
     arrays = {
         "heatmap": result.showing(order="tree"),
         "nearest": result.showing(show="nearest", count=50),
