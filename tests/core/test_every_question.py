@@ -1,7 +1,7 @@
 """Test properties that every question and its result must have.
 
-`make test` runs the Python, shell and HTTP snippets for each type of input with each type of field;
-`make prove` runs the snippets of all examples.
+`make test` runs a Python, shell or HTTP snippet for each type of input with each type of field, and all three
+for each type of field; `make prove` runs the snippets of all examples.
 """
 
 from __future__ import annotations
@@ -51,8 +51,12 @@ PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 """All public names. This imports their modules, which fills `QUESTIONS`."""
 
 NAMES = [repr(example.question) for example in EXAMPLES]
-RUN = prove_unless(covering(EXAMPLES), EXAMPLES)
-"""All examples. `make test` runs the snippets of a subset that covers the types of inputs and fields."""
+COVERING = covering(EXAMPLES)
+"""Examples that cover the types of inputs and fields. `make test` runs a snippet of each."""
+SEED = covering(EXAMPLES, with_inputs=False)
+"""Examples that cover the types of fields and files. `make test` runs all snippets of each."""
+RUN_PYTHON, RUN_SHELL, RUN_HTTP = (prove_unless((*COVERING[kind::3], *SEED), EXAMPLES) for kind in range(3))
+"""All examples. `make test` runs the snippet only for the first ones."""
 
 
 CheckpointOf = Callable[[QuestionExample], Checkpoint]
@@ -121,7 +125,7 @@ def test_every_question_has_an_example() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("example", RUN, ids=NAMES)
+@pytest.mark.parametrize("example", RUN_PYTHON, ids=NAMES)
 def test_python_snippet_reproduces_the_table(example: QuestionExample, answers: dict[str, Result]) -> None:
     result = answers[repr(example.question)]
     write_files(example)
@@ -133,7 +137,7 @@ def test_python_snippet_reproduces_the_table(example: QuestionExample, answers: 
     assert again.attrs["provenance"] == result.table().attrs["provenance"]
 
 
-@pytest.mark.parametrize("example", RUN, ids=NAMES)
+@pytest.mark.parametrize("example", RUN_SHELL, ids=NAMES)
 def test_shell_snippet_reproduces_the_table(
     example: QuestionExample, answers: dict[str, Result], folder: Path
 ) -> None:
@@ -154,7 +158,7 @@ def test_shell_snippet_reproduces_the_table(
     assert_same_numbers(first, again)
 
 
-@pytest.mark.parametrize("example", RUN, ids=NAMES)
+@pytest.mark.parametrize("example", RUN_HTTP, ids=NAMES)
 def test_http_snippet_reproduces_the_table(
     example: QuestionExample, answers: dict[str, Result], checkpoint_of: CheckpointOf, client: TestClient
 ) -> None:

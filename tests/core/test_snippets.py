@@ -17,9 +17,10 @@ import bert_probe
 from bert_probe.core import snippets
 from bert_probe.core.field_types import Index
 from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.gate import prove_unless
 
 
-@pytest.mark.parametrize("letter", ["a", "語", "'"])
+@pytest.mark.parametrize("letter", prove_unless({"語"}, ["a", "語", "'"]))
 def test_command_with_a_too_long_argument_is_a_comment(letter: str, minilm: Checkpoint) -> None:
     max_letters = snippets.MAX_ARGUMENT_BYTES // len(letter.encode())
     texts = [letter * max_letters, letter * (max_letters + 1)]

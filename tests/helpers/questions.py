@@ -777,12 +777,17 @@ EXAMPLES = (
 )
 
 
-def covering(examples: tuple[QuestionExample, ...]) -> tuple[QuestionExample, ...]:
+def covering(examples: tuple[QuestionExample, ...], with_inputs: bool = True) -> tuple[QuestionExample, ...]:
     """Return examples that cover each combination of an input kind and a field type.
 
     The selection is greedy: the next example is the one that covers the most uncovered combinations.
+
+    Args:
+        with_inputs: False covers each field type and each kind of file only once, with any input.
     """
     combinations = [_combinations(example) for example in examples]
+    if not with_inputs:
+        combinations = [{part[1:] for part in parts} for parts in combinations]
     missing = set[tuple[str, ...]]().union(*combinations)
     selection = []
     while missing:
