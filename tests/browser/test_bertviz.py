@@ -102,6 +102,7 @@ def test_pair_can_be_filtered_by_segment(page: Page, demos: App) -> None:
     assert selected(frame, "#layer") == "3"
 
 
+@pytest.mark.prove
 def test_model_view_counts_layers_and_heads_from_1(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "model")
     assert frame.locator("svg line").count() == 5 * 12 * len(TOKENS) ** 2

@@ -60,6 +60,7 @@ def test_arrow_keys_move_cursor_and_readout_shows_exact_value(page: Page, demos:
     assert readout(page) == sentence(20, 19, 0)
 
 
+@pytest.mark.prove
 def test_enter_pins_cell_and_escape_unpins(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=20")
     focus(canvas)
@@ -146,6 +147,7 @@ def test_large_matrix_scrolls_fits_and_stays_exact(page: Page, demos: App, count
     assert scroll.evaluate("node => node.scrollWidth > node.clientWidth * 2")
 
 
+@pytest.mark.prove
 def test_zoom_scroll_and_cursor_survive_rerun(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=200")
     page.get_by_role("button", name="Zoom in").click()
@@ -266,6 +268,7 @@ def test_picture_follows_theme(new_page: Callable[..., Page], demos: App) -> Non
     assert corners == [[0xFB, 0xFA, 0xF7, 255], [0x14, 0x14, 0x1A, 255]]
 
 
+@pytest.mark.prove
 def test_layout_is_stable_without_overflow_on_phone(new_page: Callable[..., Page], demos: App) -> None:
     page = new_page(viewport={"width": 360, "height": 740})
     canvas = shown(page, demos, "show=40")

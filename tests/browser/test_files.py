@@ -72,6 +72,7 @@ def test_browser_and_python_draw_same_shapes(
     assert_same(shapes(page_of_view.svg()), save_from_page(page, tmp_path))
 
 
+@pytest.mark.prove
 def test_whole_words_button_shows_python_numbers(
     minilm: Checkpoint, new_page: Callable[..., Page], tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ from tests.helpers.browser import (
 )
 from tests.helpers.families import LONG
 from tests.helpers.gate import prove_unless
+from tests.helpers.opening import open_minilm
 
 pytestmark = pytest.mark.browser
 
@@ -92,7 +93,7 @@ def share(page: Page) -> float:
 
 @pytest.mark.parametrize("text", prove_unless({LONGER}, [TEXT, LONGER]), ids=["weights sent", "vectors sent"])
 def test_rows_and_columns_match_library(app: App, page: Page, text: str, expect_in_app: Elsewhere) -> None:
-    trace = bert_probe.load().trace(text)
+    trace = open_minilm().trace(text)
     view(page, app, f"a={quote(text)}&layer=4&heads=2.9&pins=query.5")
     names, numbers = table(page)
     assert names == named(trace.tokens)
@@ -116,7 +117,7 @@ def test_whole_words_and_mean_head_match_library(
 ) -> None:
     text = "Electroencephalographers left. " * times
     question = bert_probe.Attention(1, words=True)
-    result = question.of(bert_probe.load().trace(text))
+    result = question.of(open_minilm().trace(text))
     view(page, app, f"a={quote(text)}&layer=2&words=1&pins=query.1")
     names, numbers = table(page)
     assert names == named(result.keys)
@@ -150,7 +151,7 @@ def test_clicked_tokens_are_pinned_and_summed(app: App, page: Page, expect_in_ap
 def test_filters_hide_lines_and_share_shows_remaining_weight(
     app: App, page: Page, expect_in_app: Elsewhere
 ) -> None:
-    trace = bert_probe.load().trace(QUESTION, CONTEXT)
+    trace = open_minilm().trace(QUESTION, CONTEXT)
     segments = np.array([token.segment for token in trace.tokens])
     plain = ~np.array([token.special for token in trace.tokens])
 
@@ -179,7 +180,7 @@ def test_filters_hide_lines_and_share_shows_remaining_weight(
 
 
 def test_keyboard_steps_through_tokens_sides_layers_and_heads(app: App, page: Page) -> None:
-    trace = bert_probe.load().trace(TEXT)
+    trace = open_minilm().trace(TEXT)
     canvas = view(page, app, f"a={quote(TEXT)}&layer=3&head=2")
     focus(canvas)
     readout = page.locator(".head-view .readout")
@@ -241,7 +242,7 @@ def test_svg_matches_drawing(app: App, page: Page) -> None:
     assert any(TEXT in (text or "") for text in texts)
     assert texts.count("ground") == 2
     paths = [node.get("d") or "" for node in root.iter("{http://www.w3.org/2000/svg}path")]
-    weights = bert_probe.load().trace(TEXT).attention(3, 8)
+    weights = open_minilm().trace(TEXT).attention(3, 8)
     assert sum(path.count("M") for path in paths) == (weights >= 0.05).sum()
     assert Path(save_download(page, "PNG").path()).read_bytes().startswith(b"\x89PNG")
 
@@ -326,10 +327,11 @@ def test_token_is_traced_through_layers(app: App, page: Page) -> None:
     picture.focus()
     for key in ("Home", "ArrowDown", "ArrowRight"):
         picture.press(key)
-    value = bert_probe.TokenRollout(4, residual=0.3).of(bert_probe.load().trace(TEXT)).values[1, 1]
+    value = bert_probe.TokenRollout(4, residual=0.3).of(open_minilm().trace(TEXT)).values[1, 1]
     expect(page.get_by_text(f"2 → almost (1): {value:.4f}").first).to_be_visible()
 
 
+@pytest.mark.prove
 def test_layer_that_cannot_be_fetched_is_sent_by_server(
     app: App, page: Page, watch: Watch, expect_in_app: Elsewhere
 ) -> None:

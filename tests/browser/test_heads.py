@@ -22,6 +22,7 @@ from tests.helpers.browser import (
     wait_until_settled,
     wait_until_still,
 )
+from tests.helpers.opening import open_minilm
 
 pytestmark = pytest.mark.browser
 
@@ -38,7 +39,7 @@ def word(page: Page, side: str, name: str) -> Locator:
 
 
 def best(*pairs: tuple[str, str]) -> HeadScore:
-    trace = bert_probe.load().trace(TEXT)
+    trace = open_minilm().trace(TEXT)
     return bert_probe.FindHeads(pairs).of(trace).ranked[0]
 
 
@@ -90,7 +91,7 @@ def test_ablation_of_head_set_matches_library(app: App, page: Page, expect_in_ap
     page.keyboard.press("Enter")
     page.keyboard.press("Escape")
     heads = [(2, 6), *((4, head) for head in range(12))]
-    result = bert_probe.HeadAblation(heads).of(bert_probe.load().trace(TEXT))
+    result = bert_probe.HeadAblation(heads).of(open_minilm().trace(TEXT))
     metrics = page.get_by_test_id("stMetricValue")
     expect(metrics.nth(0)).to_have_text(f"{result.mean_token_change:.4f}")
     expect(metrics.nth(1)).to_have_text(f"{result.cls_change:.4f}")
@@ -109,12 +110,13 @@ def test_ablation_of_head_set_matches_library(app: App, page: Page, expect_in_ap
 def test_head_sweep_ranks_heads(app: App, page: Page) -> None:
     part(page, app, "ablation", ablation="each")
     page.get_by_role("button", name="Ablate each head in turn").click()
-    first = bert_probe.HeadAblationSweep().of(bert_probe.load().trace(TEXT)).table().iloc[0]
+    first = bert_probe.HeadAblationSweep().of(open_minilm().trace(TEXT)).table().iloc[0]
     where = f"layer {first['layer']:.0f}, head {first['head']:.0f}"
     expect(page.get_by_text(f"Ablating {where} changes the token vectors most")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
 
+@pytest.mark.prove
 def test_profile_of_sentences_can_be_canceled_and_matches_library(
     app: App, page: Page, expect_in_app: Elsewhere
 ) -> None:
@@ -161,6 +163,7 @@ def test_job_continues_on_another_page(app: App, page: Page) -> None:
     expect(page.get_by_text("Means over 150 sentences")).to_be_visible(timeout=60_000)
 
 
+@pytest.mark.prove
 def test_head_is_selected_by_keyboard_and_opened(app: App, page: Page) -> None:
     part(page, app, "profiles")
     picture = page.get_by_role("application", name="Previous token, by head")

@@ -89,6 +89,7 @@ def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch
     expect(page.get_by_label("Sentence A")).to_have_value(TEXT)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("order", prove_unless({"before"}, ["before", "after"]))
 def test_late_fragment_rerun_does_not_undo_page_change(page: Page, app: App, order: str) -> None:
     """After a page change, the browser may rerun fragments of the previous page until the server responds."""

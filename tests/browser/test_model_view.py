@@ -90,6 +90,7 @@ def middle(grid: Locator, row: int, column: int, own_numbers: bool) -> tuple[flo
     return box["x"] + left + (column + 0.45) * width, box["y"] + top + (row + 0.5) * height
 
 
+@pytest.mark.prove
 def test_hover_names_and_enlarges_head(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     assert readout(page).startswith("Attention of all heads · point at a head")
@@ -118,6 +119,7 @@ def test_click_is_sent_once(page: Page, demos: App) -> None:
     page.get_by_text("opened: HeadThumbnail(layer=4, head=2)").wait_for()
 
 
+@pytest.mark.prove
 def test_heads_are_sorted_by_measure(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     page.get_by_label("Sort by").select_option("Previous")
@@ -199,6 +201,7 @@ def test_cursor_stays_visible(page: Page, demos: App) -> None:
     assert 0 <= box["y"] <= 900 - box["height"]
 
 
+@pytest.mark.prove
 def test_svg_contains_all_heads_with_numbers_and_pixels(page: Page, demos: App) -> None:
     shown(page, demos)
     page.get_by_label("Sort by").select_option("Previous")
