@@ -314,7 +314,7 @@ def test_inconsistent_shapes_raise_shape_error(minilm: Checkpoint) -> None:
 
 
 def command(*words: str) -> int | str | None:
-    with pytest.raises(SystemExit) as stopped:
+    with share_opened_models(), pytest.raises(SystemExit) as stopped:
         main(list(words))
     return stopped.value.code
 

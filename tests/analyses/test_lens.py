@@ -20,7 +20,7 @@ from bert_probe.model.from_model import Float64Mode, keep_float64
 from bert_probe.model.trace import Trace
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact
-from tests.helpers.families import REPRESENTATIVE, TEXT
+from tests.helpers.families import TEXT
 from tests.helpers.gate import prove_unless
 
 Folders = Callable[[str, str], Path]
@@ -45,7 +45,7 @@ def logits_by_id(result: LensResult, layer: int) -> np.ndarray:
     return np.take_along_axis(result.logits[layer], order, axis=-1)
 
 
-@pytest.mark.parametrize(("name", "task"), prove_unless(lambda case: case[0] in REPRESENTATIVE, EVERY))
+@pytest.mark.parametrize(("name", "task"), prove_unless(trained.one_task_each(EVERY), EVERY))
 def test_lens_of_a_layer_equals_truncated_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:

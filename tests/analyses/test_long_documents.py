@@ -28,6 +28,7 @@ from bert_probe.errors import EmptyTextError, SelectionError, TextError, Unavail
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import sentence_models
 from tests.helpers.exactness import assert_exact
+from tests.helpers.gate import prove_unless
 
 LONG = (
     "The boat crosses the river at night. It carries grain. Nobody can read a map at night! The sea is wide."
@@ -208,7 +209,9 @@ def token_counts(checkpoint: Checkpoint, texts: list[str]) -> list[int]:
     return [len(checkpoint.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
 
 
-@pytest.mark.parametrize("gap", [" " * 300, "\t" * 200, " \n" * 150, " " * 3])
+@pytest.mark.parametrize(
+    "gap", prove_unless({" " * 300, " " * 3}, [" " * 300, "\t" * 200, " \n" * 150, " " * 3])
+)
 @pytest.mark.parametrize("family", ["roberta", "bert", "xlm-roberta"])
 def test_white_space_is_no_chunk(family_folder: Callable[[str], Path], family: str, gap: str) -> None:
     """Byte-level tokenizers have tokens of white space, between sentences and within a sentence."""

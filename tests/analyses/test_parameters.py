@@ -264,6 +264,7 @@ def test_only_model_classes_for_config_are_built(name: str) -> None:
         parameters_of_config(BertConfig(), name)
 
 
+@pytest.mark.prove
 def test_config_without_encoder_raises_error() -> None:
     with pytest.raises(ArchitectureError, match="cannot build a model from this config"):
         parameters_of_config(transformers.PretrainedConfig())

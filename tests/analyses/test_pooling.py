@@ -72,7 +72,7 @@ def doubles(minilm: Checkpoint, transformer: Callable[..., Any]) -> Any:
     return transformer(minilm.folder, "float64").encode(MIXED)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", prove_unless({"float64"}, ["float64", "float32"]))
 def test_own_pooling_equals_sentence_transformers(
     dtype: str,
     minilm: Checkpoint,
@@ -154,7 +154,7 @@ VARIANTS: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize(
     ("kind", "name"),
     prove_unless(
-        lambda case: case[0] == "bert" or case[1] in {"joined", "prompt"},
+        lambda case: case[0] == "bert" and case[1] not in {"newer", "joined"},
         product(["bert", "roberta"], VARIANTS),
     ),
 )
@@ -229,7 +229,7 @@ def test_pooling_path_outside_the_folder_raises(family_folder: Callable[[str], P
         resolve_pooling(bert_probe.load(folder), "model")
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", prove_unless({"float64"}, ["float64", "float32"]))
 def test_poolings_equal_raw_model(dtype: str, minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     formulas: dict[str, Callable[[Any], Any]] = {

@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,7 @@ def layout_folder(
     return folder
 
 
+@cache
 def _double(folder: Path) -> Any:
     checkpoint = bert_probe.load(folder, dtype="float64")
     keep_float64(checkpoint.model)
@@ -491,7 +494,13 @@ def test_dense_weights_are_part_of_the_identity(layout_folder: Callable[[str], P
     assert resolve_pooling(before, "model") != resolve_pooling(after, "model")
 
 
-@pytest.mark.parametrize("name", ["dense gelu", "token dense", "normalize first", "residual", "truncated"])
+@pytest.mark.parametrize(
+    "name",
+    prove_unless(
+        {"token dense", "truncated"},
+        ["dense gelu", "token dense", "normalize first", "residual", "truncated"],
+    ),
+)
 def test_trained_model_keeps_its_modules(
     name: str, layout_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -673,8 +682,10 @@ def assert_sum_of_terms(checkpoint: Checkpoint, ranking: SearchResult) -> None:
     assert explained.by_query["difference"].sum() == pytest.approx(explained.difference)
 
 
-@pytest.mark.parametrize("strategy", ["max", "sum"])
-@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+@pytest.mark.parametrize(
+    ("strategy", "activation"),
+    prove_unless({("max", "log1p_relu"), ("sum", "relu")}, product(["max", "sum"], ["relu", "log1p_relu"])),
+)
 def test_sparse_vectors_equal_sparse_encoder(
     strategy: Any, activation: Any, trained_folder: Callable[[str, str], Path], tmp_path: Path
 ) -> None:

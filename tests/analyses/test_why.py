@@ -381,19 +381,22 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], C
 
 @pytest.mark.parametrize(
     ("task", "text", "answer_position", "decisive", "left_out"),
-    [
-        ("text-classification", f"cold stone {rules.KEY} boat river tree", None, rules.KEY, ()),
-        ("token-classification", f"cold stone {rules.BEFORE} boat river tree", "boat", rules.BEFORE, ()),
-        # Omit two methods that fail on this model: saturated attention has no gradient, and value zeroing
-        # does not depend on the decisive word.
-        (
-            "fill-mask",
-            "anna otto tree [MASK] rome paris",
-            None,
-            "tree",
-            ("attention-gradient", "value-zeroing"),
-        ),
-    ],
+    prove_unless(
+        lambda case: case[0] != "fill-mask",
+        [
+            ("text-classification", f"cold stone {rules.KEY} boat river tree", None, rules.KEY, ()),
+            ("token-classification", f"cold stone {rules.BEFORE} boat river tree", "boat", rules.BEFORE, ()),
+            # Omit two methods that fail on this model: saturated attention has no gradient, and value zeroing
+            # does not depend on the decisive word.
+            (
+                "fill-mask",
+                "anna otto tree [MASK] rome paris",
+                None,
+                "tree",
+                ("attention-gradient", "value-zeroing"),
+            ),
+        ],
+    ),
 )
 def test_every_method_finds_the_decisive_word(
     task: str,

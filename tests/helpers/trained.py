@@ -10,7 +10,7 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from tests.helpers.families import FAMILIES, config, randomize, save_tokenizer
+from tests.helpers.families import FAMILIES, REPRESENTATIVE, config, randomize, save_tokenizer
 
 CLASSES = {
     "fill-mask": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -36,6 +36,16 @@ def families_with_head(task: str) -> list[str]:
         for name, family in FAMILIES.items()
         if family.is_available and model_class(name, task) is not None
     ]
+
+
+def one_task_each(cases: list[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the cases (family, task) of ``make test``: all tasks of BERT, and one task of each other
+    representative family."""
+    selection = {case for case in cases if case[0] == "bert"}
+    for number, name in enumerate(REPRESENTATIVE):
+        tasks = [task for family, task in cases if family == name]
+        selection.add((name, tasks[number % len(tasks)]))
+    return selection
 
 
 def build(name: str, task: str, folder: Path, seed: int = 0, head_class: Any = None, **changes: Any) -> Path:

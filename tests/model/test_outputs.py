@@ -20,7 +20,7 @@ from bert_probe.model.from_model import keep_float64
 from bert_probe.model.outputs import no_task_message, output_head
 from tests.helpers import trained
 from tests.helpers.exactness import EXACT, assert_exact, expect_raw, largest
-from tests.helpers.families import PAIR, REPRESENTATIVE, TEXT, config, save_tokenizer
+from tests.helpers.families import PAIR, TEXT, config, save_tokenizer
 from tests.helpers.folders import change_config, change_weights
 from tests.helpers.gate import prove_unless
 from tests.helpers.in_memory import assert_unchanged, tokenizer_of
@@ -52,7 +52,7 @@ def logits(model: Any, task: str, encoding: Any) -> np.ndarray:
     return expected
 
 
-@pytest.mark.parametrize(("name", "task"), prove_unless(lambda case: case[0] in REPRESENTATIVE, EVERY))
+@pytest.mark.parametrize(("name", "task"), prove_unless(trained.one_task_each(EVERY), EVERY))
 def test_head_equals_the_complete_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:

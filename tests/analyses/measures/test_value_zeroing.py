@@ -108,7 +108,10 @@ def test_all_families_equal_single_passes(name: str, family_folder: Callable[[st
         assert_exact(value_zeroing(trace, layer), one_by_one(trace, layer), f"layer {layer}")
 
 
-@pytest.mark.parametrize("name", ["deberta-v2", *EAGER_FAMILIES])
+@pytest.mark.parametrize(
+    "name",
+    prove_unless({"deberta-v2", "longformer", "xlm", "convbert", "rembert"}, ["deberta-v2", *EAGER_FAMILIES]),
+)
 def test_values_are_zeroed_where_layers_are_modules(name: str, family_folder: Callable[[str], Path]) -> None:
     trace = bert_probe.load(family_folder(name), dtype="float64").trace(TEXT)
     if name in {"xlm", "flaubert"}:
