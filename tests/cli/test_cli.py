@@ -322,6 +322,7 @@ def test_help_exits_with_0(run: Run, arguments: tuple[str, ...]) -> None:
     assert ended.text.startswith("Usage: bert-probe")
 
 
+@pytest.mark.prove
 def test_installed_script_prints_a_table() -> None:
     done = run_in_shell("probe tokens a", str(Path(sys.executable).parent / "bert-probe"))
     assert (done.returncode, done.stderr) == (0, b"")

@@ -113,10 +113,13 @@ def test_closed_pipe_is_not_an_error(command: str) -> None:
 
 @pytest.mark.parametrize(
     ("command", "advice"),
-    [
-        ("probe tokens a", "Pass a file with --out."),
-        ("probe verify missing.html", "Redirect it to a file."),
-    ],
+    prove_unless(
+        lambda case: case[0] == "probe tokens a",
+        [
+            ("probe tokens a", "Pass a file with --out."),
+            ("probe verify missing.html", "Redirect it to a file."),
+        ],
+    ),
 )
 def test_closed_output_is_reported_before_the_computation(command: str, advice: str) -> None:
     done = run_in_shell(f"{command} --model missing >&-")

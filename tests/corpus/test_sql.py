@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import signal
 import sys
@@ -27,7 +28,7 @@ from bert_probe.corpus.sql_child import StoreConnection
 from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Cancelled
 from tests.helpers.command_line import bert_probe as run
-from tests.helpers.gate import prove_unless
+from tests.helpers.gate import PROVE, prove_unless
 
 Stores = Callable[[str], bert_probe.Store]
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
@@ -445,16 +446,19 @@ def test_large_answer_is_refused(
 
 @pytest.mark.parametrize(
     "query",
-    [
-        f"SELECT '{'a' * 3000}'::ENUM('{'a' * 3000}') FROM range(100000)",
-        f"SELECT {', '.join(['NULL'] * 200)} FROM range(100000)",
-        f"SELECT {', '.join(['range % 2 = 0'] * 200)} FROM range(100000)",
-        "SELECT list(true) FROM range(20000000)",
-        "SELECT {'a': list(true)} FROM range(20000000)",
-        f"SELECT {{'{'k' * 9000}': range}} FROM range(300000)",
-        f"SELECT list({{'{'k' * 9000}': range}}) FROM range(300000)",
-        f"SELECT {'{a: ' * 14}range{'}' * 14} FROM range(1000000)",
-    ],
+    prove_unless(
+        lambda query: not re.search(r"NULL|SELECT list|{a: ", query),
+        [
+            f"SELECT '{'a' * 3000}'::ENUM('{'a' * 3000}') FROM range(100000)",
+            f"SELECT {', '.join(['NULL'] * 200)} FROM range(100000)",
+            f"SELECT {', '.join(['range % 2 = 0'] * 200)} FROM range(100000)",
+            "SELECT list(true) FROM range(20000000)",
+            "SELECT {'a': list(true)} FROM range(20000000)",
+            f"SELECT {{'{'k' * 9000}': range}} FROM range(300000)",
+            f"SELECT list({{'{'k' * 9000}': range}}) FROM range(300000)",
+            f"SELECT {'{a: ' * 14}range{'}' * 14} FROM range(1000000)",
+        ],
+    ),
     ids=[
         "enum",
         "null",
@@ -490,7 +494,7 @@ def test_large_answer_is_refused_before_it_is_complete(stores: Stores) -> None:
 
 
 def test_store_folder_may_have_any_name(stores: Stores, tmp_path: Path) -> None:
-    for name in ("it's", "[a-b]*?", "a=b", "ünï 东"):
+    for name in ("it's", "[a-b]*?", "a=b", "ünï 东") if PROVE else ("it's [a-b]*?",):
         shutil.copytree(stores("words").folder, tmp_path / name)
         store = bert_probe.open_corpus(tmp_path / name)
         counts = "SELECT (SELECT count(*) FROM rows) AS rows, (SELECT count(*) FROM vectors) AS vectors"

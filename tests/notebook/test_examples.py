@@ -50,7 +50,9 @@ def _text(notebook: NotebookNode, kind: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "path", prove_unless(lambda path: path.stem != "fine-tuning", NOTEBOOKS), ids=lambda path: path.stem
+    "path",
+    prove_unless(lambda path: path.stem not in {"explain-a-search", "fine-tuning"}, NOTEBOOKS),
+    ids=lambda path: path.stem,
 )
 def test_notebook_runs(path: Path, shared_kernel: NotebookClient) -> None:
     reset = nbformat.v4.new_code_cell("%reset -f")
