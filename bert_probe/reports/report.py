@@ -24,6 +24,7 @@ from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
 from bert_probe.reports import tables
 from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry
+from bert_probe.reports.json_reader import check_counts
 from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
 from bert_probe.reports.tables import canonical, digest, finite
 from bert_probe.reports.view_files import ModelReference, ViewFile, find_question
@@ -172,12 +173,18 @@ class Report:
         from bert_probe.reports import page
 
         html = page.written(self.stated)
-        size = len(html.encode())
-        if size > MAX_BYTES:
+        content = html.encode()
+        if len(content) > MAX_BYTES:
             raise ReportError(
-                f"The report has {size / 1e6:,.0f} MB, but at most {MAX_BYTES / 1e6:.0f} MB are allowed. "
-                "Remove views, or choose shorter texts."
+                f"The report has {len(content) / 1e6:,.0f} MB, but at most {MAX_BYTES / 1e6:.0f} MB are "
+                "allowed. Remove views, or choose shorter texts."
             )
+        try:
+            check_counts(content)
+        except ValueError as error:
+            raise ReportError(
+                f"The report could not be verified: {error}. Remove views, or choose shorter texts."
+            ) from None
         return html
 
     def zip(self) -> bytes:

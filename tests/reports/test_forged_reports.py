@@ -24,7 +24,7 @@ from PIL import Image
 import bert_probe
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.reports import numbers
+from bert_probe.reports import json_reader, numbers
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import (
     CHANGED,
@@ -96,6 +96,15 @@ def verified(tmp_path: Path, models: NamedModels) -> Verify:
         return verify(read_report(place), models)
 
     return from_content
+
+
+@pytest.mark.parametrize("limit", ["MAX_CONTAINERS", "MAX_KEYS", "MAX_STRINGS"])
+def test_report_that_could_not_be_verified_is_not_created(
+    limit: str, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_reader, limit, 10)
+    with pytest.raises(ReportError, match=r"could not be verified: it has more than 10 .*\. Remove views"):
+        report.html()
 
 
 @pytest.mark.parametrize("field", ["text", "title", "note", "python"])
