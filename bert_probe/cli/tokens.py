@@ -26,7 +26,7 @@ from bert_probe.model.sentence_router import (
     at_encoder,
     is_late_interaction,
 )
-from bert_probe.model.sources import locate, read_config, read_json, weight_files
+from bert_probe.model.sources import has_file, locate, read_config, read_json, weight_files
 from bert_probe.model.tokenizer_files import check_tokenizer_files
 from bert_probe.runtime.terminal import terminal_bar
 
@@ -170,7 +170,7 @@ def _may_have_markers(folder: Path, config: dict[str, Any]) -> bool:
     """Return whether opening the model could add the markers of a late-interaction model to the tokenizer."""
     if COLBERT_ARCHITECTURE in (config.get("architectures") or ()):
         return True
-    if not (folder / MODEL_FILE).is_file():
+    if not has_file(folder, MODEL_FILE):
         return False
     try:
         options = read_json(folder / MODEL_FILE)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 8192
 """Maximum number of padded tokens in a forward pass, which bounds the memory for many texts."""
-
-
 GRADIENT_TOKENS = 2048
 """Maximum number of padded tokens in a forward pass with gradients, which keeps all activations."""
 UNFUSED_SCORES = 2**18

@@ -152,7 +152,7 @@ def _check_settings(file: Path, settings: dict[str, Any]) -> None:
 
 def _replaces_files(key: str, value: Any, folder: Path) -> bool:
     """Return whether a setting contains a vocabulary or a normalizer, or names one outside the folder."""
-    if key in _FILE_SETTINGS and isinstance(value, str) and not (folder / _MAIN_FILE).is_file():
+    if key in _FILE_SETTINGS and isinstance(value, str) and not has_file(folder, _MAIN_FILE):
         return os.path.isfile(value) and Path(value).resolve().parent != folder.resolve()  # noqa: PTH113
     if key == "sp_model_kwargs" and isinstance(value, dict):
         return not {"model_file", "model_proto"}.isdisjoint(value)

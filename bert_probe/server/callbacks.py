@@ -39,6 +39,7 @@ _STARTING: Final = "starts_run"
 _LATER_SECONDS: Final = 0.25
 """Time in which the browser sends a text after the click that moved the focus; measured: 0.04 s."""
 _POLL_SECONDS: Final = 0.05
+"""Time between two checks whether the callbacks of a session have finished."""
 _WAIT_SECONDS: Final = 30.0
 """Maximum time to wait for the callbacks of a session."""
 _ENDED: Final = "ended_runner"

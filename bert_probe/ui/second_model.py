@@ -31,6 +31,7 @@ _LEAVING = "leaving for attention"
 _SWAP: Final = "last swap"
 """Session key of the last `_Swap`."""
 _SWAP_SECONDS: Final = 5.0
+"""Number of seconds in which a second click swaps back, if the browser had not received the new models."""
 _EXAMPLES, _NEXT = "fine-tuned examples", "next second model"
 """Session keys of the fine-tuned examples (a dict by model name) and of the model to select as B next."""
 _LAYERS: Final = 2
