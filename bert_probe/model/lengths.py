@@ -55,8 +55,10 @@ def check_text(text: object) -> None:
         ) from None
 
 
-_MAX_STEPS = 100
-"""Maximum number of normalizers or pre-tokenizers of a tokenizer; real ones have about ten."""
+_MAX_STEPS, _MAX_EXPRESSIONS = 100, 20
+"""Maximum number of normalizers or pre-tokenizers of a tokenizer, and of those with a regular expression,
+which can take a second each; real tokenizers have about ten and three.
+"""
 _MAX_WORD_LENGTH, _MAX_PIECE_LENGTH = 1_000, 256
 """Maximum length of the words that WordPiece splits, and of the pieces of Unigram, in characters. The time to
 encode a text grows with the square of the first and in proportion to the second. Real tokenizers have 100 to
@@ -111,9 +113,12 @@ def _check_time(backend: Any) -> None:
             problem = f"{name} has {longest:,} characters, but at most {_MAX_PIECE_LENGTH}"
     for name in ("normalizer", "pre_tokenizer"):
         component = getattr(backend, name)
-        steps = 0 if component is None else _count_steps(json.loads(component.__getstate__()))
-        if steps > _MAX_STEPS:
-            problem = f"the {name} has {steps:,} steps, but at most {_MAX_STEPS}"
+        steps = [] if component is None else _steps(json.loads(component.__getstate__()))
+        if len(steps) > _MAX_STEPS:
+            problem = f"the {name} has {len(steps):,} steps, but at most {_MAX_STEPS}"
+        expressions = sum("Regex" in (step.get("pattern") or ()) for step in steps)
+        if expressions > _MAX_EXPRESSIONS:
+            problem = f"the {name} has {expressions} regular expressions, but at most {_MAX_EXPRESSIONS}"
     if problem:
         raise TokenizerError(
             f"In tokenizer.json, {problem} are supported, because encoding a text could take minutes. Use "
@@ -121,10 +126,10 @@ def _check_time(backend: Any) -> None:
         )
 
 
-def _count_steps(state: dict[str, Any]) -> int:
-    """Return the number of normalizers or pre-tokenizers, nested ones included."""
+def _steps(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the states of all normalizers or pre-tokenizers, nested ones included."""
     parts = [*state.get("normalizers", ()), *state.get("pretokenizers", ())]
-    return 1 + sum(map(_count_steps, parts))
+    return [state, *(step for part in parts for step in _steps(part))]
 
 
 def _expansion(component: Any, of_state: Callable[[dict[str, Any]], float]) -> float:

@@ -733,6 +733,22 @@ def test_tokenizer_that_lengthens_texts_is_refused(
         ),
         (
             "pre_tokenizer",
+            {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {
+                        "type": "Split",
+                        "pattern": {"Regex": "(?=a.*N)"},
+                        "behavior": "Isolated",
+                        "invert": False,
+                    }
+                ]
+                * 21,
+            },
+            "the pre_tokenizer has 21 regular expressions, but at most 20",
+        ),
+        (
+            "pre_tokenizer",
             {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}] * 100},
             "the pre_tokenizer has 101 steps",
         ),
