@@ -34,8 +34,9 @@ MAX_STRINGS: Final = 8_000_000
 MAX_NAMES: Final = 500
 """Maximum number of entries in a text map; questions and URLs have far fewer fields and parameters."""
 _CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
-_KEY: Final = re.compile(rb'"\s*:')
-_STRING: Final = re.compile(rb'"\s*,')
+_QUOTE: Final = rb'(?<!\\)(?:\\\\)*"'  # not one that is escaped within a string
+_KEY: Final = re.compile(_QUOTE + rb"\s*:")
+_STRING: Final = re.compile(_QUOTE + rb"\s*,")
 
 
 def parse_json(content: bytes) -> Any:

@@ -14,7 +14,7 @@ import pytest
 
 from bert_probe.cli.main import main
 from bert_probe.errors import ReportError
-from bert_probe.reports import tables
+from bert_probe.reports import json_reader, tables
 from bert_probe.reports.drafts import read_any
 from bert_probe.reports.json_reader import MAX_KEYS, MAX_STRINGS, parse_json
 from bert_probe.reports.reading import read_report, unpack
@@ -82,6 +82,15 @@ def test_numbers_of_keys_and_values_are_limited() -> None:
         parse_json(b'{"a":1' + b',"":1' * MAX_KEYS + b"}")
     with pytest.raises(ValueError, match="more than 8,000,000 strings"):
         parse_json(b'["a"' + b' ,""' * (MAX_STRINGS + 1) + b"]")
+
+
+def test_quotes_within_strings_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_reader, "MAX_KEYS", 2)
+    monkeypatch.setattr(json_reader, "MAX_STRINGS", 2)
+    assert parse_json(json.dumps({"a": json.dumps({"b": ["c", "d"], "e": "f", "g": "h"})}).encode())
+    for content in ({"a": 1, "b": 2, "c": 3}, {"\\": 1, "\\\\": 2, "c": 3}, ["\\", "\\\\", "c", 1]):
+        with pytest.raises(ValueError, match="it has more than 2 "):
+            parse_json(json.dumps(content).encode())
 
 
 def test_json_within_the_bounds_is_parsed() -> None:
