@@ -151,7 +151,7 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
         stated = parse_json(content[start : end if end >= 0 else len(content)])
     except ValueError as error:
         raise ReportError(
-            f"The data of {name} cannot be read: the JSON was changed ({str(error)[:200]})."
+            f"The data of {name} cannot be read: its JSON is invalid ({str(error)[:200]})."
         ) from None
     if not isinstance(stated, dict) or KIND not in stated:
         raise ReportError(f"{name} is not a BERT Probe report. Choose another file.")

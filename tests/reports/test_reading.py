@@ -29,7 +29,7 @@ def zipped(*files: tuple[str, str]) -> bytes:
     [
         (
             STATED.encode(),
-            'The data of report cannot be read: the JSON was changed (the key "title" occurs twice; '
+            'The data of report cannot be read: its JSON is invalid (the key "title" occurs twice; '
             "write the key once).",
         ),
         (
