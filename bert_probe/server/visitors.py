@@ -38,6 +38,10 @@ _MAX_CLIENTS: Final = 10_000
 """Maximum number of clients whose requests are counted; the least recent client is evicted first."""
 
 
+_WITH_PORT: Final = re.compile(r"\[([^]]+)](?::[0-9]+)?|([0-9.]+):[0-9]+")
+"""Matches an IPv6 address in brackets, and an IPv4 address with a port."""
+
+
 class ClientAddress:
     """ASGI middleware that sets the client of a request to the address in X-Forwarded-For.
 
@@ -57,6 +61,8 @@ class ClientAddress:
         if scope["type"] in ("http", "websocket"):
             addresses = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
             address = addresses[-self._proxies].strip() if len(addresses) >= self._proxies else ""
+            if match := _WITH_PORT.fullmatch(address):  # as some proxies write it
+                address = match[1] or match[2]
             with suppress(ValueError):
                 ip_address(address)
                 scope = {**scope, "client": (address, 0)}
