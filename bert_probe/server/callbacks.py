@@ -19,6 +19,7 @@ from functools import wraps
 from typing import Any, Final
 
 from streamlit import runtime
+from streamlit.delta_generator_singletons import context_dg_stack, get_default_dg_stack_value
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.app_session import AppSession
@@ -152,7 +153,11 @@ def _skip_fragments_of_other_pages() -> None:
         page = self._get_script_run_ctx().page_script_hash
         if not _has_widget_states(rerun_data):
             setattr(self._requests, _STARTING, False)
-        if not _is_fragment_run(rerun_data) or rerun_data.page_script_hash == page:
+        if not _is_fragment_run(rerun_data):
+            # A fragment that was stopped may have left its container selected: the page would be drawn there.
+            context_dg_stack.set(get_default_dg_stack_value())
+            run(self, rerun_data)
+        elif rerun_data.page_script_hash == page:
             run(self, rerun_data)
 
     ScriptRequests.request_rerun = request_rerun  # type: ignore[method-assign]
