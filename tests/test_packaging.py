@@ -196,7 +196,7 @@ from streamlit.web.server.starlette.starlette_server import UvicornRunner
 trace = bert_probe.load().trace("Mehdi loves AI")
 app = AppTest.from_file(asgi.MAIN_SCRIPT, default_timeout=120).run()
 shown = [app.title[0].value]
-for page in ("tokens",):
+for page in ("tokens", "heads"):
     app.switch_page(os.path.relpath(paths.page_script(page), asgi.MAIN_SCRIPT.parent)).run()
     assert not app.exception, app.exception
     shown.append(app.title[0].value)
@@ -223,7 +223,7 @@ def test_installed_library_pages_and_settings_work_in_any_folder(installed: Inst
     assert Path(output["package"]).is_relative_to(installed.environment)
     assert Path(output["top"]).is_relative_to(installed.environment)
     assert output["weights"] == pytest.approx([1] * len(output["weights"]))
-    assert output["pages"] == ["Overview", "Tokens"]
+    assert output["pages"] == ["Overview", "Tokens", "Heads"]
     assert output["settings"] == paths.settings()
     assert output["port"] == port
 

@@ -76,9 +76,8 @@ def possible_imports(source: str) -> set[str]:
     for text in _IMPORT.findall(source):
         try:
             (statement,) = ast.parse(text).body
-        except (
-            SyntaxError
-        ):  # A string contains a line of prose or JavaScript, or a comment ends the parentheses.
+        except SyntaxError:
+            # A string contains a line of prose or JavaScript, or a comment ends the parentheses.
             names.update(name for name, _ in imported(source))
             continue
         assert isinstance(statement, ast.Import | ast.ImportFrom)
