@@ -117,7 +117,7 @@ def _read(file: Path) -> bytes:
         return file.read_bytes() if file.is_file() else b""
     except OSError as error:
         raise TokenizerError(
-            f"{file.name} cannot be read: {error.strerror}. Download or copy the file again."
+            f"{file.name} cannot be read: {error.strerror}. Check its permissions."
         ) from None
 
 

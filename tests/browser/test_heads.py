@@ -62,6 +62,7 @@ def test_clicked_words_update_best_head(app: App, page: Page) -> None:
     expect(
         page.get_by_text(f"has the largest weight: {two.weight:.4f}, averaged over 2 pairs")
     ).to_be_visible()
+    expect(page).to_have_url(re.compile("find_pairs=4-5%2C9-8"))
     page.reload()
     wait_until_settled(page)
     expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")

@@ -14,6 +14,10 @@ from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunnerEvent
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
+from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
+from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Markdown
+from streamlit.testing.v1.local_script_runner import LocalScriptRunner
 
 from bert_probe.server import callbacks
 
@@ -105,3 +109,40 @@ def test_fragment_does_not_discard_messages_of_an_ended_run(
         return sent, session._scriptrunner is newer
 
     assert asyncio.run(run()) == (["layer=2"] if name else [], True)
+
+
+def test_page_after_a_fragment_is_not_drawn_in_its_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page is requested after a fragment has ended, but before its script thread has."""
+
+    def script() -> None:
+        import streamlit as st
+        from streamlit.runtime.scriptrunner import get_script_run_ctx
+        from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
+
+        context = get_script_run_ctx()
+        assert context is not None
+
+        @st.fragment
+        def progress() -> None:
+            st.write("50%")
+
+        if "next page" in st.session_state:
+            st.write("next page")
+            return
+        with st.container():
+            progress()
+        (fragment,) = context.fragment_storage._fragments  # type: ignore[attr-defined]
+        request = RerunData(page_script_hash=context.page_script_hash, fragment_id=fragment)
+        context.script_requests.request_rerun(request)  # type: ignore[union-attr]
+
+    finish = LocalScriptRunner._on_script_finished
+
+    def request_page(self: LocalScriptRunner, context: ScriptRunContext, *arguments: Any) -> None:
+        finish(self, context, *arguments)
+        if context.fragment_ids_this_run:
+            self.session_state["next page"] = True
+            self.request_rerun(RerunData())
+
+    monkeypatch.setattr(LocalScriptRunner, "_on_script_finished", request_page)
+    app = AppTest.from_function(script).run()
+    assert [type(child) for child in app.main.children.values()] == [Markdown]
