@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,34 +26,51 @@ _WIDTH: Final = 320
 _HEIGHT: Final = 64
 """Width and height of the calibration histogram in CSS pixels."""
 _FOLDER: Final = Path(__file__).parent
+_ESCAPED: Final = {"&": 4, "<": 3, ">": 3, '"': 5, "'": 5}
+"""Number of characters by which escaping lengthens a text, by character."""
 _PACKAGE_NAMES: Final = ("bert_probe", "bert-probe")
 """Names of this package among the library versions of a report."""
 
 
-def written(stated: Mapping[str, Any]) -> str:
+_remaining: Final[ContextVar[int | None]] = ContextVar("_remaining", default=None)
+"""Number of characters of text that may still be rendered; None if there is no limit."""
+
+
+class PageTooLargeError(ReportError):
+    """A page would be larger than the caller allows."""
+
+
+def written(stated: Mapping[str, Any], max_length: int | None = None) -> str:
     """Render a report as an HTML page.
 
     Args:
         stated: the report's data, as returned by `report.statement`.
+        max_length: maximum number of characters of the data and all escaped texts; None for no limit.
 
     Raises:
+        PageTooLargeError: the data and texts have more than `max_length` characters. A text is counted before
+            it is escaped, which can take six times as many characters.
         ReportError: the data are not valid.
     """
     views = stated["views"]
     components = sorted({view["picture"].get("component", "") for view in views} - {""})
-    fields = {
-        "title": _text(stated["title"]),
+    # Escape "<", because "</script>" in a string would end the script element.
+    data = json.dumps(stated, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    with _limited(None if max_length is None else max_length - len(data)):
+        fields = {
+            "title": _text(stated["title"]),
+            "lead": _lead(stated),
+            "contents": _contents(views),
+            "views": "\n".join(_view(number, view) for number, view in enumerate(views, start=1)),
+        }
+    fields |= {
         "style": theme_style("system") + (_FOLDER / "report.css").read_text(encoding="utf-8"),
-        "lead": _lead(stated),
-        "contents": _contents(views),
-        "views": "\n".join(_view(number, view) for number, view in enumerate(views, start=1)),
         "styles": "".join(
             f'<template id="style-{component}"><style>{built.style(component)}</style></template>'
             for component in components
         ),
         "script": built.script("report_page"),
-        # Escape "<", because "</script>" in a string would end the script element.
-        "stated": json.dumps(stated, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "stated": data,
     }
     template = (_FOLDER / "report.html").read_text(encoding="utf-8")
     # Replace all fields in one pass, so that "<!--style-->" within a user's text is not replaced.
@@ -65,8 +84,29 @@ def written(stated: Mapping[str, Any]) -> str:
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
 
 
-def _text(text: object) -> str:
-    return html.escape(str(text))
+@contextmanager
+def _limited(characters: int | None) -> Iterator[None]:
+    """Limit the number of characters that `_text` returns in total."""
+    token = _remaining.set(characters)
+    try:
+        yield
+    finally:
+        _remaining.reset(token)
+
+
+def _text(value: object) -> str:
+    """Return a value as HTML text.
+
+    Raises:
+        PageTooLargeError: the texts of the page have more characters than allowed.
+    """
+    text = str(value)
+    if (remaining := _remaining.get()) is not None:
+        remaining -= len(text) + sum(more * text.count(character) for character, more in _ESCAPED.items())
+        if remaining < 0:
+            raise PageTooLargeError("The page would be too large.")
+        _remaining.set(remaining)
+    return html.escape(text)
 
 
 def _lead(stated: Mapping[str, Any]) -> str:

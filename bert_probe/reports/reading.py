@@ -18,7 +18,7 @@ from bert_probe.reports.drafts import MOST_VIEWS
 from bert_probe.reports.json_reader import parse_json, parse_object, read_bytes
 from bert_probe.reports.numbers import ViewTolerances
 from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MAX_BYTES, MAX_TITLE, PAGE
-from bert_probe.reports.tables import MAX_NOTE_CHARACTERS, ReportTable
+from bert_probe.reports.tables import MAX_CELLS, MAX_NOTE_CHARACTERS, ReportTable
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.views import built
 from bert_probe.views.payload import EmbeddedPayload
@@ -146,9 +146,14 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
             f"{name} is not a valid BERT Probe report: it contains its data twice. Choose another file."
         )
     start += len(_DATA_START)
-    end = content.find(_DATA_END, start)
+    end = content.find(b"<", start)
+    if not content.startswith(_DATA_END, end):
+        raise ReportError(
+            f"{name} is not a valid BERT Probe report: its data have no end, or contain markup. Choose "
+            "another file."
+        )
     try:
-        stated = parse_json(content[start : end if end >= 0 else len(content)])
+        stated = parse_json(content[start:end])
     except ValueError as error:
         raise ReportError(
             f"The data of {name} cannot be read: its JSON is invalid ({str(error)[:200]})."
@@ -181,25 +186,7 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
         raise ReportError(
             f"{name} has {len(views)} views, but 1 to {MOST_VIEWS} are allowed. Choose another file."
         )
-    parsed = tuple(map(_parse_view, views))
-    if sum(map(_length_on_page, parsed)) > len(content):
-        raise ReportError(f"The data of {name} have more text than its page shows. Choose another file.")
-    return ReportFile(title, made_with, parsed, content, files)
-
-
-def _length_on_page(view: StatedView) -> int:
-    """Return a lower bound on the length of the HTML of a view; a character takes up to 5 in HTML."""
-    length = 0
-    values: list[Any] = [view.title, view.code, view.provenance]
-    while values:
-        value = values.pop()
-        if isinstance(value, str):
-            length += len(value) + 4 * value.count("&") + 3 * (value.count("<") + value.count(">"))
-        elif isinstance(value, Mapping):
-            values += value.values()
-        elif isinstance(value, list):
-            values += value
-    return length
+    return ReportFile(title, made_with, tuple(map(_parse_view, views)), content, files)
 
 
 def are_versions(libraries: Mapping[str, Any]) -> bool:
@@ -245,6 +232,9 @@ def _parse_view(raw: Any) -> StatedView:
         picture["start"] = parsed.integer("start")
     with parse_object(raw_marks, "The checksums of a table") as parsed:
         marks = {"rows": parsed.strings("rows"), "columns": parsed.strings("columns")}
+    checksums = [value for value in (*marks.values(), *sha256.values()) if isinstance(value, list)]
+    if any(len(value) > MAX_CELLS for value in checksums):
+        raise ReportError(f"A view in the report has more than {MAX_CELLS:,} checksums. Choose another file.")
     _check_texts(provenance)
     return StatedView(
         *(view, title, table, note, provenance, code, tolerances, picture),

@@ -86,6 +86,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
     if not is_same_version:
         versions = exact_text(read.made_with.get("bert_probe", "")), bert_probe.__version__
         differences.append(Difference(0, "file", "", "bert_probe", *versions, finding=OTHER_VERSION))
+    rendered = _rendered(read) if is_same_version else None
     remarks: list[str] = []
     numbers = 0
     sha256: dict[str, str] = {}
@@ -111,27 +112,44 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         numbers += check.numbers
         remarks += check.remarks
         sha256 |= check.sha256
-    if is_same_version:
-        differences += _page_differences(read, differences)
+    if rendered is not None:
+        differences += _page_differences(read, rendered, differences)
         if read.files is not None and is_complete:
             differences += manifest_differences(read, read.files, sha256, is_right=not differences)
     differences.sort(key=lambda difference: difference.table != "model")  # list model differences first
     return Verdict(tuple(differences), numbers, tuple(remarks))
 
 
-def _page_differences(read: ReportFile, differences: Sequence[Difference]) -> Iterator[Difference]:
+def _rendered(read: ReportFile) -> bytes | ReportError:
+    """Return the page that is rendered from a report's data, or the error if a note refers to a missing cell.
+
+    Raises:
+        ReportError: the data have more text than the report's page.
+    """
+    views = [{**stated.parts, **stated.checks} for stated in read.views]
+    try:
+        return page.written(statement(read.title, read.made_with, views), len(read.page)).encode()
+    except page.PageTooLargeError:
+        raise ReportError(
+            "The data of the report have more text than its page shows. Choose another file."
+        ) from None
+    except ReportError as error:
+        return error
+
+
+def _page_differences(
+    read: ReportFile, rendered: bytes | ReportError, differences: Sequence[Difference]
+) -> Iterator[Difference]:
     """Compare a report's page byte by byte with the page rendered from the report's data.
 
     Args:
         read: the report.
+        rendered: the rendered page, or the reason why it cannot be rendered.
         differences: differences found so far, which may explain changes of the page.
     """
-    views = [{**stated.parts, **stated.checks} for stated in read.views]
-    try:
-        rendered = page.written(statement(read.title, read.made_with, views)).encode()
-    except ReportError as error:  # rendering fails if a note refers to a missing cell
+    if isinstance(rendered, ReportError):
         if not differences:
-            yield Difference(0, "file", PAGE, "", "", str(error), finding=NOT_RENDERED)
+            yield Difference(0, "file", PAGE, "", "", str(rendered), finding=NOT_RENDERED)
         return
     data_changes = []
     count = 0

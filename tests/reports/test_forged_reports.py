@@ -107,23 +107,39 @@ def test_report_that_could_not_be_verified_is_not_created(
         report.html()
 
 
-@pytest.mark.parametrize("field", ["text", "title", "note", "python"])
-def test_texts_that_the_page_cannot_show_are_refused(
-    field: str, stated: dict[str, Any], page: bytes, verified: Verify
-) -> None:
-    """HTML takes up to five times as many characters as a text, and so gigabytes of memory."""
-    view = stated["views"][0]
-    holder, key = {
+def _holders(view: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return where texts are in the data of a view: name → container and key."""
+    return {
         "text": (view["provenance"], "text"),
         "title": (view, "title"),
         "note": (view["note"], "written"),
         "python": (view["code"], "python"),
-    }[field]
-    holder[key] = "&" * (len(page) // 3)
+        "caveat": (view["picture"], "caveat"),
+        "column": (view["table"]["columns"][0], "name"),
+        "tolerance": (view["tolerances"]["table"][0], "of"),
+    }
+
+
+@pytest.mark.parametrize("character", "&'")
+@pytest.mark.parametrize("name", ["text", "title", "note", "python", "caveat", "column", "tolerance", "key"])
+def test_texts_that_the_page_cannot_show_are_refused(
+    name: str, character: str, stated: dict[str, Any], page: bytes, verified: Verify
+) -> None:
+    """HTML takes up to six times as many characters as a text, and so gigabytes of memory."""
+    view = stated["views"][0]
+    text = character * (len(page) // 3)
+    holder, key = (view["provenance"], text) if name == "key" else _holders(view)[name]
+    holder[key] = text
     start = page.index(b">", page.index(b'id="stated"')) + 1
     content = page[:start] + json.dumps(stated).encode() + page[page.index(b"</script>", start) :]
     with pytest.raises(ReportError, match=r"characters, but at most|more text than its page shows"):
         verified(content)
+
+
+def test_markup_in_the_data_is_refused(page: bytes, verified: Verify) -> None:
+    start = page.index(b'"title":"', page.index(b'id="stated"')) + len(b'"title":"')
+    with pytest.raises(ReportError, match="its data have no end, or contain markup"):
+        verified(page[:start] + b"<" * 10 + page[start:])
 
 
 def test_sealed_original_passes(
