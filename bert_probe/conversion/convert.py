@@ -35,6 +35,7 @@ from bert_probe.errors import (
 )
 from bert_probe.model.checkpoint import FILL_MASK, HISTORY_FILE
 from bert_probe.model.config import load_config, read_head_settings
+from bert_probe.model.late_interaction import COLBERT_FILE
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.preflight import described, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
@@ -54,14 +55,15 @@ from bert_probe.training.saving import check_space, write_folder
 
 HUB_PATTERNS = (
     *("*.json", "*.txt", *OTHER_TOKENIZER_FILES, "model.safetensors", "model-*-of-*.safetensors"),
-    *("pytorch_model.bin", "pytorch_model-*-of-*.bin"),
+    *("pytorch_model.bin", "pytorch_model-*-of-*.bin", COLBERT_FILE),
     *("[0-9]*_*/pytorch_model.bin", "[0-9]*_*/model.safetensors"),
+    *("*_[0-9]_*/pytorch_model.bin", "*_[0-9]_*/pytorch_model-*-of-*.bin", "*_[0-9]_*/model*.safetensors"),
 )
 """Glob patterns of the files to download from the hub; * also matches a slash."""
 
 _CONFIGS = (
     *("config.json", "generation_config.json", "modules.json", "sentence_*_config.json"),
-    *("config_sentence_transformers.json", "router_config.json"),
+    *("config_sentence_transformers.json", "router_config.json", COLBERT_FILE),
 )
 _WORD_FILES = ("whitespacetokenizer_config.json", "wordembedding_config.json", "word_weights.json")
 _PICKLE, _PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"

@@ -41,7 +41,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
     "*.json",
     "*.txt",
-    "*.model",
+    *("*.model", "*.spm", "*.codes"),  # vocabularies
     "model.safetensors",
     "model-*-of-*.safetensors",
     "[0-9]_*/model.safetensors",  # weights of sentence-transformers modules

@@ -34,7 +34,7 @@ from bert_probe.errors import (
 )
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.sources import Source
-from tests.helpers import pickles, trained
+from tests.helpers import multi_vector_models, pickles, trained
 from tests.helpers.families import TEXT
 from tests.helpers.folders import change_config, copy
 from tests.helpers.unprivileged import as_nobody, read_only_folder
@@ -352,6 +352,16 @@ def test_module_with_safetensors_is_copied(folder: Path) -> None:
     files = find_files(source(folder))
     assert files.pickles == {"pytorch_model.bin": "model.safetensors"}
     assert "2_Dense/model.safetensors" in files.copies
+
+
+@pytest.mark.parametrize("layout", multi_vector_models.LAYOUTS)
+def test_all_other_files_of_late_interaction_models_are_copied(
+    layout: str, tmp_path: Path, family_folder: Callable[[str], Path]
+) -> None:
+    folder = multi_vector_models.save(layout, family_folder("bert"), tmp_path / "model")
+    pickle_weights(folder)
+    files = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert files - {*find_files(source(folder)).copies} <= {"pytorch_model.bin", "README.md"}
 
 
 def test_all_tokenizer_files_are_copied(folder: Path, tmp_path: Path) -> None:
