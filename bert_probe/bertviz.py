@@ -267,8 +267,9 @@ def _blocks(
             expected = (len(first_layers[0]), queries.stop - queries.start, keys.stop - keys.start)
             if layer.shape != expected:
                 raise ShapeError(
-                    f"Layer {number + 1} of {name}_attention has shape {layer.shape}, but there are "
-                    f"{expected[1]} query tokens and {expected[2]} key tokens."
+                    f"Layer {number + 1} of {name}_attention has shape {layer.shape}, but must have shape "
+                    f"{expected}: {expected[0]} heads, as in layer 1, {expected[1]} query tokens and "
+                    f"{expected[2]} key tokens. Pass the tokens of this attention."
                 )
             combined[number][:, queries, keys] = layer
     legend = ", ".join(_BLOCKS[name] for name in block_slices if name in kinds)

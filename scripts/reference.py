@@ -19,7 +19,7 @@ from typing import Any
 import bert_probe
 from bert_probe.api import schema
 from bert_probe.api.registry import RegisteredQuestion, registered_questions
-from bert_probe.core.field_types import Choice, FieldType
+from bert_probe.core.field_types import Choice, FieldType, Flag
 from bert_probe.core.inputs import FileInput, Inputs
 from bert_probe.core.question import Question, field_type, option_name, url_key
 from bert_probe.core.result import Result
@@ -87,7 +87,7 @@ def _question(name: str, question: type[Question]) -> str:
         lines += rows
     result = _result_class(question)
     if result is not None:
-        table = inspect.getdoc(result.frame) or ""
+        table = (inspect.getdoc(result.frame) or "").removeprefix("Return ")
         lines += ["", f"**Table** (`{result.__name__}`): {_cell(_markdown(table))}"]
     lines += ["", *_surfaces(question)]
     return "\n".join(lines)
@@ -147,6 +147,8 @@ def _field(question: type[Question], field: Field[Any]) -> str:
 def _values(kind: FieldType) -> str:
     if isinstance(kind, Choice):
         return ", ".join(f"`{word}`" for word in kind.words)
+    if isinstance(kind, Flag):
+        return "`True`, `False`"
     return kind.metavar
 
 

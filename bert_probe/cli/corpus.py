@@ -327,8 +327,8 @@ def run(
             on_shard=on_shard,
             exclude=[] if log is None else [log],
         )
-    refused = f", {store.refusals:,} rejected (see {store.folder / 'refusals'})" if store.refusals else ""
-    summary = f"{store.folder} contains {store.rows:,} sentences, {store.tokens:,} tokens{refused}."
+    refused = f"; {store.refusals:,} rejected (see {store.folder / 'refusals'})" if store.refusals else ""
+    summary = f"{store.folder} contains {store.rows:,} sentences with {store.tokens:,} tokens{refused}."
     click.echo(visible(summary), err=True)
 
 

@@ -123,7 +123,7 @@ def check_log(file: Path, keys: Keys) -> None:
 
 
 def _keys(line: bytes) -> tuple[str, ...] | None:
-    """Return the keys of a JSON object; None for other lines and for a line without an end."""
+    """Return the keys of a JSON object; None for other lines and for a line without a line break."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):

@@ -503,7 +503,7 @@ def print_bytes(content: bytes) -> None:
     try:
         check_standard_output("The table cannot be printed.")
         assert isinstance(sys.stdout, SafeStream)  # always true, because `main` has replaced standard output
-        # Bytes, because the text encoding of standard output might not support all characters in tokens.
+        # Write bytes, because the encoding of standard output may lack characters of the tokens.
         sys.stdout.write_bytes(content)
     except ExportError as error:
         _rescue(lambda path: write({path: content}), "table.csv", error)

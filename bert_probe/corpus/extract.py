@@ -73,7 +73,7 @@ def extract_tables(
 ) -> Tables:
     """Run the model on the records of a shard, and return all tables of the shard.
 
-    The split into batches depends only on the records, so results on the same machine are identical.
+    Batches depend only on the records and the type of device, so results on the same device are identical.
 
     Args:
         checkpoint: the model.

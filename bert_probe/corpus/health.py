@@ -304,7 +304,7 @@ class CorpusHealthResult(Result):
         return {**self.summary(), "duplicate_threshold_source": self.threshold_source}
 
     def summary(self) -> dict[str, float]:
-        """Return the number of rows with each problem, and the measures of the set as a whole."""
+        """Return the numbers of rows, groups and clusters, and the measures of the set as a whole."""
         texts, dropped = self.vectors.texts, self.vectors.dropped
         counts = {
             "rows": len(self.vectors.vectors),

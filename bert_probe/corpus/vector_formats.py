@@ -184,7 +184,10 @@ class ArrayFile:
 
         Args:
             max_values: maximum number of values in a block; a longer row is a separate block.
-            selection: the rows to read, in ascending order.
+            selection: the rows to read, consecutive and in ascending order.
+
+        Raises:
+            StoreError: the file has changed since it was opened.
         """
         size = min(len(selection), max(1, max_values // self.shape[1]))
         result = np.empty((size, self.shape[1]), self.dtype)

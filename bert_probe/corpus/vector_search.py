@@ -164,7 +164,7 @@ def _blocks(vectors: VectorSet, selection: range | None = None) -> Iterator[tupl
     """Yield (slice of rows, vectors) for each block. The vectors are valid until the next block is requested.
 
     Args:
-        selection: the rows to read, in ascending order; by default, all rows.
+        selection: the rows to read, consecutive and in ascending order; by default, all rows.
     """
     matrix, selection = vectors.vectors, range(len(vectors)) if selection is None else selection
     if isinstance(matrix, ArrayFile):

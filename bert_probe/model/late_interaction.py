@@ -288,7 +288,7 @@ def _legacy_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prompts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the prompts by name; for PyLate and ColBERT, each prompt begins with its marker."""
+    """Return the prompts by name; for PyLate and ColBERT, "query" and "document" begin with their marker."""
     saved = options.get("prompts") or {}
     if not isinstance(saved, dict):
         raise CheckpointError(f"prompts in {MODEL_FILE} must map prompt names to strings. {AGAIN}")
@@ -426,7 +426,8 @@ def _query_selection(
     length = positive_integer(expansion.get("length"), "length of query_expansion")
     if own is not None and positive_integer(own, "query_length") < length:
         raise CheckpointError(
-            f"query_length is {own:,}, but must be at least the length of query_expansion. {AGAIN}"
+            f"query_length is {own:,}, but must be at least {length:,}, the length of query_expansion. "
+            f"{AGAIN}"
         )
     longest = max_input_tokens(model_limit)
     if length > longest:

@@ -351,7 +351,8 @@ def _is_joiner(character: str) -> bool:
     category = unicodedata.category(character)
     if category in _INVISIBLE:
         return not character.isspace()
-    is_wide = unicodedata.east_asian_width(character) == "W"  # as in an enumeration in Chinese
+    # Wide punctuation, such as “、” in Chinese, separates numbers and does not look like a decimal point.
+    is_wide = unicodedata.east_asian_width(character) == "W"
     return category in _LETTERS_AND_POINTS and not character.isascii() and not is_wide
 
 

@@ -211,9 +211,8 @@ _openings: dict[_Key, OpeningProgress] = {}
 _checkpoints: Cache[_Key, Checkpoint] = Cache(CHECKPOINTS)
 _stamps: dict[_Key, Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
-# Several threads may use a model concurrently; this limit bounds their total memory.
 passes = Semaphore(MAX_CONCURRENT_PASSES)
-"""Semaphore that limits concurrent forward passes, and concurrent computations without progress reports."""
+"""Semaphore that limits concurrent forward passes, and computations without progress reports, for memory."""
 
 _texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
 # Limit tokenization too: for a text of a million characters, it takes as much memory as a forward pass.

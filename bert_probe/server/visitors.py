@@ -357,7 +357,7 @@ class BoundedUploads:
         except _RefusedError as error:
             await _end(error.response)(scope, receive, send)
         except ClientDisconnect:
-            pass  # the client has disconnected
+            pass  # no response can be sent
         finally:
             for counter, number in ((self._stated, size), (self._arrived, arrived), (self._open, 1)):
                 counter[session] -= number

@@ -188,9 +188,10 @@ class SimilarityObjective(Objective):
         return examples
 
     def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
-        """Return the inputs of all texts, [texts per example × example, token], and the scores as ``labels``.
+        """Return the inputs of all texts, of shape [all texts, token], and the targets as ``labels``.
 
-        The first texts of all examples come first, then the second texts.
+        The targets are the scores of scored pairs, or else the index of each positive. The first texts of all
+        examples come first, then the second texts, then the third.
         """
         columns = zip(*(example.parts for example in examples), strict=True)  # type: ignore[attr-defined]
         inputs = pad([part for column in columns for part in column], self.padding)

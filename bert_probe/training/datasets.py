@@ -537,7 +537,7 @@ def split_notes(
         labels_by_text[text_key(row)].add(row.label)
     conflicting = [row.line for row in data.rows if len(labels_by_text[text_key(row)]) > 1]
     if conflicting:
-        notes.append(f"The same text has different labels: {format_lines(conflicting)}.")
+        notes.append(f"Some texts occur with different labels: {format_lines(conflicting)}.")
     train_texts = {text_key(row) for row in train}
     shared = [row.line for row in held_out if text_key(row) in train_texts]
     if shared:

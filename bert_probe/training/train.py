@@ -227,15 +227,18 @@ class Train(Question):
             SelectionError: the head on the sentence vector is requested but not supported.
         """
         problem = sentence_head_problem(checkpoint, data)
-        if not problem and self.update != HEAD:
-            problem = f"a sentence-vector head requires --update {HEAD}, not --update {self.update}"
         if self.head == SENTENCE and problem:
             raise SelectionError(
                 f"{checkpoint.description.name} does not support a head on its sentence vector: {problem}. "
                 f"Pass --head {CLS}."
             )
+        if self.head == SENTENCE and self.update != HEAD:
+            raise SelectionError(
+                f"The head on the sentence vector requires --update {HEAD}, not --update {self.update}. Pass "
+                f"--update {HEAD}, or --head {CLS}."
+            )
         if self.head == CLS or self.update != HEAD or not isinstance(data, LabeledTexts):
-            is_choice = self.head == CLS and not problem
+            is_choice = self.head == CLS and self.update == HEAD and not problem
             return CLS, [_CLS_NOTE] if is_choice else []
         if problem:
             note = f"The head does not read the sentence vector of {checkpoint.description.name}, because"

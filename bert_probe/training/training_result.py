@@ -34,7 +34,8 @@ class TrainingResult(Result):
     """The result of a training run: the trained checkpoint, and a record of the training.
 
     Attributes:
-        question: the question, with the number of epochs and the learning rate of this run.
+        question: the question, with the number of epochs and the learning rate of this run; both are None for
+            a head on the sentence vector.
         task: name of the task in transformers.
         labels: the labels of the task head.
         measure: name of the measure that selected the best checkpoint.
@@ -46,7 +47,8 @@ class TrainingResult(Result):
         warnings: reasons why the held-out measure may be overly optimistic, one sentence each.
         notes: other notes for the user, one sentence each.
         checkpoint: the trained model, in memory.
-        sentence_model: the original checkpoint's `SentenceModel`; None if it has none.
+        sentence_model: the `SentenceModel` of the trained checkpoint, or else of the original one; None if
+            there is none or it is sparse.
         data: training texts.
         held_out: held-out texts, of the same type; None if there are none.
         adapter: the LoRA adapter; None if there is none.

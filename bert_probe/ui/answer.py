@@ -262,7 +262,9 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
     _numbers(result, "Answers with position and probability")
     blocks.caveat(
         "The probability of an answer is the product of the probabilities of its start token and its "
-        "end token. Both are softmax probabilities over the context. Some answer always ranks first, "
+        "end token. Both are softmax probabilities over the tokens of the context and, with **No answer**, "
+        "the first token. A long context is read in windows, each with its own softmax. Some answer always "
+        "ranks first, "
         f"even if the context does not contain the answer. {CERTAINTY}"
     )
     attribution.part([trace], result.question.task)

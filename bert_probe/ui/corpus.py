@@ -49,9 +49,9 @@ def render() -> None:
     blocks.heading(
         "Corpus",
         "See how each attention head behaves on many sentences, which sentences are typical or extreme "
-        "for a head, and where a word is used in a similar way. The model reads all sentences once, "
-        "from a few to millions, and saves the results in a store. Health finds duplicates, outliers "
-        "and hubs among vectors.",
+        "for a head, and where a word is used in a similar way. The model reads each sentence once, "
+        "and the results are saved in a store of a few or millions of sentences. Health finds duplicates, "
+        "outliers and hubs among vectors.",
     )
     try:
         if state.segmented_control("corpus_view", "View", _VIEWS, "stores") == "vectors":

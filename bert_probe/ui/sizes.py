@@ -93,7 +93,7 @@ def choose_models(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
         "Models",
         {**{name: name for name in PUBLISHED}, OPEN: f"{checkpoint.description.name} · current model"},
         [*PUBLISHED, OPEN],
-        "Choose a model" if is_public else "Choose a model, or type a config.json, a folder or a Hub ID",
+        "Choose a model" if is_public else "Choose a model, or type a Hub ID or the path of a folder",
         "Sizes are computed from the published configs."
         if is_public
         else "You can also type the path of a config.json or of a folder on this machine, or a Hub ID. Only "

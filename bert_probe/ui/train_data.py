@@ -66,8 +66,8 @@ _FORMATS = (
     "**text_b** and **label**; for several labels per text, a column **labels** with | between them. To "
     "train the model's sentence vector, use **text_a**, **text_b** and **score**, or **anchor**, "
     "**positive** and optionally **negative**. You can also upload CoNLL, with a word and its tag per "
-    "line and empty lines between sentences, or plain text (.txt), with one text per line, for "
-    "masked-language modeling."
+    "line and empty lines between sentences. For masked-language modeling, upload plain text (.txt), with "
+    "one text per line, or FASTA."
 )
 _MASKING = (
     "No labels are needed. In each epoch, 15% of the tokens of each text are selected for prediction. Of "

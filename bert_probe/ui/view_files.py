@@ -108,7 +108,7 @@ def _file(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bytes:
 
 
 def _expanded(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the URL parameters for a view file: with full texts, and without the report draft."""
+    """Return the URL parameters for a view file: with full texts, and without those in `_LEFT_OUT`."""
     left_out = {*_LEFT_OUT, *map(sessions.text_parameter, _LEFT_OUT)}
     return url_texts.expand({name: value for name, value in parameters.items() if name not in left_out})
 

@@ -74,7 +74,8 @@ class Selection:
     """The selection in an attention view.
 
     Raises:
-        SelectionError: The layer or a head is negative, or the threshold or the measure does not exist.
+        SelectionError: The layer is below 1, there is no head, the index of a head is negative, or the
+            threshold or the measure does not exist.
     """
 
     layer: int  # from 1
@@ -223,7 +224,7 @@ def _allowed(value: Any, allowed: Sequence[Any], default: Any) -> Any:
 class UnknownChoice(NamedTuple):
     """A URL parameter whose value does not exist for the text and model."""
 
-    parameter: str  # name of the parameter, such as "layer"
+    parameter: str  # readable name, such as "layer" or "residual share"
     value: str  # the value in the URL
     replacement: str  # the value that is used instead
 
@@ -268,7 +269,10 @@ def has_layer_or_heads(parameters: Mapping[str, str]) -> bool:
 def from_address(
     parameters: Mapping[str, str], trace: Trace, default_place: Callable[[], LayerAndHeads] | None = None
 ) -> tuple[Selection, list[UnknownChoice]]:
-    """Return the selection that URL parameters describe, and the parameters with unknown values.
+    """Return the selection that URL parameters describe, and unknown values that were replaced.
+
+    Only unknown values of the layer, head, measure and residual share are returned. Those of other parameters
+    are replaced by the defaults.
 
     Args:
         parameters: The URL parameters: name → value.

@@ -177,7 +177,7 @@ def test_signatures_equal_those_of_bertviz(ours: Any) -> None:
         (
             {"cross_attention": "BERT", "decoder_tokens": ["a"], "encoder_tokens": ["b", "c"]},
             ShapeError,
-            r"cross_attention has shape \(2, 8, 8\), but there are 1 query tokens and 2 key tokens",
+            r"cross_attention has shape \(2, 8, 8\), but must have shape \(2, 1, 2\)",
         ),
         ({"attention": "BERT", "tokens": BERT_TOKENS, "include_layers": [3]}, SelectionError, "no layer 3"),
         (

@@ -388,6 +388,7 @@ def make_thumbnails(
         SelectionError: size is below 1, or the measure is unknown or not defined for individual heads.
         UnavailableError: the architecture does not expose what the measure needs.
         EmptyTextError: the text has only special tokens, and ``specials`` is false.
+        OutOfMemoryError: there is not enough memory.
     """
     if size < 1:
         raise SelectionError(f"size must be at least 1 cell per side, not {size}.")

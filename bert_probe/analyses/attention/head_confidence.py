@@ -23,8 +23,8 @@ class HeadConfidence(Question):
 
     Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4, leave out the end-of-sentence token.
     This question leaves out all special tokens, as queries and as keys, unless ``specials`` is true. Weights
-    are not renormalized. The first token of a causal model attends only to itself, so it is left out as a
-    query unless it is the only token. A confident head is not necessarily an important head.
+    are not renormalized. In a causal model, the first token of a text attends only to itself, so it is left
+    out as a query unless it is the only token. A confident head is not necessarily an important head.
 
     Attributes:
         specials: include special tokens such as [CLS] and [SEP].

@@ -57,7 +57,7 @@ class AttributionFaithfulness(TargetQuestion):
     Attributes:
         words: score whole words instead of tokens.
         removal, baseline: as in `Attribution`.
-        orders: number of random orders of the words, which are measured for comparison.
+        orders: number of random removal orders to compare with.
         seed: seed of the random orders.
         rows: "methods" for a table of the methods and their faithfulness, or "words" for a table of the words
             and their scores by each method.
@@ -69,9 +69,9 @@ class AttributionFaithfulness(TargetQuestion):
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
     orders: int = param(
-        Number(1, 1000), default=20, about="Number of random word orders of the baseline.  [default: 20]"
+        Number(1, 1000), default=20, about="Number of random removal orders to compare with.  [default: 20]"
     )
-    seed: int = param(Number(0), default=0, about="Seed of the baseline's random word orders.  [default: 0]")
+    seed: int = param(Number(0), default=0, about="Seed of the random removal orders.  [default: 0]")
     rows: str = param(
         Choice(("methods", "words")),
         default="methods",
@@ -299,9 +299,9 @@ class FaithfulnessSummary(SentencePairQuestion):
     removal: str | None = param(Optional(Choice(REMOVALS)), default=None, about=REMOVAL_HELP)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE_HELP)
     orders: int = param(
-        Number(1, 1000), default=20, about="Number of random word orders of the baseline.  [default: 20]"
+        Number(1, 1000), default=20, about="Number of random removal orders to compare with.  [default: 20]"
     )
-    seed: int = param(Number(0), default=0, about="Seed of the baseline's random word orders.  [default: 0]")
+    seed: int = param(Number(0), default=0, about="Seed of the random removal orders.  [default: 0]")
 
     def of(
         self,

@@ -80,8 +80,8 @@ class AnswerChange(Question):
 
         Raises:
             SelectionError: the traces come from different texts, or the models have different tokenizers.
-            UnavailableError: the models have no common task, or one predicts a regression value and the other
-                probabilities.
+            UnavailableError: the models have no common task, or their predictions have different units: a
+                regression value and probabilities, or different similarity scores.
             TextError: the task needs a mask or a second text, but the traces have none.
         """
         inputs, trace_a, trace_b = check_same_tokens(a, b)

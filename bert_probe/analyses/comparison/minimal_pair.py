@@ -502,7 +502,7 @@ def _head_name(layer: int, head: int) -> str:
 
 
 def _unit_name(pair: MinimalPairResult, place: int) -> str:
-    """Return an aligned token or word in quotation marks, with its position if the text is ambiguous."""
+    """Return an aligned token or word in quotation marks, with its position if its text occurs twice."""
     names = [unit.display for unit in pair.alignment.aligned]
     unit = pair.alignment.aligned[place]
     quoted = f"“{truncate_text(unit.display)}”"

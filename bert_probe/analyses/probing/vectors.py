@@ -47,7 +47,10 @@ class PooledTokens:
 
 
 def pool_words(texts: EncodedTexts) -> tuple[PooledTokens, Array, Array]:
-    """Return the tokens to average for each word, and the sentence and word indices of the vectors."""
+    """Return the tokens to average for each word that has tokens, and two arrays of shape [vector].
+
+    The arrays contain the index of each vector's sentence, and of its word in the sentence.
+    """
     tokens, sentences, words = [], [], []
     for index, (sentence, encoding) in enumerate(zip(texts.sentences, texts.encodings, strict=True)):
         aligned = align_words(sentence, encoding)

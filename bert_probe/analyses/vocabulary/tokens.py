@@ -100,8 +100,8 @@ class UnknownTokens:
         count: number of unknown tokens.
         total: number of tokens, without special tokens.
         name: name of the unknown token, such as [UNK].
-        change: change to the text that leaves fewer tokens unknown, such as "a space between the letters"; ""
-            if there is none.
+        change: change to the text that leaves a smaller share of the tokens unknown, such as "a space between
+            the letters"; "" if there is none.
         text: the text with this change; "" if there is none.
     """
 
@@ -118,14 +118,15 @@ class UnknownTokens:
         )
         if not self.change:
             return f"{problem} Use a model whose vocabulary fits the text."
-        return f"{problem} Fewer tokens are unknown with {self.change}: {self.text[:40]}"
+        return f"{problem} A smaller share is unknown with {self.change}: {self.text[:40]}"
 
 
 def find_unknown_tokens(trace: Trace) -> UnknownTokens | None:
     """Return a notice if more than half of the tokens of a text are unknown to the model, otherwise None.
 
     Protein models such as ProtBERT read one letter per word, so a sequence without spaces is one unknown
-    word. Spaces and upper case are tried, and the change with the fewest unknown tokens is suggested.
+    word. If the text has only ASCII letters and spaces, spaces between the letters and upper case are tried,
+    and the change with the smallest share of unknown tokens is suggested.
     """
     if trace.made_by is None or (unknown_id := trace.made_by.tokenizer.unk_token_id) is None:
         return None
