@@ -44,6 +44,8 @@ MAX_GENERATED_TOKENS = 2_000
 """Maximum number of tokens that a setting adds to the vocabulary; T5 and Pegasus have 100, ByT5 has 125."""
 _GENERATING_SETTINGS = ("extra_ids", "offset", "num_madeup_words", "max_depth")
 """Settings from which tokenizer classes of transformers generate tokens, or lists of this length."""
+_SPEECH_CLASSES = "Wav2Vec2"
+"""Prefix of the tokenizer classes that add the pieces of the vocabulary in quadratic time."""
 _DATA_SETTINGS = ("vocab", "merges", "tokenizer_object", "gguf_file", "init_inputs")
 """Settings that replace the vocabulary of the tokenizer files by their value, or by a file anywhere."""
 _FILE_SETTINGS = ("vocab_file", "merges_file")
@@ -79,6 +81,8 @@ def check_tokenizer_files(folder: Path) -> None:
             `MAX_GENERATED_TOKENS`; or the settings contain a vocabulary, or name a tokenizer file outside the
             folder.
     """
+    for name in ("config.json", _SETTINGS_FILE):
+        _check_class(folder / name)
     for name in (_SETTINGS_FILE, _SPECIAL_TOKENS_FILE):
         _check_settings(folder / name, _read_settings(folder / name))
     versions = _versions(_read_settings(folder / _SETTINGS_FILE))
@@ -130,6 +134,15 @@ def _read_settings(file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return settings if isinstance(settings, dict) else {}
+
+
+def _check_class(file: Path) -> None:
+    name = str(_read_settings(file).get("tokenizer_class"))
+    if name.startswith(_SPEECH_CLASSES):
+        raise TokenizerError(
+            f"{file.name} names the tokenizer class {name[:100]}, which belongs to speech models. Use the "
+            "checkpoint of a text model."
+        )
 
 
 def _check_settings(file: Path, settings: dict[str, Any]) -> None:

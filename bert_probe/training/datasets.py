@@ -316,7 +316,8 @@ def _check_split(
     if train and (evaluation or not share):
         return
     count, remedy = len(data), "or pass another file for evaluation (--held-out FILE)"
-    if count > 1 and len({key(row) for row in data}) == 1:
+    different = len({key(row) for row in data})
+    if count > 1 and different == 1:
         raise TextError(
             f"All {count:,} texts are identical, so no texts can be held out. Use different texts, {remedy}."
         )
@@ -324,6 +325,11 @@ def _check_split(
         raise TextError(
             f"Each of the {count:,} texts has a different label, so no label can be in both the training and "
             f"the held-out texts. Use at least two texts per label, {remedy}."
+        )
+    if different < count:
+        raise TextError(
+            f"The {count:,} texts include only {different:,} different texts, which are too few to hold out "
+            f"a share of {share:g}. Use more different texts, {remedy}."
         )
     raise TextError(
         f"{count:,} texts are too few to hold out a share of {share:g}. Use more texts, {remedy}."

@@ -364,6 +364,12 @@ def test_pieces_with_hidden_fields_are_refused(folder: Path, rest: bytes) -> Non
     assert_refused(TokenizerError, folder, "A piece of spiece.model has fields that SentencePiece does not")
 
 
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_tokenizer_of_speech_models_is_refused(folder: Path, name: str) -> None:
+    change_config(folder, name, tokenizer_class="Wav2Vec2CTCTokenizer")
+    assert_refused(TokenizerError, folder, f"{name} names the tokenizer class Wav2Vec2CTCTokenizer")
+
+
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
 @pytest.mark.parametrize("key", ["extra_ids", "offset", "max_depth"])
 def test_setting_that_generates_many_tokens_is_refused(folder: Path, name: str, key: str) -> None:

@@ -412,6 +412,8 @@ def test_invalid_data_raise_errors(quiet: Checkpoint) -> None:
     check_texts(rows(("a", 1.0), ("b", 1.0 + 5e-5), kind="number"), None, "float32")
     check_texts(rows(("a", 1.7e9), ("b", 1.7e9 + 1e-3), kind="number"), None, "float64")
     assert "too few to hold out" in refused(TextError, rows(("a", "x"), ("b", "y")))
+    repeated = rows(*[("a", "x"), ("b", "y")] * 20)
+    assert "40 texts include only 2 different texts" in refused(TextError, repeated)
     assert "2 errors: line 2: The text is empty" in refused(
         TextError, rows(("", "x"), ("\x01", "y"), ("a", "y"), ("b", "y"))
     )
