@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -392,11 +391,12 @@ def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progre
         for index in indexes
         if (problem := vector_index.problem(index))
     ]
-    for previous, following in pairwise(store.shards):
-        expected = previous.first + previous.records
-        if following.first != expected:
-            gap = f"begins with record {following.first:,} instead of {expected:,}"
-            differences.append(FileDifference(f"shards/{following.name}.json", gap))
+    expected = 1
+    for shard in store.shards:
+        if shard.first != expected:
+            gap = f"begins with record {shard.first:,} instead of {expected:,}"
+            differences.append(FileDifference(f"shards/{shard.name}.json", gap))
+        expected = shard.first + shard.records
     if not differences:
         differences += _check_summary(store)
     return Verification(store.folder.name, len(files) + len(indexes), total, tuple(differences))

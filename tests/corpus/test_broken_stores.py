@@ -188,6 +188,15 @@ def test_verify_compares_the_summary(store: Path) -> None:
     assert difference.problem == "differs from the summed statistics of the shards"
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_missing_shard_is_reported(number: int, store: Path) -> None:
+    (store / "shards" / f"{number:05}.json").unlink()
+    (store / "statistics.parquet").unlink()
+    (difference,) = bert_probe.verify_corpus(store).differences
+    assert difference.file == f"shards/{number + 1:05}.json"
+    assert difference.problem.startswith("begins with record ")
+
+
 def test_overlapping_shards_are_refused(store: Path) -> None:
     edit(store / "shards" / "00001.json", "first", 1)
     with pytest.raises(StoreError, match="contain the same rows"):
