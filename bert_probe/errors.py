@@ -18,6 +18,7 @@
     ├── ShapeError               arrays of inconsistent shapes (also a ValueError)
     ├── ExportError              a file could not be written
     ├── ReportError              a view file or report could not be read or created
+    │   └── ReportTooLargeError  the page of a report would be too large
     ├── StoreError               a corpus store could not be read or created
     ├── AddressError             the app cannot be served at this address and port
     ├── StalledError             a job that stopped reporting progress
@@ -131,6 +132,10 @@ class WrittenElsewhereError(ExportError):
 
 class ReportError(ProbeError):
     """Raised when a view file or a report cannot be read or created."""
+
+
+class ReportTooLargeError(ReportError):
+    """Raised when the page of a report would be larger than allowed."""
 
 
 class StoreError(ProbeError):

@@ -27,7 +27,13 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports.json_reader import parse_object
-from bert_probe.reports.tables import MAX_CELLS, ReportTable, format_cell, match_rows
+from bert_probe.reports.tables import (
+    MAX_CELLS,
+    MAX_TABLE_CHARACTERS,
+    ReportTable,
+    format_cell,
+    match_rows,
+)
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
 from bert_probe.views import pictures
 from bert_probe.views.page import Page
@@ -395,8 +401,14 @@ class ViewNumbers:
                 f"its table has {cells:,} cells, but at most {MAX_CELLS:,} are allowed in a report. Choose a "
                 "shorter text, or fewer layers and heads."
             )
+        converted = ReportTable.of(table)
+        if converted.characters > MAX_TABLE_CHARACTERS:
+            raise ReportError(
+                f"the texts in its table have {converted.characters:,} characters, but at most "
+                f"{MAX_TABLE_CHARACTERS:,} are allowed in a report. Choose shorter texts."
+            )
         picture = _draw_picture(view, answered)
-        return cls(result, ReportTable.of(table), portable_leaves(result.provenance), picture)
+        return cls(result, converted, portable_leaves(result.provenance), picture)
 
     def payloads(self) -> list[PicturePayload]:
         """Return the parsed payloads of the picture; [] if there is no picture."""

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from bert_probe.errors import ReportError
+from bert_probe.errors import ReportError, ReportTooLargeError
 from bert_probe.reports import tables
 from bert_probe.reports.numbers import FACTOR, ViewTolerances
 from bert_probe.reports.tables import ReportTable, digest
@@ -32,31 +32,29 @@ _PACKAGE_NAMES: Final = ("bert_probe", "bert-probe")
 """Names of this package among the library versions of a report."""
 
 
-_remaining: Final[ContextVar[int | None]] = ContextVar("_remaining", default=None)
-"""Number of characters of text that may still be rendered; None if there is no limit."""
+_remaining: Final[ContextVar[int]] = ContextVar("_remaining")
+"""Number of characters of text that may still be rendered."""
 
 
-class PageTooLargeError(ReportError):
-    """A page would be larger than the caller allows."""
-
-
-def written(stated: Mapping[str, Any], max_length: int | None = None) -> str:
+def written(stated: Mapping[str, Any], max_bytes: int) -> str:
     """Render a report as an HTML page.
 
     Args:
         stated: the report's data, as returned by `report.statement`.
-        max_length: maximum number of characters of the data and all escaped texts; None for no limit.
+        max_bytes: maximum size of the data and all texts of the page.
 
     Raises:
-        PageTooLargeError: the data and texts have more than `max_length` characters. A text is counted before
-            it is escaped, which can take six times as many characters.
+        ReportTooLargeError: the data and texts have more than `max_bytes` characters. They are counted before
+            they are rendered: escaping can take six times as many characters.
         ReportError: the data are not valid.
     """
+    if _count_characters(stated) > max_bytes:
+        raise too_large(max_bytes)
     views = stated["views"]
     components = sorted({view["picture"].get("component", "") for view in views} - {""})
     # Escape "<", because "</script>" in a string would end the script element.
     data = json.dumps(stated, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    with _limited(None if max_length is None else max_length - len(data)):
+    with _limited(max_bytes - len(data), too_large(max_bytes)):
         fields = {
             "title": _text(stated["title"]),
             "lead": _lead(stated),
@@ -84,29 +82,45 @@ def written(stated: Mapping[str, Any], max_length: int | None = None) -> str:
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
 
 
+def too_large(max_bytes: int) -> ReportTooLargeError:
+    """Return the error for a page of more than `max_bytes` bytes."""
+    return ReportTooLargeError(
+        f"The report has more than {max_bytes / 1e6:.0f} MB. Remove views, or choose shorter texts."
+    )
+
+
+def _count_characters(stated: Any) -> int:
+    """Return the number of characters of all strings in JSON data, without the names of objects."""
+    count, containers = 0, [stated]
+    while containers:
+        container = containers.pop()
+        for value in container.values() if isinstance(container, Mapping) else container:
+            if isinstance(value, str):
+                count += len(value)
+            elif isinstance(value, Mapping | list | tuple):
+                containers.append(value)
+    return count
+
+
 @contextmanager
-def _limited(characters: int | None) -> Iterator[None]:
-    """Limit the number of characters that `_text` returns in total."""
+def _limited(characters: int, error: ReportTooLargeError) -> Iterator[None]:
+    """Raise an error if `_text` returns more characters in total within the context."""
     token = _remaining.set(characters)
     try:
         yield
+        if _remaining.get() < 0:
+            raise error
     finally:
         _remaining.reset(token)
 
 
 def _text(value: object) -> str:
-    """Return a value as HTML text.
-
-    Raises:
-        PageTooLargeError: the texts of the page have more characters than allowed.
-    """
+    """Return a value as HTML text; "" if the texts of the page have more characters than allowed."""
     text = str(value)
-    if (remaining := _remaining.get()) is not None:
-        remaining -= len(text) + sum(more * text.count(character) for character, more in _ESCAPED.items())
-        if remaining < 0:
-            raise PageTooLargeError("The page would be too large.")
-        _remaining.set(remaining)
-    return html.escape(text)
+    length = len(text) + sum(more * text.count(character) for character, more in _ESCAPED.items())
+    remaining = _remaining.get() - length
+    _remaining.set(remaining)
+    return html.escape(text) if remaining >= 0 else ""
 
 
 def _lead(stated: Mapping[str, Any]) -> str:

@@ -164,21 +164,22 @@ class Report:
         made_with = {"bert_probe": bert_probe.__version__, "python": platform.python_version(), **libraries}
         return statement(self.title, made_with, [item.to_json() for item in self.items])
 
-    def html(self) -> str:
+    def html(self, max_bytes: int = MAX_BYTES) -> str:
         """Return the report as a page with interactive figures that works offline.
 
+        Args:
+            max_bytes: maximum size of the page; `verify_report` reads at most 64 million bytes.
+
         Raises:
-            ReportError: the page is too large.
+            ReportTooLargeError: the page is larger than `max_bytes`.
+            ReportError: the page could not be verified.
         """
         from bert_probe.reports import page
 
-        html = page.written(self.stated)
+        html = page.written(self.stated, max_bytes)
         content = html.encode()
-        if len(content) > MAX_BYTES:
-            raise ReportError(
-                f"The report has {len(content) / 1e6:,.0f} MB, but at most {MAX_BYTES / 1e6:.0f} MB are "
-                "allowed. Remove views, or choose shorter texts."
-            )
+        if len(content) > max_bytes:
+            raise page.too_large(max_bytes)
         try:
             check_counts(content)
         except ValueError as error:

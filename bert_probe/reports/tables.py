@@ -29,6 +29,8 @@ ColumnKind = Literal["number", "integer", "truth", "text"]
 KINDS: Final[tuple[ColumnKind, ...]] = ("number", "integer", "truth", "text")
 
 MAX_CELLS: Final = 500_000
+MAX_TABLE_CHARACTERS: Final = 20_000_000
+"""Maximum number of characters of all texts in a table, which may repeat a long text in each row."""
 """Maximum number of cells in a view's table."""
 
 DECIMALS: Final = 4
@@ -76,6 +78,11 @@ class ReportTable:
     def rows(self) -> int:
         """Return the number of rows."""
         return len(self.columns[0].cells) if self.columns else 0
+
+    @property
+    def characters(self) -> int:
+        """Return the number of characters of all texts in the table."""
+        return sum(len(cell) for column in self.columns for cell in column.cells if isinstance(cell, str))
 
     def cell(self, row: int, column: int) -> str:
         """Return the displayed text of a cell; rows and columns count from 0."""
@@ -253,6 +260,8 @@ def _row_keys(table: ReportTable) -> list[tuple[Any, ...]]:
 
 MAX_NOTE_CHARACTERS: Final = 20_000
 """Maximum length of a note in characters."""
+MAX_SHOWN_CHARACTERS: Final = 100_000
+"""Maximum length of a note with the cells that it refers to, which may contain long texts."""
 _MAX_COLUMN_NAMES: Final = 12
 """Maximum number of column names in an error message."""
 
@@ -291,20 +300,28 @@ def split_note(note: str, table: ReportTable) -> list[NoteSegment]:
     """Split a note into segments, and resolve the references.
 
     Raises:
-        ReportError: the note is too long, or refers to a cell that does not exist.
+        ReportError: the note is too long, also with the text of its references, or refers to a cell that
+            does not exist.
     """
     if len(note) > MAX_NOTE_CHARACTERS:
         raise ReportError(
             f"The note has {len(note):,} characters, but at most {MAX_NOTE_CHARACTERS:,} are allowed. "
             "Shorten the note."
         )
-    segments, end = [], 0
+    segments, end, length = [], 0, len(note)
     for reference in _REFERENCE.finditer(note):
         if not _is_reference(reference):
             continue
         segments.append(NoteSegment(note[end : reference.start()]))
         row, column = _resolve(reference[1].strip(), reference[2].strip(), table)
-        segments.append(NoteSegment(table.cell(row, column), row, column))
+        text = table.cell(row, column)
+        length += len(text) - len(reference[0])
+        if length > MAX_SHOWN_CHARACTERS:
+            raise ReportError(
+                f"The note and the cells that it refers to have more than {MAX_SHOWN_CHARACTERS:,} "
+                "characters. Remove references to long texts."
+            )
+        segments.append(NoteSegment(text, row, column))
         end = reference.end()
     segments.append(NoteSegment(note[end:]))
     return [segment for segment in segments if segment.text]
@@ -351,7 +368,7 @@ def _is_joiner(character: str) -> bool:
     category = unicodedata.category(character)
     if category in _INVISIBLE:
         return not character.isspace()
-    # Wide punctuation, such as “、” in Chinese, separates numbers and does not look like a decimal point.
+    # Wide punctuation such as “、” in Chinese separates numbers and does not look like a decimal point.
     is_wide = unicodedata.east_asian_width(character) == "W"
     return category in _LETTERS_AND_POINTS and not character.isascii() and not is_wide
 

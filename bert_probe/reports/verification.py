@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 import bert_probe
-from bert_probe.errors import ProbeError, ReportError
+from bert_probe.errors import ProbeError, ReportError, ReportTooLargeError
 from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
 from bert_probe.reports import page, tables
@@ -129,7 +129,7 @@ def _rendered(read: ReportFile) -> bytes | ReportError:
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
         return page.written(statement(read.title, read.made_with, views), len(read.page)).encode()
-    except page.PageTooLargeError:
+    except ReportTooLargeError:
         raise ReportError(
             "The data of the report have more text than its page shows. Choose another file."
         ) from None

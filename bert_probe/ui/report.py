@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 import streamlit as st
 
-from bert_probe.errors import ProbeError, ReportError
+from bert_probe.errors import ProbeError, ReportError, ReportTooLargeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.reports import tables
@@ -325,12 +325,13 @@ def _report(draft: Draft) -> None:
 
 def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
     report = Report.of(draft, NamedModels(_open_model), progress)
-    page = report.html().encode()
-    if len(page) > MAX_PAGE_BYTES:
+    try:
+        page = report.html(MAX_PAGE_BYTES).encode()
+    except ReportTooLargeError:
         raise ReportError(
-            f"The report is {len(page) / 1e6:,.0f} MB in size, but the app allows at most "
-            f"{MAX_PAGE_BYTES / 1e6:.0f} MB. Save these views, and create the report with bert-probe report."
-        )
+            f"The report has more than {MAX_PAGE_BYTES / 1e6:.0f} MB, the limit of the app. Save these "
+            "views, and create the report with bert-probe report."
+        ) from None
     return page, report.zip()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from bert_probe.errors import ProbeError
 from bert_probe.reports import page
 from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
+from bert_probe.reports.report import MAX_BYTES
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_files import ModelReference, ViewFile
 
@@ -69,7 +70,7 @@ def render(stated: dict[str, Any]) -> bytes:
     Raises:
         Exception: any error that the forged data causes while it is rendered.
     """
-    return page.written(sign(stated)).encode()
+    return page.written(sign(stated), MAX_BYTES).encode()
 
 
 def zip_files(files: Mapping[str, bytes]) -> bytes:

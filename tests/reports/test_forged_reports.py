@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 import bert_probe
-from bert_probe.errors import ReportError
+from bert_probe.errors import ReportError, ReportTooLargeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports import json_reader, numbers
 from bert_probe.reports.drafts import Draft, DraftEntry
@@ -38,7 +38,7 @@ from bert_probe.reports.numbers import (
 )
 from bert_probe.reports.page import written
 from bert_probe.reports.reading import read_report
-from bert_probe.reports.report import Report
+from bert_probe.reports.report import MAX_BYTES, Report
 from bert_probe.reports.tables import digest
 from bert_probe.reports.verification import Verdict, verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
@@ -105,6 +105,28 @@ def test_report_that_could_not_be_verified_is_not_created(
     monkeypatch.setattr(json_reader, limit, 10)
     with pytest.raises(ReportError, match=r"could not be verified: it has more than 10 .*\. Remove views"):
         report.html()
+
+
+def test_report_that_is_too_large_is_not_rendered(report: Report) -> None:
+    size = len(report.html().encode())
+    assert len(report.html(size).encode()) == size
+    for limit in (size - 1, size // 4, 10):
+        with pytest.raises(ReportTooLargeError, match=r"has more than 0 MB\. Remove views"):
+            report.html(limit)
+
+
+def test_table_with_too_much_text_is_refused(
+    family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row of a table may repeat a long text."""
+    models = NamedModels(forgeries.opener_of(family("bert")))
+    view = ViewFile.of(bert_probe.Sentences().of(family("bert"), ["a river", "a boat"]))
+    characters = models.computed(view)[0].table.characters
+    monkeypatch.setattr(numbers, "MAX_TABLE_CHARACTERS", characters)
+    models.computed(view)
+    monkeypatch.setattr(numbers, "MAX_TABLE_CHARACTERS", characters - 1)
+    with pytest.raises(ReportError, match=f"have {characters:,} characters, but at most"):
+        models.computed(view)
 
 
 def _holders(view: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -332,7 +354,7 @@ def test_changed_checksum_of_a_row_or_column_is_reported(
 ) -> None:
     """The changed checksum of a row or a column alone does not identify a cell."""
     stated["views"][0]["marks"][side][2] = "00000000"
-    (difference,) = verified(written(stated).encode()).differences
+    (difference,) = verified(written(stated, MAX_BYTES).encode()).differences
     assert (difference.column, difference.finding) == ("marks", CHANGED)
 
 
@@ -729,5 +751,22 @@ def test_image_with_damaged_chunk_is_another_picture(
 def test_number_with_fewer_decimals_has_same_tolerance() -> None:
     assert is_same_picture(b'<g opacity="0.1235"/>', b'<g opacity="0.1234"/>')
     assert not is_same_picture(b'<g opacity="0.13"/>', b'<g opacity="0.1234"/>')
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected", "is_same"),
+    [
+        (b"149.8", b"149.81", True),
+        (b"149.81", b"149.8", True),
+        (b"150", b"149.99", True),
+        (b"149.8", b"149.82", False),
+        (b"149.8", b"149.9", False),
+        (b"149", b"150", False),
+        (b"149", b"149.", False),
+        (b"", b"0.01", False),
+    ],
+)
+def test_trailing_zeros_of_numbers_are_omitted(stated: bytes, expected: bytes, is_same: bool) -> None:
+    assert is_same_picture(b'<circle cx="%s"/>' % stated, b'<circle cx="%s"/>' % expected) == is_same
     assert not is_same_picture(b'<g opacity="#"/>', b'<g opacity="0.1234"/>')
     assert not is_same_picture(b'<g x="0.5000" opacity="#"/>', b'<g x="0.5000" opacity="0.1234"/>')

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from bert_probe.errors import ReportError
 from bert_probe.reports import tables
 
 
@@ -35,6 +37,14 @@ def test_joined_references_are_unchecked(joiner: str) -> None:
 @pytest.mark.parametrize("between", [*" –%％/：；×、和\n", ", ", " and ", " . "])
 def test_separate_references_are_not_unchecked(between: str) -> None:
     assert tables.unchecked_numbers("{{1, layer}}" + between + "{{2, head}}") == []
+
+
+def test_references_to_long_texts_are_limited() -> None:
+    """A note of 20,000 characters could repeat a text a thousand times."""
+    table = tables.ReportTable.of(pd.DataFrame({"text": ["a" * 30_000], "weight": [0.5]}))
+    assert len(tables.render_note("{{1, text}}, {{1, weight}}", table)) == 30_008
+    with pytest.raises(ReportError, match="have more than 100,000 characters"):
+        tables.render_note("{{1, text}}" * 4, table)
 
 
 def test_private_characters_in_a_note_are_not_references() -> None:

@@ -44,7 +44,7 @@ from bert_probe.reports.numbers import (
     of_table,
 )
 from bert_probe.reports.reading import ReportFile, read_report
-from bert_probe.reports.report import Report, text_files
+from bert_probe.reports.report import MAX_BYTES, Report, text_files
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.verification import verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
@@ -296,11 +296,11 @@ def resigned(stated: dict[str, Any], number: int) -> str:
         "payloads": view["sha256"]["payloads"]
     }
     view["marks"] = ReportTable.from_json(view["table"]).marks()
-    return page.written(stated)
+    return page.written(stated, MAX_BYTES)
 
 
 def unsigned(stated: dict[str, Any]) -> str:
-    return page.written(stated)
+    return page.written(stated, MAX_BYTES)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
@@ -501,7 +501,7 @@ def test_scores_of_sentence_vectors_are_calibrated(
         stated = restated(report)
         stated["views"][0]["provenance"]["facts"]["calibration"] = invalid
         with pytest.raises(ReportError, match="The calibration of a view is invalid"):
-            page.written(stated)
+            page.written(stated, MAX_BYTES)
 
 
 def test_change_outside_of_data_is_found(report: Report, differences_of: FindDifferences) -> None:
