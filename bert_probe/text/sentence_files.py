@@ -256,8 +256,7 @@ def _unpacked_sentences(
     if is_table(name):
         header, rows = table_of(file_lines, name)
         index = find_column(header, column, name)
-        # Treat the missing cells of a row that is too short as empty cells.
-        cells = ((line, _one_line(row[index], name, line)) for line, row in rows if len(row) > index)
+        cells = _column(rows, index, len(header), name)
     else:
         if column is not None:
             raise SelectionError(
@@ -271,6 +270,24 @@ def _unpacked_sentences(
     if not sentences:
         raise EmptyTextError(f"{name} has no sentences. Write one sentence per line.")
     return _limited(sentences, name)
+
+
+def _column(
+    rows: Iterable[tuple[int, Sequence[str]]], index: int, width: int, name: str
+) -> Iterator[tuple[int, str]]:
+    """Yield line number and cell of each row in a column; missing cells are treated as empty cells.
+
+    Raises:
+        TextError: a row has more cells than the header, because a text contains the separator.
+    """
+    for line, row in rows:
+        if len(row) > width and any(row[width:]):
+            raise TextError(
+                f"{name}, line {line:,}: the row has {len(row):,} cells, but the header has {width:,}. Put "
+                "texts that contain the separator in double quotes."
+            )
+        if len(row) > index:
+            yield line, _one_line(row[index], name, line)
 
 
 def _limited(sentences: tuple[Sentence, ...], name: str) -> tuple[str, ...]:

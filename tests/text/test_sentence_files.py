@@ -33,7 +33,7 @@ def test_text_file_has_one_sentence_per_line(tmp_path: Path) -> None:
         ('sentence,n\nOne,1\n"Two, too",2\n', None, ("One", "Two, too")),
         ("id;Text;n\n1;One;x\n2;Two\n\n3;;x\n4\n", None, ("One", "Two")),
         ("a\tb\nOne\tTwo\n", "b", ("Two",)),
-        ("only\nOne\nTwo, with a comma\n", None, ("One", "Two")),
+        ('only\nOne\n"Two, with a comma"\n', None, ("One", "Two, with a comma")),
         ('a,b\n"two\nlines",x\n', "a", ("two lines",)),
         (" a , b \nOne,Two\n", "b", ("Two",)),
         ("a,b\nOne,Two", "b ", ("Two",)),
@@ -228,3 +228,20 @@ def test_too_many_blank_lines_are_refused(name: str) -> None:
 def test_device_file_is_refused() -> None:
     with pytest.raises(TextError, match="zero is not a text file, because line 1 contains a NUL"):
         read_sentences("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("one.csv", "text\nThe cat, the dog and the bird sat\nHello there\n"),
+        ("two.csv", "text,label\nHello there,a\nThe cat, the dog,b\n"),
+        ("two.tsv", "label\ttext\na\tHello\tthere\n"),
+    ],
+)
+def test_sentence_is_not_cut_at_a_separator(name: str, content: str) -> None:
+    with pytest.raises(TextError, match=r"line \d: the row has \d cells, but the header has \d\. Put texts"):
+        parse_sentences(content.encode(), name, "text")
+
+
+def test_empty_cells_at_the_end_of_a_row_are_ignored() -> None:
+    assert parse_sentences(b"text,label\nHello,a,,\nAgain\n,b\n", "a.csv", "text") == ("Hello", "Again")
