@@ -41,8 +41,9 @@ from bert_probe.model.sources import existing
 from bert_probe.runtime.terminal import cancel_on_interrupt, exit_on_sigterm, terminal_bar, visible
 from bert_probe.text.labeled_texts import KINDS, read_labeled_texts
 from bert_probe.text.sentence_files import is_table, read_sentences
-from bert_probe.text.similarity_examples import has_similarity_examples, read_similarity_examples
+from bert_probe.text.similarity_examples import SCORED, find_similarity_kind, read_similarity_examples
 from bert_probe.text.tagged_sentences import read_tagged_sentences
+from bert_probe.training.contrastive import AUTO
 from bert_probe.training.models import TASKS
 from bert_probe.training.saving import check_space, find_leftovers, reserve_folder
 from bert_probe.training.train import Train
@@ -180,14 +181,15 @@ def train(
 
     The format of DATA determines the task. A .csv, .tsv or .jsonl file with the columns text and label, or
     text_a, text_b and label, trains a text classifier. The columns text_a, text_b and score, or anchor,
-    positive and optionally negative, train sentence similarity. A .conll or .conllu file has a word and its
+    positive and optionally negative, train sentence similarity, if the model declares its pooling. Without a
+    pooling, text_a, text_b and score train a regression head. A .conll or .conllu file has a word and its
     label on each line. A .txt file has a text on each line, in which words are masked. Prints the loss and
     the score on the held-out split after each evaluation. Ctrl+C, SIGTERM and a closed terminal stop the
     training and save the best weights so far.
     """
     share, held_out_file = _parse_held_out(held_out)
     question = Train(**arguments | ({} if share is None else {"held_out": share}))
-    read = partial(_reader(checkpoint, data, task, kind), as_named=as_named)
+    read = partial(_reader(checkpoint, data, task, kind, question.loss), as_named=as_named)
     plan = question.plan(checkpoint, read(data), None if held_out_file is None else read(held_out_file))
     check_space(out, int(_DISK_SPACE_FACTOR * plan.bytes))
     for message in (str(plan), *(f"Warning: {warning}" for warning in plan.warnings), *plan.notes):
@@ -208,13 +210,16 @@ def train(
     print_bytes(files.to_bytes(result.table(), "csv"))
 
 
-def _reader(checkpoint: Checkpoint, data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
+def _reader(
+    checkpoint: Checkpoint, data: Path, task: str | None, kind: str | None, loss: str
+) -> Callable[..., Any]:
     """Return the function that reads data for a task. If the task is None, the file determines the task."""
     name = data.name.lower().removesuffix(".gz")
     if task is None and is_table(name):
-        # Without a sentence vector, a model can still learn the scores of pairs with a regression head.
-        is_similarity = kind is None and checkpoint.has_pooling and has_similarity_examples(data)
-        task = SENTENCE_SIMILARITY if is_similarity else TEXT_CLASSIFICATION
+        examples = find_similarity_kind(data) if kind is None else None
+        # Without a pooling, a model can still learn the scores of pairs with a regression head.
+        has_head = examples == SCORED and loss == AUTO and not checkpoint.has_pooling
+        task = TEXT_CLASSIFICATION if examples is None or has_head else SENTENCE_SIMILARITY
     elif task is None:
         task = TOKEN_CLASSIFICATION if name.endswith((".conll", ".conllu")) else FILL_MASK
     if kind is not None and task != TEXT_CLASSIFICATION:

@@ -126,16 +126,16 @@ def similarity_kind(header: Sequence[str]) -> str | None:
     return next((kind for kind, columns in COLUMNS.items() if set(columns) <= names), None)
 
 
-def has_similarity_examples(file: str | Path) -> bool:
-    """Return whether a file is a table with the columns of similarity examples."""
+def find_similarity_kind(file: str | Path) -> str | None:
+    """Return the kind of similarity examples in a file; None if it is not a table with their columns."""
     with open_file(file) as opened, unpack(*opened) as (stream, name):
         if not is_table(name):
-            return False
+            return None
         try:
             header, _ = table_of(lines_of(stream, name), name)
         except TextError:
-            return False  # `read_similarity_examples` reports this error
-        return similarity_kind(header) is not None
+            return None  # the function that reads the file reports this error
+        return similarity_kind(header)
 
 
 def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:

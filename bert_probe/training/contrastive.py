@@ -303,6 +303,11 @@ def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
         UnavailableError, CheckpointError: the checkpoint declares no pooling, or a pooling that cannot be
             trained.
     """
+    if checkpoint.sentence_model is None and checkpoint.sentence_model_error is None:
+        raise UnavailableError(
+            f"{checkpoint.description.name} does not declare its pooling, which training on sentence "
+            "similarity requires. Choose a sentence-transformers model."
+        )
     config = resolve_pooling(checkpoint, "model")
     model = checkpoint.sentence_model
     assert model is not None

@@ -395,3 +395,29 @@ def test_columns_select_the_task(folder: Path, family_folder: Callable[[str], Pa
     log = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
     assert [evaluation["C"] for evaluation in log] == [float(row["C"]) for row in rows]
     assert Path("head/predict.py").exists()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("header", "row", "options"),
+    [
+        ("anchor,positive", "a river {0},a boat {0}", ()),
+        ("text_a,text_b,score", "a river {0},a boat {0},{0}", ("--loss", "cosent")),
+        ("text_a,text_b,score", "a river {0},a boat {0},{0}", ("--task", "sentence-similarity")),
+    ],
+)
+def test_similarity_without_a_pooling_names_the_model(
+    header: str, row: str, options: tuple[str, ...]
+) -> None:
+    Path("pairs.csv").write_text("\n".join([header, *map(row.format, range(20))]))
+    refusal = run("train", "pairs.csv", "--model", "bert", "--out", "similar", *options).refusal
+    assert "does not declare its pooling, which training on sentence similarity requires" in refusal
+
+
+@pytest.mark.usefixtures("folder")
+def test_scores_without_a_pooling_train_a_regression_head() -> None:
+    rows = [f"a river {number},a boat {number},{number}" for number in range(20)]
+    Path("pairs.csv").write_text("\n".join(["text_a,text_b,score", *rows]))
+    ended = run("train", "pairs.csv", "--model", "bert", "--out", "scores", "--epochs", "1")
+    assert ended.status == 0, ended.err
+    assert bert_probe.load("scores").tasks == ("text-classification",)
