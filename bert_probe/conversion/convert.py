@@ -61,9 +61,10 @@ HUB_PATTERNS = (
 )
 """Glob patterns of the files to download from the hub; * also matches a slash."""
 
+_ROUTER_FILE = "router_config.json"
 _CONFIGS = (
     *("config.json", "generation_config.json", "modules.json", "sentence_*_config.json"),
-    *("config_sentence_transformers.json", "router_config.json", COLBERT_FILE),
+    *("config_sentence_transformers.json", _ROUTER_FILE, COLBERT_FILE),
 )
 _WORD_FILES = ("whitespacetokenizer_config.json", "wordembedding_config.json", "word_weights.json")
 _PICKLE, _PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -141,18 +142,19 @@ def _folders(folder: Path) -> Iterator[Path]:
     if not has_file(folder, "modules.json"):
         return
     modules = read_json(folder / "modules.json")
+    router = read_json(folder / _ROUTER_FILE) if has_file(folder, _ROUTER_FILE) else {}
     try:
-        names = [module["path"] for module in modules]
+        names = [*(module["path"] for module in modules), *router.get("types", ())]
         is_valid = all(
             isinstance(name, str) and name.isprintable() and Path(name).name == name.rstrip("/")
             for name in names
         )
-    except (TypeError, KeyError):
+    except (AttributeError, TypeError, KeyError):
         is_valid = False
     if not is_valid or any(name == ".." for name in names):
         raise CheckpointError(
-            "modules.json is broken, or refers to a folder that is not directly in the model's folder. "
-            "Download the model again."
+            f"modules.json{f' or {_ROUTER_FILE}' if router else ''} is broken, or refers to a folder that is not "
+            "directly in the model's folder. Download the model again."
         )
     count = 0
     for name in dict.fromkeys(filter(None, names)):

@@ -308,6 +308,8 @@ def read_json(path: Path, max_bytes: int | None = None) -> Any:
                 "Save the model again."
             )
         content = json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError as error:
+        raise _unreadable(path, error) from None
     except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"{path.name} cannot be read: {error}. Save the model again.") from None
     level = [content]

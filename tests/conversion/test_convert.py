@@ -34,7 +34,7 @@ from bert_probe.errors import (
 )
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.sources import Source
-from tests.helpers import multi_vector_models, pickles, trained
+from tests.helpers import multi_vector_models, pickles, sentence_models, trained
 from tests.helpers.families import TEXT
 from tests.helpers.folders import change_config, copy
 from tests.helpers.unprivileged import as_nobody, read_only_folder
@@ -352,6 +352,17 @@ def test_module_with_safetensors_is_copied(folder: Path) -> None:
     files = find_files(source(folder))
     assert files.pickles == {"pytorch_model.bin": "model.safetensors"}
     assert "2_Dense/model.safetensors" in files.copies
+
+
+def test_router_in_the_folder_of_the_model_is_converted(
+    tmp_path: Path, family_folder: Callable[[str], Path]
+) -> None:
+    folder = sentence_models.save("router with the encoder", family_folder("bert"), tmp_path / "model")
+    for file in [*folder.glob("*/model.safetensors")]:
+        pickle_weights(file.parent)
+    files = find_files(source(folder))
+    assert {"router_config.json", "query_0_Transformer/config.json"} <= {*files.copies}
+    assert "query_0_Transformer/pytorch_model.bin" in files.pickles
 
 
 @pytest.mark.parametrize("layout", multi_vector_models.LAYOUTS)
