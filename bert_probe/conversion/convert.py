@@ -153,8 +153,8 @@ def _folders(folder: Path) -> Iterator[Path]:
         is_valid = False
     if not is_valid or any(name == ".." for name in names):
         raise CheckpointError(
-            f"modules.json{f' or {_ROUTER_FILE}' if router else ''} is broken, or refers to a folder that is not "
-            "directly in the model's folder. Download the model again."
+            f"modules.json{f' or {_ROUTER_FILE}' if router else ''} is broken, or refers to a folder that is "
+            "not directly in the model's folder. Download the model again."
         )
     count = 0
     for name in dict.fromkeys(filter(None, names)):

@@ -64,6 +64,10 @@ _MAX_WORD_LENGTH, _MAX_PIECE_LENGTH = 1_000, 256
 encode a text grows with the square of the first and in proportion to the second. Real tokenizers have 100 to
 200 and 16 to 64.
 """
+_MAX_WORD_STEPS = 2_000_000
+"""Maximum product of the factor by which a text may be lengthened and the squared length of the words that
+WordPiece splits.
+"""
 
 
 def check_expansion(tokenizer: Any) -> None:
@@ -96,13 +100,25 @@ def check_expansion(tokenizer: Any) -> None:
                 f"The {name} in tokenizer.json can make a text more than {MAX_EXPANSION} times longer, "
                 "which could exhaust the memory. Use the tokenizer.json that belongs to the model."
             )
+    _check_words(backend, expansions["pre_tokenizer"])
+
+
+def _check_words(backend: Any, expansion: float) -> None:
+    longest = getattr(backend.model, "max_input_chars_per_word", 0)  # only WordPiece has this attribute
+    limit = min(_MAX_WORD_LENGTH, math.isqrt(int(_MAX_WORD_STEPS / expansion)))
+    if longest > limit:
+        raise _too_slow(f"max_input_chars_per_word is {longest:,}, but at most {limit:,}")
+
+
+def _too_slow(problem: str) -> TokenizerError:
+    return TokenizerError(
+        f"In tokenizer.json, {problem} are supported, because encoding a text could take minutes. Use "
+        "the tokenizer.json that belongs to the model."
+    )
 
 
 def _check_time(backend: Any) -> None:
-    longest = getattr(backend.model, "max_input_chars_per_word", 0)  # only WordPiece has this attribute
     problem = ""
-    if longest > _MAX_WORD_LENGTH:
-        problem = f"max_input_chars_per_word is {longest:,}, but at most {_MAX_WORD_LENGTH:,}"
     if type(backend.model).__name__ == "Unigram":  # the server imports this module without tokenizers
         longest = max(map(len, backend.get_vocab()), default=0)
         if longest > _MAX_PIECE_LENGTH:
@@ -120,10 +136,7 @@ def _check_time(backend: Any) -> None:
         if expressions > _MAX_EXPRESSIONS:
             problem = f"the {name} has {expressions} regular expressions, but at most {_MAX_EXPRESSIONS}"
     if problem:
-        raise TokenizerError(
-            f"In tokenizer.json, {problem} are supported, because encoding a text could take minutes. Use "
-            "the tokenizer.json that belongs to the model."
-        )
+        raise _too_slow(problem)
 
 
 def _steps(state: dict[str, Any]) -> list[dict[str, Any]]:

@@ -707,6 +707,17 @@ def test_tokenizer_that_lengthens_texts_is_refused(
     assert_refused(TokenizerError, folder, f"The {component} in tokenizer.json", "more than 100 times longer")
 
 
+def test_longest_word_depends_on_the_expansion_of_the_text(folder: Path) -> None:
+    state = json.loads((folder / "tokenizer.json").read_text())
+    state["normalizer"] = {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 50}
+    for longest in (200, 201):
+        state["model"]["max_input_chars_per_word"] = longest
+        (folder / "tokenizer.json").write_text(json.dumps(state))
+        if longest == 200:
+            bert_probe.load(folder)
+    assert_refused(TokenizerError, folder, "max_input_chars_per_word is 201, but at most 200 are supported")
+
+
 @pytest.mark.parametrize(
     ("component", "state", "problem"),
     [
