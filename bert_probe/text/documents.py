@@ -37,11 +37,12 @@ from bert_probe.text.parquet import parquet_table
 from bert_probe.text.sentence_files import (
     MAX_BYTES,
     MAX_SENTENCES,
-    find_column,
+    default_column,
     is_dir,
     is_table,
     lines,
     lines_of,
+    list_columns,
     open_file,
     table_of,
     unpack,
@@ -304,7 +305,12 @@ class _Columns:
     def of(cls, header: Sequence[str], name: str) -> _Columns:
         names = [column.strip().casefold() for column in header]
         check_unique_columns((*ID_COLUMNS, "title", "text"), names, name)
-        text = names.index("text") if "text" in names else find_column(header, None, name)
+        text = names.index("text") if "text" in names else default_column(header)
+        if text is None:
+            raise SelectionError(
+                f"{name} has {len(header)} columns: {list_columns(header)}. The column with the text must be "
+                "named text."
+            )
         ids = [names.index(column) for column in ID_COLUMNS if column in names]
         title = names.index("title") if "title" in names else None
         return cls(text, title, ids[0] if ids else None, frozenset(names))
@@ -465,10 +471,7 @@ def _add_rows(reader: _Reader, header: Sequence[str], rows: Iterable[tuple[int, 
     Raises:
         SelectionError: there is no column with the text.
     """
-    try:
-        columns = _Columns.of(header, reader.name)
-    except SelectionError as error:
-        raise SelectionError(f"{error} The column with the text must be named text.") from None
+    columns = _Columns.of(header, reader.name)
     for number, row in rows:
         if isinstance(row, BrokenRow):
             reader.refuse(number, row.problem)

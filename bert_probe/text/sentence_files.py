@@ -501,20 +501,21 @@ def find_column(header: Sequence[str], column: str | None, name: str) -> int:
         default = default_column(header)
         if default is None:
             raise SelectionError(
-                f"{name} has {len(header)} columns: {_list_columns(header)}. Choose one of these columns."
+                f"{name} has {len(header)} columns: {list_columns(header)}. Choose one of these columns."
             )
         return default
     matches = [index for index, name_in_header in enumerate(header) if name_in_header == column.strip()]
     if len(matches) != 1:
         problem = "several columns" if matches else "no column"
         raise SelectionError(
-            f"{name} has {problem} {column}. Its columns are {_list_columns(header)}. Choose one of "
+            f"{name} has {problem} {column}. Its columns are {list_columns(header)}. Choose one of "
             "these columns."
         )
     return matches[0]
 
 
-def _list_columns(header: Sequence[str]) -> str:
+def list_columns(header: Sequence[str]) -> str:
+    """Return the names of the first columns of a table, separated by commas."""
     names = [name[:40] + ("…" if len(name) > 40 else "") for name in header[:8]]
     return ", ".join(names) + (", …" if len(header) > 8 else "")
 
