@@ -220,6 +220,7 @@ def parse_sentences(
     column: str | None = None,
     as_named: bool = False,
     max_bytes: int | None = None,
+    max_sentences: int | None = None,
 ) -> tuple[str, ...]:
     """Parse the sentences in a file's bytes, as `read_sentences` does. Line breaks in cells become spaces.
 
@@ -228,23 +229,34 @@ def parse_sentences(
         name: the file name; its extension distinguishes tables from plain text.
         column, as_named: see `read_sentences`.
         max_bytes: maximum size of the decompressed file in bytes; by default `MAX_BYTES`.
+        max_sentences: maximum number of sentences, by default `MAX_SENTENCES`; reading stops at the next one.
 
     Raises:
         TextError, EmptyTextError, SelectionError: as in `read_sentences`.
     """
-    return _sentences(io.BytesIO(content), name, column, as_named, max_bytes)
+    return _sentences(io.BytesIO(content), name, column, as_named, max_bytes, max_sentences)
 
 
 def _sentences(
-    stream: BinaryIO, name: str, column: str | None, as_named: bool = False, max_bytes: int | None = None
+    stream: BinaryIO,
+    name: str,
+    column: str | None,
+    as_named: bool = False,
+    max_bytes: int | None = None,
+    max_sentences: int | None = None,
 ) -> tuple[str, ...]:
+    maximum = MAX_SENTENCES if max_sentences is None else max_sentences
     with unpack(stream, name) as (unpacked, stem):
-        return _unpacked_sentences(unpacked, stem, column, as_named, max_bytes)
+        sentences = _unpacked_sentences(unpacked, stem, column, as_named, max_bytes, maximum + 1)
+    if len(sentences) > maximum:
+        raise TextError(f"{name} has more than {maximum:,} sentences. Split the file.")
+    return sentences
 
 
 def _unpacked_sentences(
-    stream: BinaryIO, name: str, column: str | None, as_named: bool, max_bytes: int | None
+    stream: BinaryIO, name: str, column: str | None, as_named: bool, max_bytes: int | None, count: int
 ) -> tuple[str, ...]:
+    """Return at most the first `count` sentences."""
     read_as = format_of(name) if is_table(name) or format_of(name) == FASTA else LINES
     file_lines = check_format(
         lines_of(stream, name, max_bytes=max_bytes),
@@ -263,13 +275,12 @@ def _unpacked_sentences(
                 f"{name} has no columns: only .csv, .tsv and .jsonl files have columns. Omit the column."
             )
         if read_as == FASTA:
-            sequences = parse_fasta(file_lines, name, MAX_SENTENCES + 1)
-            return _limited(tuple(map(sentence_of_record, sequences)), name)
+            return tuple(map(sentence_of_record, parse_fasta(file_lines, name, count)))
         cells = ((line, text.strip()) for line, text in enumerate(file_lines, 1))
-    sentences = tuple(islice((Sentence(text, line) for line, text in cells if text), MAX_SENTENCES + 1))
+    sentences = tuple(islice((Sentence(text, line) for line, text in cells if text), count))
     if not sentences:
         raise EmptyTextError(f"{name} has no sentences. Write one sentence per line.")
-    return _limited(sentences, name)
+    return sentences
 
 
 def _column(
@@ -288,12 +299,6 @@ def _column(
             )
         if len(row) > index:
             yield line, _one_line(row[index], name, line)
-
-
-def _limited(sentences: tuple[Sentence, ...], name: str) -> tuple[str, ...]:
-    if len(sentences) > MAX_SENTENCES:
-        raise TextError(f"{name} has more than {MAX_SENTENCES:,} sentences. Split the file.")
-    return sentences
 
 
 def _one_line(cell: str, name: str, line: int) -> str:

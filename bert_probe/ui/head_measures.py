@@ -131,7 +131,7 @@ def choose_sentences(source: str) -> tuple[str, ...]:
             sentence_input.paste_text("many_pasted", "Sentences (one per line), or FASTA", placeholder)
         )
     sentences = sentence_input.upload_sentences(
-        "many", "A UTF-8 text file with one sentence per line, or a FASTA file"
+        "many", "A UTF-8 text file with one sentence per line, or a FASTA file", MAX_SENTENCES
     )
     if not sentences:
         blocks.caveat(f"Empty lines are skipped. At most {MAX_SENTENCES:,} sentences.")

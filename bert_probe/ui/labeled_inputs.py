@@ -56,9 +56,12 @@ def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
         blocks.caveat(f"{len(file.rows.rows):,} texts from {state.escape(file.name)}, with {labels}.")
         return file.rows
     texts = parse_sentences(
-        file.content, file.name, _choose_text_column(file), max_bytes=sentence_input.max_bytes()
+        file.content,
+        file.name,
+        _choose_text_column(file),
+        max_bytes=sentence_input.max_bytes(),
+        max_sentences=MAX_MAP_TEXTS,
     )
-    sentence_input.check_count(texts, MAX_MAP_TEXTS)
     blocks.caveat(f"{len(texts):,} texts from {state.escape(file.name)}. Empty lines are skipped.")
     return texts
 

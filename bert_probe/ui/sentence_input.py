@@ -51,18 +51,26 @@ _SOURCES = {"typed": "Text", "file": "File"}
 _SENTENCE_SOURCES = {**_SOURCES, "sample": "Sample sentences"}
 
 
-def choose_sentences() -> tuple[str, ...] | None:
+def choose_sentences(maximum: int) -> tuple[str, ...] | None:
     """Draw the selected input of sentences and return the sentences, or None if no file is uploaded yet.
 
+    Args:
+        maximum: maximum number of sentences.
+
     Raises:
-        TextError, SelectionError: the file cannot be read; see `parse_sentences`.
+        TextError, SelectionError: there are too many sentences, or the file cannot be read; see
+            `parse_sentences`.
     """
     source = state.segmented_control("sentences_from", "Source of the sentences", _SENTENCE_SOURCES, "typed")
     if source == "sample":
         texts = tuple(str(row.text) for row in everyday_topics().rows)
         st.caption(f"{len(texts)} sentences on six topics; the topics are the labels.")
         return texts
-    return sentences_in_text(_SENTENCES.draw()) if source == "typed" else _sentences_from_file()
+    if source == "file":
+        return _sentences_from_file(maximum)
+    sentences = sentences_in_text(_SENTENCES.draw())
+    check_count(sentences, maximum)
+    return sentences
 
 
 def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -78,7 +86,8 @@ def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
         try:
             if "label" not in {column.casefold() for column in column_names(content, name)}:
                 return None
-            rows = parse_labeled_texts(content, name, CLASSES).rows
+            with _queue.turn():
+                rows = parse_labeled_texts(content, name, CLASSES).rows
         except ProbeError:
             return None
     else:
@@ -176,11 +185,12 @@ def paste_text(key: str, label: str, placeholder: str, height: int = 180, about:
     return text or ""
 
 
-def upload_sentences(key: str, label: str) -> tuple[str, ...]:
+def upload_sentences(key: str, label: str, maximum: int) -> tuple[str, ...]:
     """Draw an uploader for a text file and return the sentences of the file, or () without a file.
 
     Raises:
-        TextError: the file is larger than `max_bytes` or cannot be read; see `parse_sentences`.
+        TextError: the file is larger than `max_bytes`, has more than `maximum` sentences, or cannot be read;
+            see `parse_sentences`.
     """
     help_text = f"One sentence per line, {upload_note()}"
     file = upload_file(key, label, ["txt", *FASTA_TYPES, "gz"], help_text, lambda *file: file)
@@ -190,7 +200,7 @@ def upload_sentences(key: str, label: str) -> tuple[str, ...]:
     check_size(name, content)
     if st.session_state.get(f"{key}_upload") is None:
         blocks.caveat(f"{state.escape(name)} was uploaded earlier.")
-    return parse_sentences(content, name, max_bytes=max_bytes())
+    return parse_sentences(content, name, max_bytes=max_bytes(), max_sentences=maximum)
 
 
 def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
@@ -269,7 +279,7 @@ class TypedList:
         url_texts.remember(self.key, typed if typed and typed != self.example else None)
 
 
-def _sentences_from_file() -> tuple[str, ...] | None:
+def _sentences_from_file(maximum: int) -> tuple[str, ...] | None:
     file = upload_file(
         "sentences",
         "A text file with one sentence per line, a table with a header, or FASTA",
@@ -283,7 +293,7 @@ def _sentences_from_file() -> tuple[str, ...] | None:
     check_size(name, content)
     columns = column_names(content, name)
     column = choose_column("sentences_column", columns, name) if columns else None
-    sentences = parse_sentences(content, name, column, max_bytes=max_bytes())
+    sentences = parse_sentences(content, name, column, max_bytes=max_bytes(), max_sentences=maximum)
     of_column = f", column {state.escape(column)}" if column is not None else ""
     st.caption(f"{len(sentences):,} sentences from {state.escape(name)}{of_column}. Empty lines are skipped.")
     return sentences

@@ -86,7 +86,7 @@ def render() -> None:
     checkpoint = workbench.checkpoint()
     request = workbench.request()
     try:
-        texts = sentence_input.choose_sentences()
+        texts = sentence_input.choose_sentences(MAX_SENTENCES)
         question = _choose_question(checkpoint)
         if texts is None:
             st.info("Choose a file with one sentence per line, or a table with a header.")
@@ -245,7 +245,6 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
 
 
 def _comparison(question: Sentences, checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> None:
-    sentence_input.check_count(texts, MAX_SENTENCES)
     result = _embed(question, checkpoint, texts, truncate)
     if result is None:
         return

@@ -59,7 +59,7 @@ def shaded_text(text: str, spans: Sequence[ShadedSpan], largest: float) -> str:
         )
         end = span.end
     parts.append(html.escape(text[end:]))
-    return f'<p class="shaded-text" style="white-space:pre-wrap">{"".join(parts)}</p>'
+    return f'<p class="shaded-text" style="white-space:pre-wrap; overflow-wrap:anywhere">{"".join(parts)}</p>'
 
 
 def sentence_similarity_heatmap(result: SentenceSimilarityResult) -> Heatmap:

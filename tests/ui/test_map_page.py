@@ -92,7 +92,9 @@ def test_file_column_can_be_selected_and_invalid_files_are_reported() -> None:
     assert at_layer(app)["token"].tolist() == ["1", "2"]
     assert "broken" in error_text(open_with_file("rows.csv", b'text,label\n"A boat,calm\n'))
     assert "is not UTF-8" in error_text(open_with_file("texts.txt", b"\xff\xfe"))
-    assert "this page accepts at most" in error_text(open_with_file("texts.txt", b"One\n" * 5001))
+    assert "texts.txt has more than 5,000 sentences" in error_text(
+        open_with_file("texts.txt", b"One\n" * 5001)
+    )
     hostile = open_with_file("texts.txt", f"{HOSTILE}\nOne".encode())
     assert not hostile.exception
     assert "<img" not in "\n".join(part.value for part in (*hostile.markdown, *hostile.caption))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from streamlit.runtime.uploaded_file_manager import DeletedFile
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.errors import TextError
+from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.ui.sentence_input import check_size
 
 
@@ -23,7 +25,7 @@ def page() -> None:
         "demo", "File", ["txt"], "A file", lambda name, content: (name, content)
     )
     st.text(f"kept: {file}")
-    st.text(f"sentences: {sentence_input.upload_sentences('lines', 'Lines')}")
+    st.text(f"sentences: {sentence_input.upload_sentences('lines', 'Lines', 2_000)}")
 
 
 def test_deleted_upload_keeps_its_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +64,16 @@ def test_size_is_limited_after_decompression() -> None:
     with pytest.raises(TextError, match=r"notes\.txt\.gz is larger than 5 MB after decompression\. Split"):
         check_size("notes.txt.gz", gzip.compress(bytes(5_000_001)))
     check_size("notes.txt.gz", gzip.compress(bytes(5_000_000)))
+
+
+def test_reading_stops_at_the_maximum_of_the_page() -> None:
+    """A compressed file of 2 KB can contain a million lines."""
+    content = gzip.compress(b"a\n" * 1_000_000)
+    tracemalloc.start()
+    try:
+        for name in ("lines.txt.gz", "table.csv.gz"):
+            with pytest.raises(TextError, match=r"has more than 2,000 sentences\. Split the file"):
+                parse_sentences(content, name, max_sentences=2_000)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()

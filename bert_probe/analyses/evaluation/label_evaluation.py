@@ -247,8 +247,8 @@ def _check_classes(texts: LabeledTexts) -> Array:
         raise EmptyTextError("There are no texts. Pass labeled texts.")
     if texts.kind != CLASSES:
         raise TextError(
-            f"The labels are of the type {texts.kind}, but classification needs one class per text. Write the "
-            "classes as words; in Python, you can also read the file with kind='classes'."
+            f"The labels are of the type {texts.kind}, but classification needs one class per text. Write "
+            "the classes as words; in Python, you can also read the file with kind='classes'."
         )
     if any(row.pair is not None for row in texts.rows):
         raise TextError("The table has text pairs. Use single texts, in a column named text.")
