@@ -40,8 +40,6 @@ _MAX_TOKENS = 60
 _COLORSCALE = [[0, "rgba(99,91,228,0)"], [1, "rgba(99,91,228,0.7)"]]
 """Color scale from transparent to the accent color. The text color of the theme is readable on all of it."""
 _SOURCES = {"paste": "Paste", "file": "Upload a file"}
-_MAX_LINES = 50_000
-"""Maximum number of lines in a file, which bounds the memory for reading it; a few thousand are enough."""
 _LENSES = {"plain": "Logit lens", "tuned": "Tuned lens"}
 
 
@@ -312,7 +310,7 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
                 )
                 if source == "paste"
                 else sentence_input.upload_sentences(
-                    "tune", "A UTF-8 text file with one text per line", _MAX_LINES
+                    "tune", "A UTF-8 text file with one text per line", MAX_LINES
                 )
             )
             if texts:

@@ -54,11 +54,8 @@ _SENTENCE_SOURCES = {**_SOURCES, "sample": "Sample sentences"}
 def choose_sentences(maximum: int) -> tuple[str, ...] | None:
     """Draw the selected input of sentences and return the sentences, or None if no file is uploaded yet.
 
-    Args:
-        maximum: maximum number of sentences.
-
     Raises:
-        TextError, SelectionError: there are too many sentences, or the file cannot be read; see
+        TextError, SelectionError: a file has more than `maximum` sentences or cannot be read; see
             `parse_sentences`.
     """
     source = state.segmented_control("sentences_from", "Source of the sentences", _SENTENCE_SOURCES, "typed")
@@ -66,11 +63,7 @@ def choose_sentences(maximum: int) -> tuple[str, ...] | None:
         texts = tuple(str(row.text) for row in everyday_topics().rows)
         st.caption(f"{len(texts)} sentences on six topics; the topics are the labels.")
         return texts
-    if source == "file":
-        return _sentences_from_file(maximum)
-    sentences = sentences_in_text(_SENTENCES.draw())
-    check_count(sentences, maximum)
-    return sentences
+    return sentences_in_text(_SENTENCES.draw()) if source == "typed" else _sentences_from_file(maximum)
 
 
 def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -189,8 +182,7 @@ def upload_sentences(key: str, label: str, maximum: int) -> tuple[str, ...]:
     """Draw an uploader for a text file and return the sentences of the file, or () without a file.
 
     Raises:
-        TextError: the file is larger than `max_bytes`, has more than `maximum` sentences, or cannot be read;
-            see `parse_sentences`.
+        TextError: the file is too large, has more than `maximum` sentences, or cannot be read.
     """
     help_text = f"One sentence per line, {upload_note()}"
     file = upload_file(key, label, ["txt", *FASTA_TYPES, "gz"], help_text, lambda *file: file)

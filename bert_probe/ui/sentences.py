@@ -245,6 +245,7 @@ def _choose_pooling(checkpoint: Checkpoint) -> str:
 
 
 def _comparison(question: Sentences, checkpoint: Checkpoint, texts: tuple[str, ...], truncate: bool) -> None:
+    sentence_input.check_count(texts, MAX_SENTENCES)
     result = _embed(question, checkpoint, texts, truncate)
     if result is None:
         return

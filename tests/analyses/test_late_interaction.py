@@ -352,7 +352,7 @@ EXPANSION = {"strategy": "fixed", "attend": False, "length": 14}
         (TRANSFORMER, {"query_expansion": {"strategy": "double", "length": 3}}, "only the strategies fixed"),
         (TRANSFORMER, {"query_expansion": EXPANSION | {"length": 0}}, "must be a positive integer"),
         (TRANSFORMER, {"query_expansion": EXPANSION | {"length": 999}}, "reads at most 160"),
-        (TRANSFORMER, {"query_length": 5}, "query_length is 5, but must be at least the length"),
+        (TRANSFORMER, {"query_length": 5}, "query_length is 5, but must be at least 14, the length"),
         (TRANSFORMER, {"query_expansion": EXPANSION | {"token": "zebra"}}, "does not contain zebra"),
         (TRANSFORMER, {"processing_kwargs": {"text": {}}}, "sets processing_kwargs"),
         (TRANSFORMER, {"modality_config": {"message": {}}}, "is supported|chat template"),
