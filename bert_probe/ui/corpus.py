@@ -50,8 +50,8 @@ def render() -> None:
         "Corpus",
         "See how each attention head behaves on many sentences, which sentences are typical or extreme "
         "for a head, and where a word is used in a similar way. The model reads each sentence once, "
-        "and the results are saved in a store of a few or millions of sentences. Health finds duplicates, "
-        "outliers and hubs among vectors.",
+        "and the results are saved in a store, which may contain millions of sentences. Health finds "
+        "duplicates, outliers and hubs among vectors.",
     )
     try:
         if state.segmented_control("corpus_view", "View", _VIEWS, "stores") == "vectors":
