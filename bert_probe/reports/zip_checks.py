@@ -40,8 +40,28 @@ _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _CHUNK: Final = struct.Struct(">L4s")  # header of a PNG chunk: length of the content, and type
 _CHECKSUM: Final = struct.Struct(">L")
 _PNG_URL: Final = "data:image/png;base64,"
-_VARIABLE: Final = re.compile(rf"{_PNG_URL}[A-Za-z0-9+/=]+|-?[0-9]+(?:\.[0-9]+)?")
-"""The parts of an SVG tag that may differ: embedded images and numbers."""
+_ATTRIBUTE: Final = re.compile(r'([A-Za-z][\w:-]*)="([^"]*)"')
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_NUMERIC: Final = frozenset(
+    (
+        "cx",
+        "cy",
+        "d",
+        "height",
+        "opacity",
+        "points",
+        "r",
+        "transform",
+        "width",
+        "x",
+        "x1",
+        "x2",
+        "y",
+        "y1",
+        "y2",
+    )
+) | {"fill-opacity", "stroke-opacity"}
+"""Attributes of an SVG file whose numbers may differ by rounding, unlike colors, names and sizes of texts."""
 
 
 def file_differences(
@@ -140,17 +160,28 @@ def _is_same_tag(stated: str, expected: str) -> bool:
     (tag, end, text), (other_tag, other_end, other_text) = stated.partition(">"), expected.partition(">")
     return (
         (end, text) == (other_end, other_text)
-        and _VARIABLE.split(tag) == _VARIABLE.split(other_tag)
-        and all(map(_is_same_value, _VARIABLE.findall(tag), _VARIABLE.findall(other_tag)))
+        and _ATTRIBUTE.sub("", tag) == _ATTRIBUTE.sub("", other_tag)
+        and len(_ATTRIBUTE.findall(tag)) == len(_ATTRIBUTE.findall(other_tag))
+        and all(map(_is_same_attribute, _ATTRIBUTE.findall(tag), _ATTRIBUTE.findall(other_tag)))
     )
 
 
-def _is_same_value(stated: str, expected: str) -> bool:
-    """Return whether two images show the same pixels, or two decimal numbers are equal up to rounding."""
-    are_images = [value.startswith(_PNG_URL) for value in (stated, expected)]
-    if not any(are_images):
-        return _is_rounding(stated, expected)
-    return all(are_images) and _is_same_image(stated, expected)
+def _is_same_attribute(stated: tuple[str, str], expected: tuple[str, str]) -> bool:
+    """Return whether two attributes have the same image, or the same numbers up to rounding."""
+    (name, value), (other_name, other_value) = stated, expected
+    if name != other_name:
+        return False
+    if value == other_value:
+        return True
+    if name not in _NUMERIC:
+        return (
+            value.startswith(_PNG_URL)
+            and other_value.startswith(_PNG_URL)
+            and _is_same_image(value, other_value)
+        )
+    return _NUMBER.split(value) == _NUMBER.split(other_value) and all(
+        map(_is_rounding, _NUMBER.findall(value), _NUMBER.findall(other_value))
+    )
 
 
 def _is_same_image(stated: str, expected: str) -> bool:

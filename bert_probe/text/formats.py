@@ -548,14 +548,14 @@ def parse_fasta(
     return records
 
 
-def records_in_text(text: str, name: str) -> list[FastaRecord]:
-    """Return the FASTA records in a typed text; [] if the text is not FASTA.
+def records_in_text(text: str, name: str, max_records: int | None = None) -> list[FastaRecord]:
+    """Return the FASTA records in a typed text, at most `max_records`; [] if the text is not FASTA.
 
     Raises:
         InvalidFileError: the text is FASTA with invalid lines.
     """
     lines = text.splitlines()
-    return parse_fasta(lines, name, remedy="Correct the text.") if is_fasta(lines) else []
+    return parse_fasta(lines, name, max_records, "Correct the text.") if is_fasta(lines) else []
 
 
 def single_record(text: str) -> FastaRecord | None:

@@ -313,10 +313,32 @@ def _too_large(name: str, max_bytes: int = MAX_BYTES, when: str = "") -> TextErr
     return TextError(f"{name} is larger than {max_bytes / 1e6:.0f} MB{when}. Split the file.")
 
 
-def lines(text: str) -> list[Sentence]:
-    """Return the nonblank lines of a text, without leading and trailing spaces."""
-    numbered = enumerate(_LINE_END.split(text), 1)
-    return [Sentence(line.strip(), number) for number, line in numbered if line.strip()]
+MAX_TYPED_LINES = 100_000
+"""Maximum number of lines of a typed text, because each takes hundreds of bytes of memory as a sentence."""
+_LINE_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+
+def check_lines(text: str, name: str = "The text") -> None:
+    """Raise TextError if a typed text has more than `MAX_TYPED_LINES` line breaks."""
+    breaks = islice(_LINE_BREAK.finditer(text), MAX_TYPED_LINES + 1)
+    if len(text) > MAX_TYPED_LINES and sum(1 for _ in breaks) > MAX_TYPED_LINES:
+        raise TextError(
+            f"{name} has more than {MAX_TYPED_LINES:,} lines. Remove lines, or use the command line."
+        )
+
+
+def lines(text: str, count: int | None = None) -> list[Sentence]:
+    """Return the nonblank lines of a text, at most `count`, without leading and trailing spaces."""
+    numbered = enumerate(_split_lines(text), 1)
+    return list(islice((Sentence(line.strip(), number) for number, line in numbered if line.strip()), count))
+
+
+def _split_lines(text: str) -> Iterator[str]:
+    start = 0
+    for line_end in _LINE_END.finditer(text):
+        yield text[start : line_end.start()]
+        start = line_end.end()
+    yield text[start:]
 
 
 def sentence_of_record(record: FastaRecord) -> Sentence:
@@ -330,14 +352,14 @@ def sentence_name(text: str) -> str:
     return name or str(text)
 
 
-def sentences_in_text(text: str) -> tuple[Sentence, ...]:
-    """Split a typed text into sentences: the sequences of FASTA records, otherwise lines.
+def sentences_in_text(text: str, count: int | None = None) -> tuple[Sentence, ...]:
+    """Split a typed text into at most `count` sentences: the sequences of FASTA records, otherwise lines.
 
     Raises:
         InvalidFileError: the text is FASTA with invalid lines.
     """
-    records = records_in_text(text, "The text")
-    return tuple(map(sentence_of_record, records)) if records else tuple(lines(text))
+    records = records_in_text(text, "The text", count)
+    return tuple(map(sentence_of_record, records)) if records else tuple(lines(text, count))
 
 
 def column_names(content: bytes, name: str) -> tuple[str, ...]:

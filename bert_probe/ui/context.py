@@ -19,7 +19,7 @@ from bert_probe.errors import ProbeError, SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.text.sentence_files import lines
+from bert_probe.text.sentence_files import check_lines, lines
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.ui import blocks, figures, state, url_texts, workbench
 from bert_probe.ui.components import heatmap, strip
@@ -79,8 +79,8 @@ def render() -> None:
 def current_rows() -> tuple[ContextRow, ...]:
     """Return the sentences of the session; if none are stored, load them from the URL or the example."""
     if _ROWS not in st.session_state:
-        texts = lines(url_texts.recall("context") or "")[:MAX_SENTENCES]
-        words = (url_texts.recall("context_words") or "").split("\n")
+        texts = lines(url_texts.recall("context") or "", MAX_SENTENCES)
+        words = (url_texts.recall("context_words") or "").split("\n", MAX_SENTENCES)
         if url_texts.missing("context"):
             st.session_state[_ROWS] = ()
         elif texts:
@@ -101,10 +101,21 @@ def _clear() -> None:
 
 def _add() -> None:
     """Add the lines of the draft as sentences; lines that exceed the maximum stay in the draft."""
+    if _draft_problem():
+        return
     texts = lines(st.session_state[_DRAFT])
     room = MAX_SENTENCES - len(current_rows())
     _store([*current_rows(), *(_row(text) for text in texts[:room])])
     st.session_state[_DRAFT] = "\n".join(texts[room:])
+
+
+def _draft_problem() -> str:
+    """Return why the draft cannot be added; "" if it can."""
+    try:
+        check_lines(st.session_state[_DRAFT])
+    except TextError as error:
+        return str(error)
+    return ""
 
 
 def _remove(key: str) -> None:
@@ -215,6 +226,8 @@ def _add_sentences() -> None:
         st.button("Add", type="primary", on_click=_add)
         st.button("Example", on_click=use_example)
         st.button("Clear all", on_click=_clear)
+    if problem := _draft_problem():
+        st.caption(f":orange[{problem}]")
     if len(current_rows()) == MAX_SENTENCES:
         st.caption(f"This page accepts at most {MAX_SENTENCES} sentences. For more sentences, use Python.")
 

@@ -128,7 +128,8 @@ def choose_sentences(source: str) -> tuple[str, ...]:
     if source == "paste":
         placeholder = "The first sentence\nThe second sentence"
         return sentences_in_text(
-            sentence_input.paste_text("many_pasted", "Sentences (one per line), or FASTA", placeholder)
+            sentence_input.paste_text("many_pasted", "Sentences (one per line), or FASTA", placeholder),
+            MAX_SENTENCES + 1,
         )
     sentences = sentence_input.upload_sentences(
         "many", "A UTF-8 text file with one sentence per line, or a FASTA file", MAX_SENTENCES

@@ -306,7 +306,8 @@ def _tuned_lens(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensR
                 sentences_in_text(
                     sentence_input.paste_text(
                         "tune_pasted", "Lines of text", "The first line\nThe second line", 140
-                    )
+                    ),
+                    MAX_LINES + 1,
                 )
                 if source == "paste"
                 else sentence_input.upload_sentences(

@@ -26,6 +26,7 @@ from bert_probe.text.documents import DocumentList, as_documents, documents_in_t
 from bert_probe.text.formats import FASTA_ENDINGS
 from bert_probe.text.labeled_texts import CLASSES, parse_labeled_texts
 from bert_probe.text.sentence_files import (
+    check_lines,
     check_unpacked_size,
     column_names,
     default_column,
@@ -63,7 +64,9 @@ def choose_sentences(maximum: int) -> tuple[str, ...] | None:
         texts = tuple(str(row.text) for row in everyday_topics().rows)
         st.caption(f"{len(texts)} sentences on six topics; the topics are the labels.")
         return texts
-    return sentences_in_text(_SENTENCES.draw()) if source == "typed" else _sentences_from_file(maximum)
+    if source == "file":
+        return _sentences_from_file(maximum)
+    return sentences_in_text(_SENTENCES.draw(), maximum + 1)
 
 
 def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -90,12 +93,14 @@ def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def check_size(name: str, content: bytes | str) -> None:
-    """Raise TextError if a text, or a file after decompression, is larger than `max_bytes`."""
+    """Raise TextError if a text or a decompressed file is larger than `max_bytes`, or fails `check_lines`."""
     if len(content if isinstance(content, bytes) else content.encode()) > max_bytes():
         size = f"{max_bytes() / 1e6:.0f} MB"
         raise TextError(f"{name} is larger than {size}. Split the file, or use the command line.")
     if isinstance(content, bytes):
         check_unpacked_size(content, name, max_bytes())
+    else:
+        check_lines(content, name)
 
 
 def max_bytes() -> int:
@@ -145,10 +150,7 @@ def _stored_file(key: str) -> Any:
 
 
 def is_deleted(file: object) -> bool:
-    """Return whether an uploader returned a file that the server has deleted to free memory.
-
-    Only the uploaded content is lost; data that was read from the file is kept.
-    """
+    """Return whether the server has deleted an uploaded file to free memory; data read from it are kept."""
     return isinstance(file, DeletedFile)
 
 
@@ -199,8 +201,8 @@ def check_count(texts: Sized, maximum: int, name: str = "sentences") -> None:
     """Raise TextError if there are more than `maximum` texts; `name` is their plural in the message."""
     if len(texts) > maximum:
         raise TextError(
-            f"There are {len(texts):,} {name}, but this page accepts at most {maximum:,}. Remove some "
-            f"{name}, or use the command line."
+            f"There are more than {maximum:,} {name}, the limit of this page. Remove some {name}, or use the "
+            "command line."
         )
 
 
@@ -425,7 +427,9 @@ def choose_documents() -> DocumentList | VectorSet | None:
     sources = _SOURCES | ({"vectors": "Vectors"} if paths.vector_files() else {})
     source = state.segmented_control("documents_from", "Source of the documents", sources, "typed")
     if source == "typed":
-        return as_documents(documents_in_text(_DOCUMENTS.draw()))
+        texts = documents_in_text(_DOCUMENTS.draw())
+        check_count(texts, MAX_DOCUMENTS, "documents")
+        return as_documents(texts)
     if source == "vectors":
         return _choose_vectors()
     file = upload_file(
@@ -557,11 +561,7 @@ def _read_documents(name: str, content: bytes) -> _DocumentsFile:
 
 
 def parse_valid_documents(content: bytes, name: str) -> DocumentList:
-    """Return the documents of a file without its broken rows. `DocumentList.skipped` lists the broken rows.
-
-    Raises:
-        ProbeError: see `read_documents`.
-    """
+    """Return the documents of a file without its broken rows, which `DocumentList.skipped` lists."""
     return _parse(name, content, skip_broken=True)
 
 

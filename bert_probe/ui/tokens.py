@@ -13,7 +13,7 @@ from bert_probe.analyses.vocabulary.tokens import Tokens
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.text.sentence_files import lines
+from bert_probe.text.sentence_files import check_lines, lines
 from bert_probe.ui import blocks, state, url_texts, workbench
 from bert_probe.ui.export import export
 from bert_probe.views.text import shorten
@@ -179,6 +179,7 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
     url_texts.remember(_BATCH, None if more == _EXAMPLE_TEXTS else more)
     try:
         with st.spinner("Running the batch …", show_time=False):
+            check_lines(more)
             result = _pad(traced, lines(more))
     except ProbeError as error:
         with st.container(border=True, key="batch_refusal"):

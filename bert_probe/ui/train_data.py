@@ -155,7 +155,7 @@ def _paste() -> tuple[str, TrainingRows] | None:
         last = st.session_state.get(_READ)
         # Keep the list of lines while the text is unchanged, because `_plan` compares rows by identity.
         if last is None or last[0] != text:
-            lines = sentences_in_text(text)
+            lines = sentences_in_text(text, _MAX_ROWS + 1)
             sentence_input.check_count(lines, _MAX_ROWS, "lines")
             last = st.session_state[_READ] = (text, lines)
     except TextError as error:

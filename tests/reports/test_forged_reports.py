@@ -754,6 +754,26 @@ def test_number_with_fewer_decimals_has_same_tolerance() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        (b'<path stroke="#4.01F53D8"/>', b'<path stroke="#4F53D8"/>'),
+        (b'<svg xmlns="http://www.w3.org/2000.01/svg"/>', b'<svg xmlns="http://www.w3.org/2000/svg"/>'),
+        (b'<g clip-path="url(#clip-1.01)"/>', b'<g clip-path="url(#clip-1)"/>'),
+        (b'<text font-size="13.01"/>', b'<text font-size="13"/>'),
+        (b'<text x1.01="2"/>', b'<text x1="2"/>'),
+        (b'<text x="1" y="2"/>', b'<text y="1" x="2"/>'),
+        (b'<text x="1" x="2"/>', b'<text x="1"/>'),
+        (b"<text>1.01</text>", b"<text>1</text>"),
+        (b"<text x='1.01'/>", b"<text x='1'/>"),
+        (b'<path d="M1 2l3.5 4"/>', b'<path d="M1 2L3.5 4"/>'),
+    ],
+)
+def test_numbers_outside_of_coordinates_are_exact(stated: bytes, expected: bytes) -> None:
+    assert not is_same_picture(stated, expected)
+    assert not is_same_picture(expected, stated)
+
+
+@pytest.mark.parametrize(
     ("stated", "expected", "is_same"),
     [
         (b"149.8", b"149.81", True),

@@ -212,7 +212,7 @@ def test_table_has_requested_order(minilm: bert_probe.Checkpoint) -> None:
         ("", "There are no sentences. Write one sentence per line."),
         ("only one", "A single sentence cannot be ordered. Use at least two sentences."),
         ("fine\n\u200b", "Sentence 2: The text has no tokens, because"),
-        ("a\n" * 2001, "2,001 sentences, but this page accepts at most 2,000"),
+        ("a\n" * 2001, "There are more than 2,000 sentences, the limit of this page"),
     ],
 )
 def test_invalid_sentences_are_reported_and_kept(text: str, sentence: str) -> None:

@@ -122,7 +122,7 @@ def test_hostile_documents_and_queries_are_shown_as_text() -> None:
 def test_a_limit_on_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sentence_input, "MAX_DOCUMENTS", 2)
     app = open_page("search", documents="a\nb\nc")
-    assert "3 documents, but this page accepts at most 2" in error_text(app)
+    assert "There are more than 2 documents, the limit of this page" in error_text(app)
 
 
 @pytest.mark.parametrize(

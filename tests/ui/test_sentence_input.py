@@ -77,3 +77,11 @@ def test_reading_stops_at_the_maximum_of_the_page() -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r", "\x0b", "\u2028"])
+def test_typed_text_with_too_many_lines_is_refused(line_break: str) -> None:
+    """Otherwise, each page that shows a text of 5 MB could need 400 MB for its lines."""
+    check_size("The text", f"a{line_break}" * 100_000)
+    with pytest.raises(TextError, match=r"The text has more than 100,000 lines\. Remove lines"):
+        check_size("The text", f"a{line_break}" * 100_001)
