@@ -229,8 +229,6 @@ def _text_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Ite
 
 
 # CSV and TSV files have a header, and a sentence in one column of each row.
-
-
 def _table_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:
     """Return the rows of a CSV or TSV file.
 
@@ -241,7 +239,7 @@ def _table_rows(lines: Iterator[InputLine], name: str, column: str | None) -> It
     first_line = next((line for line in lines if line.problem or _has_cells(line)), None)
     if first_line is None:
         raise EmptyTextError(f"{name} is empty. Add a header, and write one sentence per row.")
-    raw_rows = _RowSplitter(chain([first_line], lines), detect_separator(first_line.text or "")).rows()
+    raw_rows = _RowSplitter(chain([first_line], lines), detect_separator(first_line.text or "", name)).rows()
     header_row = next(raw_rows)
     if header_row.problem:
         raise TextError(
@@ -277,8 +275,7 @@ class _RowSplitter:
     """Splits the lines of a table into rows. A row with a quoted cell may span several lines.
 
     A row with an unclosed quotation mark would extend to the end of the file. Therefore, only the line with
-    this quotation mark is rejected, and each of the following lines is read again as a separate row. No line
-    is read more than three times.
+    this quotation mark is rejected, and each of the following lines is read again as a separate row.
     """
 
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
@@ -308,6 +305,10 @@ class _RowSplitter:
         except csv.Error as error:
             self._pushed_back.extendleft(reversed(row_lines[1:]))
             return _RawRow(line.number, [], f"The row cannot be read: {describe_csv_error(error)}.")
+        if self._separator == "\t" and any("\n" in cell and "\t" in cell for cell in cells):
+            # In TSV without quoting, as many programs write it, quotation marks do not enclose a cell.
+            self._pushed_back.extendleft(reversed(row_lines[1:]))
+            return _RawRow(line.number, [], "A quotation mark joins the row with the next line.")
         return _RawRow(line.number, cells, next((part.problem for part in row_lines if part.problem), ""))
 
     def _following(self, row_lines: list[InputLine]) -> Iterator[str]:

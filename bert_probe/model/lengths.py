@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,12 +31,20 @@ _LONGEST_LIGATURE = 18
 """Number of characters to which U+FDFA, the longest ligature, is expanded by normalization."""
 
 
+MAX_SPACES = 10_000
+"""Maximum number of consecutive spaces, tabs and line breaks in a text. The regular expressions of some
+tokenizers, such as that of DeepSeek-LLM, take time that grows with its square: a second for 15,000.
+"""
+_SPACES = re.compile(r"\s+")
+
+
 def check_text(text: object) -> None:
     """Raise an error if a text is not a string, is too long, or cannot be encoded in UTF-8.
 
     Raises:
         TooLongError: the text has more than `MAX_CHARACTERS` characters.
-        TextError: the text is not a string, or contains an unpaired surrogate.
+        TextError: the text is not a string, has more than `MAX_SPACES` consecutive spaces, or contains an
+            unpaired surrogate.
     """
     if not isinstance(text, str):
         raise TextError(f"A text must be a string, not {type(text).__name__}.")
@@ -45,6 +54,12 @@ def check_text(text: object) -> None:
         raise TooLongError(
             f"The text has {character_count:,} characters{expanded}, but at most {MAX_CHARACTERS:,} are "
             "allowed, even with truncation. Shorten the text."
+        )
+    spaces = max(map(len, _SPACES.findall(text)), default=0) if len(text) > MAX_SPACES else 0
+    if spaces > MAX_SPACES:
+        raise TextError(
+            f"The text has {spaces:,} consecutive spaces or line breaks, but at most {MAX_SPACES:,} are "
+            "allowed. Remove spaces."
         )
     try:
         text.encode("utf-8")
@@ -57,7 +72,7 @@ def check_text(text: object) -> None:
 
 _MAX_STEPS, _MAX_EXPRESSIONS = 100, 20
 """Maximum number of normalizers or pre-tokenizers of a tokenizer, and of those with a regular expression,
-which can take a second each; real tokenizers have about ten and three.
+which can take seconds each; real tokenizers have about ten and three.
 """
 _MAX_WORD_LENGTH, _MAX_PIECE_LENGTH = 1_000, 256
 """Maximum length of the words that WordPiece splits, and of the pieces of Unigram, in characters. The time to

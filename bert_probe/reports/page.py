@@ -28,6 +28,8 @@ _HEIGHT: Final = 64
 _FOLDER: Final = Path(__file__).parent
 _ESCAPED: Final = {"&": 4, "<": 3, ">": 3, '"': 5, "'": 5}
 """Number of characters by which escaping lengthens a text, by character."""
+_CONTROL_CHARACTERS: Final = "".join(map(chr, range(32)))
+"""Characters that take up to six characters in JSON, like "<"."""
 _PACKAGE_NAMES: Final = ("bert_probe", "bert-probe")
 """Names of this package among the library versions of a report."""
 
@@ -90,13 +92,15 @@ def too_large(max_bytes: int) -> ReportTooLargeError:
 
 
 def _count_characters(stated: Any) -> int:
-    """Return the number of characters of all strings in JSON data, without the names of objects."""
+    """Return the number of characters of all strings in JSON, with escapes and without names of objects."""
     count, containers = 0, [stated]
     while containers:
         container = containers.pop()
         for value in container.values() if isinstance(container, Mapping) else container:
             if isinstance(value, str):
-                count += len(value)
+                count += len(value) + 5 * value.count("<")
+                if not value.isprintable():
+                    count += 5 * sum(map(value.count, _CONTROL_CHARACTERS))
             elif isinstance(value, Mapping | list | tuple):
                 containers.append(value)
     return count

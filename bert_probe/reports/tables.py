@@ -29,6 +29,8 @@ ColumnKind = Literal["number", "integer", "truth", "text"]
 KINDS: Final[tuple[ColumnKind, ...]] = ("number", "integer", "truth", "text")
 
 MAX_CELLS: Final = 500_000
+_MAX_ROW_NAME: Final = 1_000
+"""Maximum number of characters of a row's name."""
 MAX_TABLE_CHARACTERS: Final = 20_000_000
 """Maximum number of characters of all texts in a table, which may repeat a long text in each row."""
 """Maximum number of cells in a view's table."""
@@ -92,7 +94,7 @@ class ReportTable:
         """Return the name of a row: the 1-based row number, and the first string in the row."""
         texts = (column.cells[row] for column in self.columns if column.kind == "text")
         name = next(texts, None)
-        return f"{row + 1}" if name is None else f"{row + 1} {name}"
+        return f"{row + 1}" if name is None else f"{row + 1} {name[:_MAX_ROW_NAME]}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as a JSON object."""

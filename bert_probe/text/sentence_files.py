@@ -286,19 +286,20 @@ def _unpacked_sentences(
 def _column(
     rows: Iterable[tuple[int, Sequence[str]]], index: int, width: int, name: str
 ) -> Iterator[tuple[int, str]]:
-    """Yield line number and cell of each row in a column; missing cells are treated as empty cells.
+    """Yield line number and cell of each row in a column.
 
     Raises:
-        TextError: a row has more cells than the header, because a text contains the separator.
+        TextError: a row has fewer or more cells than the header, apart from empty cells at the end: a text
+            contains a line break or the separator.
     """
     for line, row in rows:
-        if len(row) > width and any(row[width:]):
+        if len(row) < width or (len(row) > width and any(row[width:])):
+            cells = "1 cell" if len(row) == 1 else f"{len(row):,} cells"
             raise TextError(
-                f"{name}, line {line:,}: the row has {len(row):,} cells, but the header has {width:,}. Put "
-                "texts that contain the separator in double quotes."
+                f"{name}, line {line:,}: the row has {cells}, but the header has {width:,}. Put texts that "
+                "contain the separator or a line break in double quotes."
             )
-        if len(row) > index:
-            yield line, _one_line(row[index], name, line)
+        yield line, _one_line(row[index], name, line)
 
 
 def _one_line(cell: str, name: str, line: int) -> str:
@@ -368,10 +369,11 @@ def column_names(content: bytes, name: str) -> tuple[str, ...]:
     Raises:
         TextError: as in `read_sentences`.
     """
-    if not is_table(name):
-        return ()
-    file_lines = check_format(lines_of(io.BytesIO(content), name), name, format_of(name), as_named=False)
-    return tuple(table_of(file_lines, name)[0])
+    with unpack(io.BytesIO(content), name) as (stream, stem):
+        if not is_table(stem):
+            return ()
+        file_lines = check_format(lines_of(stream, stem), stem, format_of(stem), as_named=False)
+        return tuple(table_of(file_lines, stem)[0])
 
 
 def default_column(columns: Sequence[str]) -> int | None:
@@ -473,16 +475,23 @@ def table_of(
         start.append(line)
         if line != "\n":
             break
-    rows = _rows(chain(start, file_lines), detect_separator(start[-1] if start else ""), name, keep_broken)
+    rows = _rows(
+        chain(start, file_lines), detect_separator(start[-1] if start else "", name), name, keep_broken
+    )
     header = next(rows, None)
     if header is None:
         raise EmptyTextError(f"{name} is empty. Add a header, and write one sentence per row.")
     return [cell.strip() for cell in header[1]], rows
 
 
-def detect_separator(header: str) -> str:
-    """Return the most frequent separator in the header of a table: tab, semicolon or comma."""
-    return max("\t;,", key=header.count) if any(mark in header for mark in "\t;,") else ","
+def detect_separator(header: str, name: str) -> str:
+    """Return the most frequent separator in the header of a table: tab, semicolon or comma.
+
+    A header with a single column has none; then, the extension of the file name determines the separator.
+    """
+    if any(mark in header for mark in "\t;,"):
+        return max("\t;,", key=header.count)
+    return "\t" if ".tsv" in [suffix.lower() for suffix in Path(name).suffixes[-2:]] else ","
 
 
 def _rows(

@@ -249,16 +249,26 @@ def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parame
 
 
 def lora_targets(full_model: Any) -> dict[str, torch.nn.Linear]:
-    """Return the linear modules of the encoder layers, which LoRA adapts, by name."""
+    """Return the linear modules of the encoder layers, which LoRA adapts, by name.
+
+    Raises:
+        UnavailableError: there are no such modules; the layers of GPT-2 consist of ``Conv1D``.
+    """
     prefix, network = full_model.base_model_prefix, full_model.base_model
     lists = [
         f"{name}." for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)
     ]
-    return {
+    targets = {
         f"{prefix}.{name}": module
         for name, module in network.named_modules()
         if isinstance(module, torch.nn.Linear) and name.startswith(tuple(lists))
     }
+    if not targets:
+        raise UnavailableError(
+            f"The layers of {type(network).__name__} have no linear modules that LoRA can adapt. Choose "
+            "--update head, top:K or all."
+        )
+    return targets
 
 
 def count_trainable(full_model: Any, update: str) -> int:
@@ -267,11 +277,10 @@ def count_trainable(full_model: Any, update: str) -> int:
     Raises:
         SelectionError, UnavailableError: see `select_parameters`.
     """
-    adapters = sum(
-        RANK * (matrix.in_features + matrix.out_features) for matrix in lora_targets(full_model).values()
-    )
+    targets = lora_targets(full_model).values() if update == LORA else ()
+    adapters = sum(RANK * (matrix.in_features + matrix.out_features) for matrix in targets)
     selected = sum(parameter.numel() for parameter in select_parameters(full_model, update).values())
-    return selected + (adapters if update == LORA else 0)
+    return selected + adapters
 
 
 @dataclass(frozen=True)

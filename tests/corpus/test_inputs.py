@@ -101,6 +101,7 @@ READ = [
         [(2, "One"), (4, 'Two, "too" and on'), (6, 'He said "no"')],
     ),
     ("a.tsv", "id\tText\n1\tOne, one\n", [(2, "One, one")]),
+    ("a.tsv", "Text\nOne, one\n", [(2, "One, one")]),
     ("a.csv", "id;text\n1;One\n", [(2, "One")]),
     (
         "a.jsonl",
@@ -256,6 +257,11 @@ BAD = [
         "a.csv",
         'text\n"One\nTwo\n"Three\nthree"\nFour',
         [(2, QUOTES + "',' expected after '\"'."), (3, "Two"), (4, "Three three"), (6, "Four")],
+    ),
+    (
+        "a.tsv",
+        'text\tlabel\n"One\ta\nTwo"\tb\nThree\tc',
+        [(2, "A quotation mark joins the row with the next line."), (3, 'Two"'), (4, "Three")],
     ),
     (
         "a.csv",

@@ -51,6 +51,13 @@ def test_wordpiece_tokens_have_spans_in_original_text(minilm: Checkpoint) -> Non
     assert encoding.ids == [101, 2033, 22960, 7459, 1996, 7668, 999, 102]
 
 
+def test_spaces_are_limited(minilm: Checkpoint) -> None:
+    """Some tokenizers need time that grows with the square of the number of consecutive spaces."""
+    assert len(minilm.encode("we" + " \n" * 5_000 + "left")) == 4
+    with pytest.raises(TextError, match="has 10,001 consecutive spaces or line breaks, but at most 10,000"):
+        minilm.encode("we" + " " * 10_001 + "left")
+
+
 def test_pair_has_segments_and_words_of_both_texts(minilm: Checkpoint) -> None:
     encoding = minilm.encode("I like cookies!", "Do you?")
     assert list(encoding.tokens) == ["[CLS]", "i", "like", "cookies", "!", "[SEP]", "do", "you", "?", "[SEP]"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import gzip
 import io
 import pickle
 from pathlib import Path
@@ -31,7 +32,7 @@ def test_text_file_has_one_sentence_per_line(tmp_path: Path) -> None:
     ("content", "column", "expected"),
     [
         ('sentence,n\nOne,1\n"Two, too",2\n', None, ("One", "Two, too")),
-        ("id;Text;n\n1;One;x\n2;Two\n\n3;;x\n4\n", None, ("One", "Two")),
+        ("id;Text;n\n1;One;x\n2;Two;\n\n3;;x\n", None, ("One", "Two")),
         ("a\tb\nOne\tTwo\n", "b", ("Two",)),
         ('only\nOne\n"Two, with a comma"\n', None, ("One", "Two, with a comma")),
         ('a,b\n"two\nlines",x\n', "a", ("two lines",)),
@@ -236,12 +237,25 @@ def test_device_file_is_refused() -> None:
         ("one.csv", "text\nThe cat, the dog and the bird sat\nHello there\n"),
         ("two.csv", "text,label\nHello there,a\nThe cat, the dog,b\n"),
         ("two.tsv", "label\ttext\na\tHello\tthere\n"),
+        ("break.csv", "label,text\na,The soup was hot\nand the bread was fresh.\n"),
+        ("break.tsv", "text\tlabel\nThe soup\nwas hot\ta\n"),
     ],
 )
 def test_sentence_is_not_cut_at_a_separator(name: str, content: str) -> None:
-    with pytest.raises(TextError, match=r"line \d: the row has \d cells, but the header has \d\. Put texts"):
+    with pytest.raises(TextError, match=r"line \d: the row has \d cells?, but the header has \d\. Put texts"):
         parse_sentences(content.encode(), name, "text")
 
 
 def test_empty_cells_at_the_end_of_a_row_are_ignored() -> None:
-    assert parse_sentences(b"text,label\nHello,a,,\nAgain\n,b\n", "a.csv", "text") == ("Hello", "Again")
+    assert parse_sentences(b"text,label\nHello,a,,\nAgain,\n,b\n", "a.csv", "text") == ("Hello", "Again")
+
+
+def test_tsv_with_one_column_may_contain_commas() -> None:
+    assert parse_sentences(b"text\nThe cat, the dog\nHello; there\n", "one.tsv") == (
+        "The cat, the dog",
+        "Hello; there",
+    )
+
+
+def test_columns_of_a_compressed_table_are_listed() -> None:
+    assert column_names(gzip.compress(b"text,label\na,b\n"), "a.csv.gz") == ("text", "label")

@@ -259,6 +259,12 @@ def test_existing_head_is_trained_further(quiet: Checkpoint, tmp_path: Path) -> 
     assert (fresh - old["classifier.weight"]).abs().max() > 1e-3
 
 
+def test_model_without_linear_modules_is_refused_for_lora(family: Callable[[str], Checkpoint]) -> None:
+    with pytest.raises(UnavailableError, match=r"no linear modules that LoRA can adapt\. Choose --update"):
+        Train("lora", **QUICK).of(family("gpt2"), texts(16))
+    assert Train("all", **QUICK).plan(family("gpt2"), texts(16)).trainable > 0
+
+
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_lora_adapter_opens_on_the_base_model(quiet: Checkpoint, tmp_path: Path) -> None:
     from peft import PeftModel
