@@ -335,12 +335,15 @@ class Verification:
         files: number of files that were compared.
         bytes: total size of these files in bytes.
         differences: the files that differ, in the order of the shards.
+        missing: number of records of the inputs that are not in the store, because the run was interrupted or
+            shards at the end are missing.
     """
 
     store: str
     files: int
     bytes: int
     differences: tuple[FileDifference, ...]
+    missing: int = 0
 
     def frame(self) -> pd.DataFrame:
         """Return the differences as a table with the columns file and problem."""
@@ -354,7 +357,12 @@ class Verification:
         """Return a sentence with the number of compared files and the number of files that differ."""
         count = len(self.differences)
         outcome = f"{count:,} {'differs' if count == 1 else 'differ'}" if count else "nothing differs"
-        return f"{self.store}: compared {self.files:,} files with {self.bytes:,} bytes; {outcome}."
+        missing = (
+            f" {self.missing:,} records of the inputs are not in the store. Run corpus run again to add them."
+            if self.missing
+            else ""
+        )
+        return f"{self.store}: compared {self.files:,} files with {self.bytes:,} bytes; {outcome}.{missing}"
 
 
 def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progress) -> Verification:
@@ -399,7 +407,8 @@ def verify_corpus(folder: str | os.PathLike[str], progress: Progress = no_progre
         expected = shard.first + shard.records
     if not differences:
         differences += _check_summary(store)
-    return Verification(store.folder.name, len(files) + len(indexes), total, tuple(differences))
+    missing = max(0, int(store.manifest["records"]) - expected + 1)
+    return Verification(store.folder.name, len(files) + len(indexes), total, tuple(differences), missing)
 
 
 def _check_summary(store: Store) -> list[FileDifference]:

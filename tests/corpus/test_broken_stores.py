@@ -197,6 +197,17 @@ def test_missing_shard_is_reported(number: int, store: Path) -> None:
     assert difference.problem.startswith("begins with record ")
 
 
+def test_records_that_are_not_stored_are_counted(store: Path) -> None:
+    complete = bert_probe.verify_corpus(store)
+    (store / "statistics.parquet").unlink()
+    last = max((store / "shards").glob("*.json"))
+    count = json.loads(last.read_text())["records"]
+    last.unlink()
+    interrupted = bert_probe.verify_corpus(store)
+    assert (complete.missing, interrupted.missing) == (0, count)
+    assert f"{count} records of the inputs are not in the store" in interrupted.summary()
+
+
 def test_overlapping_shards_are_refused(store: Path) -> None:
     edit(store / "shards" / "00001.json", "first", 1)
     with pytest.raises(StoreError, match="contain the same rows"):
