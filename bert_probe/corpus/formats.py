@@ -34,7 +34,7 @@ from bert_probe.text.formats import (
 )
 from bert_probe.text.parquet import column_batches
 from bert_probe.text.parquet_child import open_parquet
-from bert_probe.text.sentence_files import detect_separator, find_column, lines
+from bert_probe.text.sentence_files import detect_separator, find_column, joins_rows, lines
 from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_reader
 
 COMPRESSED_ENDINGS = (".gz", ".zst")
@@ -305,8 +305,7 @@ class _RowSplitter:
         except csv.Error as error:
             self._pushed_back.extendleft(reversed(row_lines[1:]))
             return _RawRow(line.number, [], f"The row cannot be read: {describe_csv_error(error)}.")
-        if self._separator == "\t" and any("\n" in cell and "\t" in cell for cell in cells):
-            # In TSV without quoting, as many programs write it, quotation marks do not enclose a cell.
+        if joins_rows(cells, self._separator):
             self._pushed_back.extendleft(reversed(row_lines[1:]))
             return _RawRow(line.number, [], "A quotation mark joins the row with the next line.")
         return _RawRow(line.number, cells, next((part.problem for part in row_lines if part.problem), ""))

@@ -81,11 +81,12 @@ def check_tokenizer_files(folder: Path) -> None:
             `MAX_GENERATED_TOKENS`; or the settings contain a vocabulary, or name a tokenizer file outside the
             folder.
     """
-    for name in ("config.json", _SETTINGS_FILE):
-        _check_class(folder / name)
-    for name in (_SETTINGS_FILE, _SPECIAL_TOKENS_FILE):
-        _check_settings(folder / name, _read_settings(folder / name))
-    versions = _versions(_read_settings(folder / _SETTINGS_FILE))
+    settings = _read_settings(folder / _SETTINGS_FILE)
+    _check_class("config.json", _read_settings(folder / "config.json"))
+    _check_class(_SETTINGS_FILE, settings)
+    _check_settings(folder / _SETTINGS_FILE, settings)
+    _check_settings(folder / _SPECIAL_TOKENS_FILE, _read_settings(folder / _SPECIAL_TOKENS_FILE))
+    versions = _versions(settings)
     for file in sorted({*_glob(folder, _PATTERNS), *map(folder.joinpath, versions)}):
         if has_file(file.parent, file.name) and file.stat().st_size > MAX_TOKENIZER_BYTES:
             raise TokenizerError(
@@ -136,11 +137,11 @@ def _read_settings(file: Path) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _check_class(file: Path) -> None:
-    name = str(_read_settings(file).get("tokenizer_class"))
+def _check_class(file_name: str, settings: dict[str, Any]) -> None:
+    name = str(settings.get("tokenizer_class"))
     if name.startswith(_SPEECH_CLASSES):
         raise TokenizerError(
-            f"{file.name} names the tokenizer class {name[:100]}, which belongs to speech models. Use the "
+            f"{file_name} names the tokenizer class {name[:100]}, which belongs to speech models. Use the "
             "checkpoint of a text model."
         )
 

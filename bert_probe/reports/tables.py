@@ -29,11 +29,11 @@ ColumnKind = Literal["number", "integer", "truth", "text"]
 KINDS: Final[tuple[ColumnKind, ...]] = ("number", "integer", "truth", "text")
 
 MAX_CELLS: Final = 500_000
-_MAX_ROW_NAME: Final = 1_000
-"""Maximum number of characters of a row's name."""
+"""Maximum number of cells in a view's table."""
 MAX_TABLE_CHARACTERS: Final = 20_000_000
 """Maximum number of characters of all texts in a table, which may repeat a long text in each row."""
-"""Maximum number of cells in a view's table."""
+_MAX_ROW_NAME: Final = 1_000
+"""Maximum number of characters of a row's name."""
 
 DECIMALS: Final = 4
 """Number of decimals in displayed cells; the table's data have all digits."""

@@ -494,6 +494,14 @@ def detect_separator(header: str, name: str) -> str:
     return "\t" if ".tsv" in [suffix.lower() for suffix in Path(name).suffixes[-2:]] else ","
 
 
+def joins_rows(cells: Sequence[str], separator: str) -> bool:
+    """Return whether a cell may consist of parts of two rows.
+
+    Many programs write TSV without quoting, so two quotation marks may not enclose a cell.
+    """
+    return separator == "\t" and any("\n" in cell and "\t" in cell for cell in cells)
+
+
 def _rows(
     file_lines: Iterator[str], separator: str, name: str, keep_broken: bool
 ) -> Iterator[tuple[int, list[str]]]:
@@ -510,8 +518,7 @@ def _rows(
             remedy = "Correct the row, or save the table as CSV again."
         if row is None and not problem:
             return
-        if row and separator == "\t" and any("\n" in cell and "\t" in cell for cell in row):
-            # Many programs write TSV without quoting, so two quotation marks may not enclose a cell.
+        if row and joins_rows(row, separator):
             problem = f"a quotation mark in line {line:,} joins this line with the next line"
             remedy = 'Write each " as "", and enclose the cell in quotation marks, or save the table as CSV.'
         if problem and (is_header or not keep_broken):

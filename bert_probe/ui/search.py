@@ -112,7 +112,6 @@ def _choose_question(checkpoint: Checkpoint, query: str, documents: DocumentList
     if isinstance(documents, VectorSet):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
             return _choose_vectors(checkpoint, Search(query, count=_choose_count()))
-    sentence_input.check_count(documents, sentence_input.MAX_DOCUMENTS, "documents")
     names = _available_scorers(checkpoint)
     help_text = " ".join(f"{_SCORERS[name]}: {_SCORER_HELP[name]}." for name in names)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
