@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from bert_probe.core.writing import is_lock_file, locked
 from bert_probe.corpus import vector_index
@@ -424,7 +425,18 @@ def _check_summary(store: Store) -> list[FileDifference]:
     if not belongs_to(table, store):
         return [FileDifference(SUMMARY, "belongs to a different version of this store and is not used")]
     try:
-        is_equal = table.equals(sum_statistics(store))
+        is_equal = _with_nulls(table).equals(_with_nulls(sum_statistics(store)))
     except StoreError:
         return [FileDifference(SUMMARY, "cannot be read")]
     return [] if is_equal else [FileDifference(SUMMARY, "differs from the summed statistics of the shards")]
+
+
+def _with_nulls(table: pa.Table) -> pa.Table:
+    """Return a table with nulls in place of NaN, which does not equal itself."""
+    import pyarrow.compute as pc
+
+    columns = [
+        pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)

@@ -275,12 +275,14 @@ class _RowSplitter:
     """Splits the lines of a table into rows. A row with a quoted cell may span several lines.
 
     A row with an unclosed quotation mark would extend to the end of the file. Therefore, only the line with
-    this quotation mark is rejected, and each of the following lines is read again as a separate row.
+    this quotation mark is rejected, and each of the following lines is read again as a separate row. Lines
+    that may be one row or several are all rejected.
     """
 
     def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
         self._lines = lines
         self._separator = separator
+        self._width = 0  # number of cells in the header
         # Lines after an unclosed quotation mark, to be read again. Only the last can begin a multi-line row.
         self._pushed_back: deque[InputLine] = deque()
 
@@ -290,7 +292,8 @@ class _RowSplitter:
             if line.text is None:
                 yield _RawRow(line.number, [], line.problem)
             elif line.problem or _has_cells(line):
-                yield self._row(line, line.text)
+                yield (row := self._row(line, line.text))
+                self._width = self._width or len(row.cells)
 
     def _next(self) -> InputLine | None:
         return self._pushed_back.popleft() if self._pushed_back else next(self._lines, None)
@@ -305,9 +308,12 @@ class _RowSplitter:
         except csv.Error as error:
             self._pushed_back.extendleft(reversed(row_lines[1:]))
             return _RawRow(line.number, [], f"The row cannot be read: {describe_csv_error(error)}.")
-        if joins_rows(cells, self._separator):
-            self._pushed_back.extendleft(reversed(row_lines[1:]))
-            return _RawRow(line.number, [], "A quotation mark joins the row with the next line.")
+        if joins_rows(cells, self._separator, self._width or len(cells)):
+            lines = f"{line.number:,} to {row_lines[-1].number:,}"
+            problem = f"Quotation marks join lines {lines}, which may be one row or several."
+            rest = filter(_has_cells, row_lines[1:])
+            self._pushed_back.extend(part._replace(text=None, problem=problem) for part in rest)
+            return _RawRow(line.number, [], problem)
         return _RawRow(line.number, cells, next((part.problem for part in row_lines if part.problem), ""))
 
     def _following(self, row_lines: list[InputLine]) -> Iterator[str]:
@@ -322,8 +328,6 @@ class _RowSplitter:
 
 
 # In JSON lines files, each line is a string with a sentence, or an object with a sentence among its values.
-
-
 def _json_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:
     """Return the rows of a JSON lines file.
 
@@ -377,8 +381,6 @@ def _parse_json(text: str) -> tuple[object, str]:
 
 
 # FASTA files have a header line before each sequence, which may have several lines.
-
-
 def _fasta_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """Yield the sequences of a FASTA file. A record with an invalid line is rejected as a whole."""
     unreadable: list[tuple[int, str]] = []  # (line, problem) of the first unreadable line of a record, if any
@@ -411,8 +413,6 @@ def _fasta_row(line: int, problems: list[tuple[int, str]]) -> FileRow:
 
 
 # CoNLL and CoNLL-U files have one word per line, and a blank line after each sentence.
-
-
 def _conllu_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """Yield the sentences of a CoNLL-U file."""
     return _tagged_rows(lines, name, treebank=True)

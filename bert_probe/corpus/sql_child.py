@@ -274,6 +274,11 @@ def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
     except duckdb.BinderException as error:
         columns = (f"{name} ({', '.join(_columns(table))})" for name, table in setup["tables"].items())
         raise SelectionError(f"{_sentence(error, setup)} The columns are: {'; '.join(columns)}.") from None
+    except duckdb.IOException as error:
+        raise SelectionError(
+            f"A file of the store was deleted or changed while the store was open: {_sentence(error, setup)} "
+            "Restore the store, and open it again."
+        ) from None
     except (duckdb.Error, RuntimeError, pa.ArrowException) as error:
         if "bad_alloc" in str(error):
             raise SelectionError(out_of_memory(setup)) from None
@@ -340,10 +345,13 @@ def main() -> None:
     """Run the queries from standard input, and write their results to standard output."""
     lines, out = _lines(sys.stdin.buffer), sys.stdout.buffer
     setup: ConnectionSetup = next(lines)
-    connection = StoreConnection(setup)
-    _limit_memory(setup["address_space"])
+    connection: StoreConnection | None = None
     for sql in lines:
         try:
+            if connection is None:
+                with _as_selection_errors(setup):
+                    connection = StoreConnection(setup)
+                _limit_memory(setup["address_space"])
             table = connection.select(sql)
         except SelectionError as error:
             out.write(json.dumps({"error": str(error)}).encode() + b"\n")

@@ -297,7 +297,8 @@ def _column(
             cells = "1 cell" if len(row) == 1 else f"{len(row):,} cells"
             raise TextError(
                 f"{name}, line {line:,}: the row has {cells}, but the header has {width:,}. Put texts that "
-                "contain the separator or a line break in double quotes."
+                "contain the separator or a line break in double quotes, and write the separators of empty "
+                "cells at the end of a row."
             )
         yield line, _one_line(row[index], name, line)
 
@@ -494,12 +495,18 @@ def detect_separator(header: str, name: str) -> str:
     return "\t" if ".tsv" in [suffix.lower() for suffix in Path(name).suffixes[-2:]] else ","
 
 
-def joins_rows(cells: Sequence[str], separator: str) -> bool:
-    """Return whether a cell may consist of parts of two rows.
+def joins_rows(cells: Sequence[str], separator: str, width: int) -> bool:
+    """Return whether a row with quotation marks may in fact be several rows of `width` cells each.
 
     Many programs write TSV without quoting, so two quotation marks may not enclose a cell.
     """
-    return separator == "\t" and any("\n" in cell and "\t" in cell for cell in cells)
+    rows = [row for row in separator.join(cells).split("\n") if row.strip()]
+    return (
+        separator == "\t"
+        and width > 1
+        and len(rows) > 1
+        and all(row.count(separator) == width - 1 for row in rows)
+    )
 
 
 def _rows(
@@ -507,7 +514,7 @@ def _rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a table that are not blank, each with the number of its first line."""
     reader = csv_reader(file_lines, separator)
-    is_header = True  # a broken header is an error even if `keep_broken` is True
+    width = 0  # number of cells in the header, in which errors are raised even if `keep_broken` is True
     while True:
         line = reader.line_num + 1
         problem, where, remedy, row = "", "", "", None
@@ -518,10 +525,10 @@ def _rows(
             remedy = "Correct the row, or save the table as CSV again."
         if row is None and not problem:
             return
-        if row and joins_rows(row, separator):
-            problem = f"a quotation mark in line {line:,} joins this line with the next line"
-            remedy = 'Write each " as "", and enclose the cell in quotation marks, or save the table as CSV.'
-        if problem and (is_header or not keep_broken):
+        if row and joins_rows(row, separator, width or len(row)):
+            problem = f"quotation marks join lines {line:,} to {reader.line_num:,}, which may be several rows"
+            remedy = "Save the table as CSV, or remove the tabs or line breaks within the quotation marks."
+        if problem and (not width or not keep_broken):
             raise TextError(f"{name} is a broken table: {where}{problem}. {remedy}")
         if problem:
             if "not closed" in problem:  # the row extends to the end of the file, so no further row follows
@@ -531,7 +538,7 @@ def _rows(
             yield line, BrokenRow(problem + is_long * f"; the row extends to line {reader.line_num:,}")
         elif row and any(cell.strip() for cell in row):
             yield line, row
-            is_header = False
+            width = width or len(row)
 
 
 def find_column(header: Sequence[str], column: str | None, name: str) -> int:

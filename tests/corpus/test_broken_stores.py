@@ -188,6 +188,14 @@ def test_verify_compares_the_summary(store: Path) -> None:
     assert difference.problem == "differs from the summed statistics of the shards"
 
 
+def test_store_without_sentences_has_no_differences(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff\n")
+    assert command("corpus", "run", str(tmp_path / "a.txt"), "--out", str(tmp_path / "store")).status == 0
+    verified = command("corpus", "verify", str(tmp_path / "store"))
+    assert verified.status == 0
+    assert "nothing differs" in verified.err
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_missing_shard_is_reported(number: int, store: Path) -> None:
     (store / "shards" / f"{number:05}.json").unlink()

@@ -235,6 +235,7 @@ def cells(result: int, due: int) -> str:
     return f"The row has {result} cells, but the header has {due}."
 
 
+JOINED = "Quotation marks join lines 2 to 3, which may be one row or several."
 BAD = [
     (
         "a.txt",
@@ -261,8 +262,9 @@ BAD = [
     (
         "a.tsv",
         'text\tlabel\n"One\ta\nTwo"\tb\nThree\tc',
-        [(2, "A quotation mark joins the row with the next line."), (3, 'Two"'), (4, "Three")],
+        [(2, JOINED), (3, JOINED), (4, "Three")],
     ),
+    ("a.tsv", 'text\tlabel\n"One\n\ta\none"\tb\nThree\tc', [(2, "One a one"), (5, "Three")]),
     (
         "a.csv",
         f'text,n\n"One,1\nTwo,2\n{LONG}\nThree,3',

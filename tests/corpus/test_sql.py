@@ -43,6 +43,19 @@ def test_sql_returns_tables_unchanged(stores: Stores) -> None:
             assert result.column_names == store.layouts[name].schema.names
 
 
+def test_store_that_is_deleted_meanwhile_is_named_as_the_reason(stores: Stores, tmp_path: Path) -> None:
+    folder = tmp_path / "deleted"
+    shutil.copytree(stores("tokens").folder, folder)
+    store = bert_probe.open_corpus(folder)
+    setup = sql._setup(store, str(tmp_path))
+    shutil.rmtree(folder)
+    with closing(sql.StoreTables(store, setup)) as tables:
+        for _ in range(2):
+            with pytest.raises(SelectionError, match=r"deleted or changed .* Restore the store") as raised:
+                tables.select("SELECT count(*) FROM rows")
+            assert str(tmp_path) not in str(raised.value)
+
+
 def test_query_matches_pandas(stores: Stores) -> None:
     store = stores("tokens")
     rows = store.table("rows").to_table().to_pandas()

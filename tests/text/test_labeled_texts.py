@@ -194,7 +194,7 @@ def test_tsv_file_whose_quotation_marks_join_rows_is_read_without_quoting() -> N
     rows = parse_labeled_texts(content, "a.tsv").rows
     assert [(row.text, row.label, row.line) for row in rows] == [('"Left', "bad", 2), ('we did"', "good", 4)]
     for read, text in ((parse_sentences, content), (parse_labeled_texts, content + b"x\ty\tz\n")):
-        with pytest.raises(TextError, match="a quotation mark in line 2 joins this line with the next line"):
+        with pytest.raises(TextError, match="quotation marks join lines 2 to 4, which may be several rows"):
             read(text, "a.tsv")
     assert parse_labeled_texts(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"
 

@@ -250,6 +250,14 @@ def test_empty_cells_at_the_end_of_a_row_are_ignored() -> None:
     assert parse_sentences(b"text,label\nHello,a,,\nAgain,\n,b\n", "a.csv", "text") == ("Hello", "Again")
 
 
+def test_tab_and_line_break_within_quotation_marks_are_read_if_the_lines_cannot_be_rows() -> None:
+    assert parse_sentences(b'text\tlabel\n"two\n\tlines"\ta\n', "a.tsv", "text") == ("two lines",)
+    with pytest.raises(
+        TextError, match=r"join lines 2 to 3, which may be several rows\. Save the table as CSV"
+    ):
+        parse_sentences(b'text\tlabel\n"two\tor\nmore"\ta\n', "a.tsv", "text")
+
+
 def test_tsv_with_one_column_may_contain_commas() -> None:
     assert parse_sentences(b"text\nThe cat, the dog\nHello; there\n", "one.tsv") == (
         "The cat, the dog",
