@@ -315,9 +315,12 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
     """Open a store by reading only its JSON files, without checking its tables.
 
     Raises:
-        StoreError: a JSON file is missing, broken, or contradicts another JSON file.
+        StoreError: a JSON file is missing, broken, or contradicts another JSON file; or
+            the path is not UTF-8.
     """
     path = Path(folder)
+    if any("\ud800" <= character <= "\udfff" for character in str(path.resolve())):
+        raise StoreError(f"The path {str(path)!a} is not UTF-8. Rename the folder.")
     store = Store(path, read_manifest(path), ())
     try:
         schemas = store.layouts

@@ -311,7 +311,8 @@ def _tokenizer(source: Source, config: Any) -> Any:
     if not any(any(source.folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
         raise TokenizerError(
             f"{source.name} has no tokenizer files (tokenizer.json or a vocabulary). "
-            "Save the tokenizer into the same folder with save_pretrained."
+            "Save the tokenizer into the same folder with save_pretrained. Tokenizers without a vocabulary, "
+            "such as ByT5's, are not supported."
         )
     check_tokenizer_files(source.folder)
     try:

@@ -30,6 +30,8 @@ _ESCAPED: Final = {"&": 4, "<": 3, ">": 3, '"': 5, "'": 5}
 """Number of characters by which escaping lengthens a text, by character."""
 _CONTROL_CHARACTERS: Final = "".join(map(chr, range(32)))
 """Characters that take up to six characters in JSON, like "<"."""
+_LARGE_NUMBER_CHARACTERS: Final = 18
+"""Maximum number of characters before the exponent of a number in JSON, as in 1000000000000000.0."""
 _PACKAGE_NAMES: Final = ("bert_probe", "bert-probe")
 """Names of this package among the library versions of a report."""
 
@@ -92,7 +94,10 @@ def too_large(max_bytes: int) -> ReportTooLargeError:
 
 
 def _count_characters(stated: Any) -> int:
-    """Return the number of characters of all strings in JSON, with escapes and without names of objects."""
+    """Return the number of characters of strings and large numbers in JSON, without names of objects.
+
+    Strings are counted with escapes. A number such as 1e15 is written with all its digits.
+    """
     count, containers = 0, [stated]
     while containers:
         container = containers.pop()
@@ -101,6 +106,8 @@ def _count_characters(stated: Any) -> int:
                 count += len(value) + 5 * value.count("<")
                 if not value.isprintable():
                     count += 5 * sum(map(value.count, _CONTROL_CHARACTERS))
+            elif isinstance(value, float):
+                count += _LARGE_NUMBER_CHARACTERS * (abs(value) >= 1000)
             elif isinstance(value, Mapping | list | tuple):
                 containers.append(value)
     return count

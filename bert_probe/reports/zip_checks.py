@@ -8,6 +8,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from bert_probe.reports.report import (
 )
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.view_checks import ViewCheck
+from bert_probe.views.page import Page
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _CHUNK: Final = struct.Struct(">L4s")  # header of a PNG chunk: length of the content, and type
@@ -80,14 +82,7 @@ def file_differences(
     """
     stated, folder = check.stated, folder_of(check.number, check.stated.view)
     expected = text_files(stated.view, stated.parts)
-    picture = actual.picture
-    if picture is not None and picture.still is None:
-        # Draw the stated payloads, because the last digits of recomputed payloads depend on the processor.
-        decoded = [check.decode_payload(i, len(payload)) for i, payload in enumerate(picture.payloads)]
-        payloads = [payload for payload in decoded if payload is not None]
-        if len(payloads) == len(decoded):
-            picture = replace(picture, payloads=payloads)
-    pictures = picture_file(picture)
+    pictures = _pictures(check, actual.picture)
     table = _table_file(check, actual)
     for name in ("table.parquet", *expected, *pictures):
         path = f"{folder}/{name}"
@@ -107,6 +102,20 @@ def file_differences(
                 f"pandas {pd.__version__} write for the table of the page. Other versions could have written "
                 "it, but its numbers may also differ. Use the table of the page."
             )
+
+
+def _pictures(check: ViewCheck, picture: Page | None) -> dict[str, bytes]:
+    """Return the picture file of a view, drawn from the stated payloads if they are valid.
+
+    The last digits of recomputed payloads depend on the processor.
+    """
+    if picture is not None and picture.still is None:
+        decoded = [check.decode_payload(i, len(payload)) for i, payload in enumerate(picture.payloads)]
+        payloads = [payload for payload in decoded if payload is not None]
+        if len(payloads) == len(decoded):
+            with suppress(ValueError):
+                return picture_file(replace(picture, payloads=payloads))
+    return picture_file(picture)
 
 
 def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:

@@ -81,9 +81,9 @@ def stores() -> dict[str, Path]:
     by_name: dict[str, Path] = {}
     for parent in _configured_folders():
         for folder in _stores_in(parent):
-            name = folder.resolve().name
+            name = _displayed(folder.resolve().name)
             while name in by_name:  # prefix duplicate names with the parent folder
-                name = f"{folder.resolve().parent.name} · {name}"
+                name = f"{_displayed(folder.resolve().parent.name)} · {name}"
             by_name[name] = folder
     return by_name
 
@@ -100,8 +100,13 @@ def vector_files() -> dict[str, Path]:
             with suppress(OSError):
                 for path in sorted(parent.iterdir()):
                     if path.suffix.lower() in VECTOR_SUFFIXES and is_file(path):
-                        by_name.setdefault(path.name, path)
+                        by_name.setdefault(_displayed(path.name), path)
     return by_name
+
+
+def _displayed(name: str) -> str:
+    """Return a file name with U+FFFD in place of bytes that are not UTF-8, which pages cannot display."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def _configured_folders() -> list[Path]:

@@ -179,6 +179,10 @@ def _render(page: Page, kind: Literal["svg", "png"]) -> dict[str, Any]:
     """Run the JavaScript of a view, and return its SVG and the number of pixels per CSS pixel for a PNG.
 
     The views of several payloads are stacked vertically.
+
+    Raises:
+        ExportError: the picture is too large.
+        ValueError: a payload is not valid.
     """
     with extras.explain_missing():
         import quickjs
@@ -205,7 +209,7 @@ def _render(page: Page, kind: Literal["svg", "png"]) -> dict[str, Any]:
         message = str(error).partition("\n")[0]
         if message.startswith("RangeError: "):
             raise ExportError(message.removeprefix("RangeError: ")) from None
-        raise
+        raise ValueError(f"the payload cannot be drawn: {message}") from error
     return output
 
 

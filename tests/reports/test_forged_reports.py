@@ -158,6 +158,16 @@ def test_texts_that_the_page_cannot_show_are_refused(
         verified(content)
 
 
+def test_numbers_that_are_written_with_more_digits_are_refused(
+    stated: dict[str, Any], page: bytes, verified: Verify
+) -> None:
+    stated["views"][0]["provenance"]["more"] = [1e15]
+    start = page.index(b">", page.index(b'id="stated"')) + 1
+    data = json.dumps(stated).encode().replace(b"1000000000000000.0", b"1e15," * (len(page) // 7) + b"1e15")
+    with pytest.raises(ReportError, match=r"characters, but at most|more text than its page shows"):
+        verified(page[:start] + data + page[page.index(b"</script>", start) :])
+
+
 def test_markup_in_the_data_is_refused(page: bytes, verified: Verify) -> None:
     start = page.index(b'"title":"', page.index(b'id="stated"')) + len(b'"title":"')
     with pytest.raises(ReportError, match="its data have no end, or contain markup"):
@@ -615,6 +625,27 @@ def test_description_of_another_form_is_found(
     payload = pack({**described, **forge(described["rows"])}, arrays)
     columns = [difference.column for difference in verified(with_picture(stated, payload)).differences]
     assert columns == ["names and types"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda described, arrays: pack({**described, "rows": None}, arrays),
+        lambda described, arrays: pack(described, {k: v for k, v in arrays.items() if k != "values"}),
+        lambda described, arrays: pack(described, arrays).replace(b"river", b"\xffiver", 1),
+    ],
+    ids=["no rows", "no values", "not UTF-8"],
+)
+def test_payload_that_cannot_be_drawn_is_found_in_a_zip(
+    change: Callable[[dict[str, Any], dict[str, Any]], bytes],
+    stated: dict[str, Any],
+    archive: bytes,
+    verified: Verify,
+) -> None:
+    described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][1]["payloads"][0])))
+    forged = with_picture(stated, change(described, arrays))
+    verdict = verified(zip_files({**unzip(archive), "report.html": forged}))
+    assert {"names and types", "payload", "values"} & {each.column for each in verdict.differences}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +126,21 @@ def test_store_folder_is_offered_and_equal_names_are_distinguished(
         paths.set_store_folders([tmp_path / "nowhere"])
     with pytest.raises(AddressError, match="There is no folder"):
         paths.set_store_folders([tmp_path / ("x" * 256)])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names of other systems are Unicode")
+def test_store_whose_name_is_not_utf_8_is_offered(
+    tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    shutil.copytree(shelf / TAGGED, folder)
+    (tmp_path / os.fsdecode(b"vectors\xe9.npy")).write_bytes(b"")
+    monkeypatch.setenv(paths.STORES_VARIABLE, str(tmp_path))
+    assert paths.stores() == {"caf\ufffd": folder}
+    assert [*paths.vector_files()] == ["caf\ufffd", "vectors\ufffd.npy"]
+    app = corpus("caf\ufffd")
+    assert app.selectbox(key="store").value == "caf\ufffd"
+    assert "is not UTF-8. Rename the folder." in error_text(app)
 
 
 def test_missing_broken_or_unfinished_store_is_reported(
