@@ -6,7 +6,7 @@ import copy
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from math import prod
 from pathlib import Path
@@ -360,7 +360,8 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
     """Yield the number of trainable parameters of each update scope, without allocating the model.
 
     The scopes are head, top:K for each K, all, and lora. Sentence-similarity models have no task head, so
-    their scopes do not include head. Parameters of sentence-transformers modules are not counted.
+    their scopes do not include head; models without modules that LoRA can adapt have no scope lora.
+    Parameters of sentence-transformers modules are not counted.
 
     Args:
         checkpoint: the checkpoint to train.
@@ -382,8 +383,10 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
     except UnavailableError:
         layers = 0
     tops = [f"{TOP}:{count}" for count in range(1, layers + 1)]
-    for update in (*(() if is_similarity else (HEAD,)), *tops, ALL, LORA):
+    for update in (*(() if is_similarity else (HEAD,)), *tops, ALL):
         yield ParameterCount(update, count_trainable(full_model, update), parameters)
+    with suppress(UnavailableError):
+        yield ParameterCount(LORA, count_trainable(full_model, LORA), parameters)
 
 
 class _EncoderOnly(torch.nn.Module):

@@ -263,6 +263,8 @@ def test_model_without_linear_modules_is_refused_for_lora(family: Callable[[str]
     with pytest.raises(UnavailableError, match=r"no linear modules that LoRA can adapt\. Choose --update"):
         Train("lora", **QUICK).of(family("gpt2"), texts(16))
     assert Train("all", **QUICK).plan(family("gpt2"), texts(16)).trainable > 0
+    updates = [count.update for count in count_by_scope(family("gpt2"), TEXT_CLASSIFICATION)]
+    assert updates == ["head", "top:1", "top:2", "top:3", "all"]
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
