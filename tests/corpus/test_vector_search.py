@@ -418,15 +418,15 @@ def test_texts_of_an_npz_file_are_limited(tmp_path: Path) -> None:
 
 
 def test_row_numbers_take_no_memory() -> None:
-    vectors = np.zeros((300_000, 1), np.float32)
+    vectors = np.zeros((30_000, 1), np.float32)
     with measure_peak() as peak:
         ids = make_vector_set("v.npy", vectors).ids
-        assert peak() < 1e6
-    assert (ids[0], ids[-1], *ids[1:3], len(ids)) == ("1", "300000", "2", "3", 300_000)
+        assert peak() < 5e5
+    assert (ids[0], ids[-1], *ids[1:3], len(ids)) == ("1", "30000", "2", "3", 30_000)
     assert ids[:2] == ("1", "2")
-    assert list(ids[299_998:]) == ["299999", "300000"]
+    assert list(ids[29_998:]) == ["29999", "30000"]
     with pytest.raises(IndexError):
-        ids[300_000]
+        ids[30_000]
 
 
 def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from bert_probe.reports.reading import read_report, unpack
 from bert_probe.reports.tables import ReportTable
 from bert_probe.views.payload import EmbeddedPayload, decode_text, encode_text
 from tests.helpers import hostile_reports
+from tests.helpers.gate import prove_unless
 
 MEGABYTE = 1_000_000
 BOMB = 60 * MEGABYTE
@@ -54,9 +55,9 @@ def test_zip_bomb_is_not_unpacked(name: str) -> None:
     assert peak < MEGABYTE
 
 
-@pytest.mark.parametrize("content", PAGES.values(), ids=PAGES)
-def test_hostile_page_takes_little_memory(content: bytes, tmp_path: Path) -> None:
-    place = tmp_path / "report"
+@pytest.mark.parametrize("name", prove_unless(PAGES.keys() - {"a table of a million cells"}, PAGES))
+def test_hostile_page_takes_little_memory(name: str, tmp_path: Path) -> None:
+    place, content = tmp_path / "report", PAGES[name]
     place.write_bytes(content)
     tracemalloc.start()
     try:
@@ -77,6 +78,7 @@ def test_json_that_parsers_read_differently_is_refused(content: bytes) -> None:
         parse_json(content)
 
 
+@pytest.mark.prove
 def test_numbers_of_keys_and_values_are_limited() -> None:
     with pytest.raises(ValueError, match="more than 3,000,000 keys"):
         parse_json(b'{"a":1' + b',"":1' * MAX_KEYS + b"}")
