@@ -40,8 +40,9 @@ from bert_probe.model.progress import Cancelled
 from bert_probe.model.sources import existing
 from bert_probe.runtime.terminal import cancel_on_interrupt, exit_on_sigterm, terminal_bar, visible
 from bert_probe.text.labeled_texts import KINDS, read_labeled_texts
-from bert_probe.text.sentence_files import is_table, read_sentences
+from bert_probe.text.sentence_files import read_sentences
 from bert_probe.text.similarity_examples import SCORED, find_similarity_kind, read_similarity_examples
+from bert_probe.text.tables import is_table
 from bert_probe.text.tagged_sentences import read_tagged_sentences
 from bert_probe.training.contrastive import AUTO
 from bert_probe.training.models import TASKS

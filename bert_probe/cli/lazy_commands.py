@@ -419,7 +419,7 @@ def _rows(file: FileInput, path: Path, as_named: bool, skip_broken: bool) -> Any
     from bert_probe.core.inputs import DOCUMENTS, JUDGMENTS, TABLE, TAGGED
     from bert_probe.text.labeled_texts import read_labeled_texts
     from bert_probe.text.retrieval_data import read_judgments
-    from bert_probe.text.sentence_files import is_table
+    from bert_probe.text.tables import is_table
     from bert_probe.text.tagged_sentences import read_tagged_sentences
 
     if DOCUMENTS in file.formats:

@@ -30,13 +30,12 @@ from bert_probe.model.trace import Trace
 from bert_probe.text.documents import Document, DocumentList, document_of_line, parse_documents
 from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.retrieval_data import parse_judgments
-from bert_probe.text.sentence_files import is_table, parse_sentences, read_sentences
+from bert_probe.text.sentence_files import parse_sentences, read_sentences
+from bert_probe.text.tables import is_table
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
-SENTENCES_FILE = "sentences.txt"
-"""File name in code snippets that read sentences from a file."""
-DOCUMENTS_FILE = "documents.jsonl"
-"""File name in code snippets that read documents from a file."""
+SENTENCES_FILE, DOCUMENTS_FILE = "sentences.txt", "documents.jsonl"
+"""File names in code snippets that read sentences or documents from a file."""
 
 HELD_OUT_HELP = "File with the evaluation data; by default, a fifth of DATA is held out."
 LABELED_HELP = "A table of labeled texts instead of FILE."

@@ -34,7 +34,8 @@ from bert_probe.text.formats import (
 )
 from bert_probe.text.parquet import column_batches
 from bert_probe.text.parquet_child import open_parquet
-from bert_probe.text.sentence_files import detect_separator, find_column, joins_rows, lines
+from bert_probe.text.sentence_files import lines
+from bert_probe.text.tables import detect_separator, find_column, joins_rows
 from bert_probe.text.tagged_sentences import BlockReader, TaggedSentence, block_reader
 
 COMPRESSED_ENDINGS = (".gz", ".zst")

@@ -37,16 +37,13 @@ from bert_probe.text.parquet import parquet_table
 from bert_probe.text.sentence_files import (
     MAX_BYTES,
     MAX_SENTENCES,
-    default_column,
     is_dir,
-    is_table,
     lines,
     lines_of,
-    list_columns,
     open_file,
-    table_of,
     unpack,
 )
+from bert_probe.text.tables import default_column, is_table, list_columns, table_of
 
 ID_COLUMNS = ("_id", "id", "document")
 """Names of the column with the IDs of the documents, in order of precedence."""

@@ -21,15 +21,8 @@ from bert_probe.text.formats import (
     format_of,
     label_error,
 )
-from bert_probe.text.sentence_files import (
-    MAX_SENTENCES,
-    is_table,
-    lines,
-    lines_of,
-    open_file,
-    unpack,
-    unquoted_table_of,
-)
+from bert_probe.text.sentence_files import MAX_SENTENCES, lines, lines_of, open_file, unpack
+from bert_probe.text.tables import is_table, unquoted_table_of
 
 CLASSES, MULTI_LABEL, NUMBER = "classes", "several", "number"
 KINDS = (CLASSES, MULTI_LABEL, NUMBER)
@@ -148,7 +141,7 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
     if not is_table(name):
         raise TextError(f"{name} is not a table with labels. {_FORMAT_HELP}, in a .csv, .tsv or .jsonl file.")
     file_lines = check_format(lines_of(stream, name), name, format_of(name), as_named)
-    header, rows = unquoted_table_of(file_lines, name)
+    header, rows = unquoted_table_of(file_lines, name, MAX_SENTENCES + 1)
     columns, label_column = _columns(header, name)
     cells = [_cells(line, row, columns, header) for line, row in rows]
     if not cells:

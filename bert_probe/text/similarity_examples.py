@@ -19,16 +19,8 @@ from bert_probe.text.formats import (
     format_of,
 )
 from bert_probe.text.labeled_texts import parse_number
-from bert_probe.text.sentence_files import (
-    MAX_SENTENCES,
-    is_table,
-    lines,
-    lines_of,
-    open_file,
-    table_of,
-    unpack,
-    unquoted_table_of,
-)
+from bert_probe.text.sentence_files import MAX_SENTENCES, lines, lines_of, open_file, unpack
+from bert_probe.text.tables import is_table, table_of, unquoted_table_of
 
 SCORED, PAIRS, TRIPLETS = "scored pairs", "pairs", "triplets"
 COLUMNS = {
@@ -142,7 +134,7 @@ def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
     if not is_table(name):
         raise TextError(f"{name} is not a table. {_FORMAT_HELP}, in a .csv, .tsv or .jsonl file.")
     file_lines = check_format(lines_of(stream, name), name, format_of(name), as_named)
-    header, rows = unquoted_table_of(file_lines, name)
+    header, rows = unquoted_table_of(file_lines, name, MAX_SENTENCES + 1)
     kind = similarity_kind(header)
     if kind is None:
         listed = ", ".join(cell[:40] for cell in header[:8])

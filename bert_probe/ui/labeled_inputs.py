@@ -11,7 +11,8 @@ import streamlit as st
 from bert_probe.errors import ProbeError
 from bert_probe.text.datasets import TREEBANK_FILES, sample_treebank
 from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
-from bert_probe.text.sentence_files import column_names, is_table, parse_sentences
+from bert_probe.text.sentence_files import column_names, parse_sentences
+from bert_probe.text.tables import is_table
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from bert_probe.ui import blocks, sentence_input, state
 

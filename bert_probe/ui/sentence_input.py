@@ -29,10 +29,10 @@ from bert_probe.text.sentence_files import (
     check_lines,
     check_unpacked_size,
     column_names,
-    default_column,
     parse_sentences,
     sentences_in_text,
 )
+from bert_probe.text.tables import default_column
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, state, url_texts
 

@@ -189,11 +189,21 @@ def test_json_line_that_can_be_read_in_two_ways_is_refused(line: str, reason: st
         parse_labeled_texts(f'{{"text": "b", "label": "z"}}\n{line}\n'.encode(), "a.jsonl")
 
 
-def test_tsv_file_whose_quotation_marks_join_rows_is_read_without_quoting() -> None:
+def test_tsv_file_whose_quotation_marks_join_rows_is_read_without_quoting_or_refused() -> None:
     content = b'text\tlabel\n"Left\tbad\n\nwe did"\tgood\n'
-    rows = parse_labeled_texts(content, "a.tsv").rows
-    assert [(row.text, row.label, row.line) for row in rows] == [('"Left', "bad", 2), ('we did"', "good", 4)]
-    for read, text in ((parse_sentences, content), (parse_labeled_texts, content + b"x\ty\tz\n")):
+    unquoted = content + b'"Go" he said\tgood\n'
+    rows = parse_labeled_texts(unquoted, "a.tsv").rows
+    assert [(row.text, row.label, row.line) for row in rows] == [
+        ('"Left', "bad", 2),
+        ('we did"', "good", 4),
+        ('"Go" he said', "good", 5),
+    ]
+    # Programs that quote could have written these two.
+    for read, text in (
+        (parse_sentences, unquoted),
+        (parse_labeled_texts, content),
+        (parse_labeled_texts, content + b"x\ty\tz\n"),
+    ):
         with pytest.raises(TextError, match="quotation marks join lines 2 to 4, which may be several rows"):
             read(text, "a.tsv")
     assert parse_labeled_texts(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"

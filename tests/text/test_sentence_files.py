@@ -19,7 +19,8 @@ from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.model.lengths import MAX_CHARACTERS
 from bert_probe.text import sentence_files
 from bert_probe.text.labeled_texts import parse_labeled_texts
-from bert_probe.text.sentence_files import Sentence, column_names, default_column, lines, parse_sentences
+from bert_probe.text.sentence_files import Sentence, column_names, lines, parse_sentences
+from bert_probe.text.tables import default_column
 
 
 def test_text_file_has_one_sentence_per_line(tmp_path: Path) -> None:
@@ -252,9 +253,7 @@ def test_empty_cells_at_the_end_of_a_row_are_ignored() -> None:
 
 def test_tab_and_line_break_within_quotation_marks_are_read_if_the_lines_cannot_be_rows() -> None:
     assert parse_sentences(b'text\tlabel\n"two\n\tlines"\ta\n', "a.tsv", "text") == ("two lines",)
-    with pytest.raises(
-        TextError, match=r"join lines 2 to 3, which may be several rows\. Save the table as CSV"
-    ):
+    with pytest.raises(TextError, match=r"join lines 2 to 3, which may be several rows\. Write commas"):
         parse_sentences(b'text\tlabel\n"two\tor\nmore"\ta\n', "a.tsv", "text")
 
 
