@@ -119,7 +119,11 @@ def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool
 
 
 def parse_labeled_texts(
-    content: bytes, name: str, kind: str | None = None, as_named: bool = False
+    content: bytes,
+    name: str,
+    kind: str | None = None,
+    as_named: bool = False,
+    max_rows: int = MAX_SENTENCES,
 ) -> LabeledTexts:
     """Parse labeled texts from a file's bytes; see `read_labeled_texts`.
 
@@ -127,27 +131,28 @@ def parse_labeled_texts(
         content: the content of the file.
         name: the file name with its extension.
         kind, as_named: see `read_labeled_texts`.
+        max_rows: maximum number of rows; reading stops at the next one.
 
     Raises:
         TextError, EmptyTextError, SelectionError: as in `read_labeled_texts`.
     """
     with unpack(io.BytesIO(content), name) as (stream, unpacked_name):
-        return _read(stream, unpacked_name, kind, as_named)
+        return _read(stream, unpacked_name, kind, as_named, max_rows)
 
 
-def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> LabeledTexts:
+def _read(
+    stream: BinaryIO, name: str, kind: str | None, as_named: bool, max_rows: int = MAX_SENTENCES
+) -> LabeledTexts:
     if kind is not None and kind not in KINDS:
         raise SelectionError(f"Unknown label type {kind!r}. Use one of {', '.join(KINDS)}.")
     if not is_table(name):
         raise TextError(f"{name} is not a table with labels. {_FORMAT_HELP}, in a .csv, .tsv or .jsonl file.")
     file_lines = check_format(lines_of(stream, name), name, format_of(name), as_named)
-    header, rows = unquoted_table_of(file_lines, name, MAX_SENTENCES + 1)
+    header, rows = unquoted_table_of(file_lines, name, max_rows)
     columns, label_column = _columns(header, name)
     cells = [_cells(line, row, columns, header) for line, row in rows]
     if not cells:
         raise EmptyTextError(f"{name} has no rows. {_FORMAT_HELP}.")
-    if len(cells) > MAX_SENTENCES:
-        raise TextError(f"{name} has more than {MAX_SENTENCES:,} rows. Split the file.")
     if (
         kind is None
         and label_column == "label"

@@ -95,16 +95,19 @@ def read_similarity_examples(file: str | Path, as_named: bool = False) -> Simila
         return _read(stream, name, as_named)
 
 
-def parse_similarity_examples(content: bytes, name: str, as_named: bool = False) -> SimilarityExamples:
+def parse_similarity_examples(
+    content: bytes, name: str, as_named: bool = False, max_rows: int = MAX_SENTENCES
+) -> SimilarityExamples:
     """Parse pairs or triplets from a file's bytes; see `read_similarity_examples`.
 
     Args:
         content: the content of the file.
         name: the file name with its extension.
         as_named: see `read_similarity_examples`.
+        max_rows: maximum number of rows; reading stops at the next one.
     """
     with unpack(io.BytesIO(content), name) as (stream, unpacked_name):
-        return _read(stream, unpacked_name, as_named)
+        return _read(stream, unpacked_name, as_named, max_rows)
 
 
 def similarity_kind(header: Sequence[str]) -> str | None:
@@ -130,11 +133,11 @@ def find_similarity_kind(file: str | Path) -> str | None:
         return similarity_kind(header)
 
 
-def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
+def _read(stream: BinaryIO, name: str, as_named: bool, max_rows: int = MAX_SENTENCES) -> SimilarityExamples:
     if not is_table(name):
         raise TextError(f"{name} is not a table. {_FORMAT_HELP}, in a .csv, .tsv or .jsonl file.")
     file_lines = check_format(lines_of(stream, name), name, format_of(name), as_named)
-    header, rows = unquoted_table_of(file_lines, name, MAX_SENTENCES + 1)
+    header, rows = unquoted_table_of(file_lines, name, max_rows)
     kind = similarity_kind(header)
     if kind is None:
         listed = ", ".join(cell[:40] for cell in header[:8])
@@ -151,8 +154,6 @@ def _read(stream: BinaryIO, name: str, as_named: bool) -> SimilarityExamples:
             examples.append(example)
     if not rows:
         raise EmptyTextError(f"{name} has no rows. {_FORMAT_HELP}.")
-    if len(rows) > MAX_SENTENCES:
-        raise TextError(f"{name} has more than {MAX_SENTENCES:,} rows. Split the file.")
     errors.check()
     return SimilarityExamples.of(kind, examples)
 

@@ -161,19 +161,19 @@ def list_columns(header: Sequence[str]) -> str:
 def unquoted_table_of(
     file_lines: Iterator[str], name: str, max_rows: int
 ) -> tuple[list[str], Sequence[tuple[int, Sequence[str]]]]:
-    """Return the header of a table, and at most `max_rows` rows with their line numbers.
+    """Return the header of a table, and its rows with their line numbers. Reading stops after `max_rows`.
 
     Many programs write TSV without quoting. A TSV file that cannot be read with quoting is therefore read
     without it, unless it could have been written with quoting.
 
     Raises:
-        TextError: the table cannot be read with quoting, and is not a TSV file with the same number of cells
-            in every line.
+        TextError: the table has more than `max_rows` rows; or it cannot be read with quoting, and is not a
+            TSV file with the same number of cells in every line.
     """
     all_lines = list(file_lines)
     try:
-        header, rows = table_of(iter(all_lines), name)
-        return header, list(islice(rows, max_rows))
+        header, quoted = table_of(iter(all_lines), name)
+        rows: list[tuple[int, Sequence[str]]] = list(islice(quoted, max_rows + 1))
     except TextError:
         if not _has_invalid_quoting(iter(all_lines), name):
             raise
@@ -185,7 +185,10 @@ def unquoted_table_of(
         sizes = {len(row) for _, row in table}
         if len(sizes) != 1 or sizes == {1}:
             raise
-        return [cell.strip() for cell in table[0][1]], table[1 : max_rows + 1]
+        header, rows = [cell.strip() for cell in table[0][1]], [*table[1:]]
+    if len(rows) > max_rows:
+        raise TextError(f"{name} has more than {max_rows:,} rows. Remove rows, or split the file.")
+    return header, rows
 
 
 def _has_invalid_quoting(file_lines: Iterator[str], name: str) -> bool:

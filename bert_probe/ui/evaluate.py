@@ -20,13 +20,12 @@ from bert_probe.analyses.evaluation.similarity_evaluation import (
 from bert_probe.analyses.evaluation.vector_comparison import BINARY, FLOAT32, INT8, VectorComparison
 from bert_probe.analyses.retrieval.search import BI_ENCODER, BM25_SCORER
 from bert_probe.core.evaluation_inputs import JudgedQueries
-from bert_probe.core.inputs import TABLE, FileInput
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.datasets import everyday_topics, sample_pairs, sample_search
-from bert_probe.text.labeled_texts import LabeledTexts
+from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import blocks, jobs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export
@@ -89,6 +88,10 @@ def render() -> None:
         {"pairs": _pairs, "search": _search, "labels": _labels}[part](checkpoint, other)
     except ProbeError as error:
         blocks.error_box(error, "Change the file or the options above.")
+
+
+def _parse_table(content: bytes, name: str) -> LabeledTexts:
+    return parse_labeled_texts(content, name, max_rows=MAX_TEXTS)
 
 
 def _read(parse: Callable[[bytes, str], Any]) -> Callable[[str, bytes], EvaluationFile]:
@@ -164,12 +167,11 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
             "A table with the columns text_a, text_b and score",
             ["csv", "tsv", "jsonl"],
             "The optional column group names the source of each pair.",
-            SimilarityEvaluation.inputs.files["pairs"].parse,
+            _parse_table,
         )
     if pairs is None:
         st.info("Choose a table of text pairs with judged similarity scores, such as a split of STS-B.")
         return
-    sentence_input.check_count(pairs.rows, MAX_TEXTS, "pairs")
     question = SimilarityEvaluation(curve=_curve_toggle())
     result: SimilarityEvaluationResult | None = _answer(
         question, "Evaluate the pairs", checkpoint, pairs, workbench.request().truncate, other
@@ -292,12 +294,11 @@ def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
             "A table with the columns text and label",
             ["csv", "tsv", "jsonl"],
             "Each text has one class.",
-            FileInput(formats=(TABLE,)).parse,
+            _parse_table,
         )
     if texts is None:
         st.info("Choose a table of texts with one class each.")
         return
-    sentence_input.check_count(texts.rows, MAX_TEXTS, "texts")
     result: LabelEvaluationResult | None = _answer(
         LabelEvaluation(curve=_curve_toggle()),
         "Evaluate the texts",

@@ -77,7 +77,8 @@ def _read_map_file(name: str, content: bytes) -> _MapFile:
         sentence_input.check_size(name, content)
         columns = column_names(content, name)
         names = {column.casefold() for column in columns}
-        rows = parse_labeled_texts(content, name) if names & {"label", "labels"} else None
+        has_labels = bool(names & {"label", "labels"})
+        rows = parse_labeled_texts(content, name, max_rows=MAX_MAP_TEXTS) if has_labels else None
     except ProbeError as error:
         return _MapFile(name, b"", (), error)
     return _MapFile(name, content, columns, rows)
@@ -227,8 +228,10 @@ def _read_probe_file(name: str, content: bytes) -> tuple[str, Tagged | LabeledTe
     """Return the name of a file, and its data or the error that occurred while reading it."""
     try:
         sentence_input.check_size(name, content)
-        data = parse_labeled_texts(content, name) if is_table(name) else parse_tagged_sentences(content, name)
-        sentence_input.check_count(data.rows if isinstance(data, LabeledTexts) else data, MAX_PROBE_SENTENCES)
+        if is_table(name):
+            return name, parse_labeled_texts(content, name, max_rows=MAX_PROBE_SENTENCES)
+        data = parse_tagged_sentences(content, name)
+        sentence_input.check_count(data, MAX_PROBE_SENTENCES)
     except ProbeError as error:
         return name, error
     return name, data

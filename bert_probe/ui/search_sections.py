@@ -68,7 +68,6 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
         try:
             if isinstance(file.pairs, ProbeError):
                 raise file.pairs
-            sentence_input.check_count(file.pairs.rows, MAX_PAIRS, "pairs")
             _show_threshold_result(checkpoint, _choose_target(question, file.pairs), file.pairs, truncate)
         except ProbeError as error:
             blocks.error_box(error, "Choose another file, or change the options above.")
@@ -77,7 +76,7 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
 def _read_pairs(name: str, content: bytes) -> _PairsFile:
     try:
         sentence_input.check_size(name, content)
-        return _PairsFile(name, parse_labeled_texts(content, name))
+        return _PairsFile(name, parse_labeled_texts(content, name, max_rows=MAX_PAIRS))
     except ProbeError as error:
         return _PairsFile(name, error)
 

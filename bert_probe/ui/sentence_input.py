@@ -83,7 +83,7 @@ def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
             if "label" not in {column.casefold() for column in column_names(content, name)}:
                 return None
             with _queue.turn():
-                rows = parse_labeled_texts(content, name, CLASSES).rows
+                rows = parse_labeled_texts(content, name, CLASSES, max_rows=len(sentences)).rows
         except ProbeError:
             return None
     else:

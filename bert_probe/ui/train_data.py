@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, TypeGuard, cast
@@ -181,21 +181,17 @@ def _upload(key: str, label: str) -> tuple[str, TrainingRows] | None:
 def _read(name: str, content: bytes) -> tuple[str, TrainingRows | TextError]:
     """Return the name of a file, and its rows or the error that occurred while reading it."""
     suffix = PurePath(name).suffix.lower().lstrip(".")
-    parse: Callable[[bytes, str], Any] = (
-        parse_labeled_texts
-        if suffix in _TABLES
-        else parse_sentences
-        if suffix in _PLAIN
-        else parse_tagged_sentences
-    )
     try:
         sentence_input.check_size(name, content)
-        if suffix in _TABLES and similarity_kind(column_names(content, name)) is not None:
-            parse = parse_similarity_examples
-        rows = parse(content, name)
-        size = rows.rows if isinstance(rows, LabeledTexts | SimilarityExamples) else rows
-        sentence_input.check_count(size, _MAX_ROWS, "examples")
-        return name, rows
+        if suffix in _TABLES:
+            is_similarity = similarity_kind(column_names(content, name)) is not None
+            parse_table = parse_similarity_examples if is_similarity else parse_labeled_texts
+            return name, parse_table(content, name, max_rows=_MAX_ROWS)
+        if suffix in _PLAIN:
+            return name, parse_sentences(content, name, max_sentences=_MAX_ROWS)
+        sentences = parse_tagged_sentences(content, name)
+        sentence_input.check_count(sentences, _MAX_ROWS)
+        return name, sentences
     except TextError as error:
         return name, error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -15,6 +16,7 @@ from bert_probe.text import labeled_texts
 from bert_probe.text.formats import MAX_LABEL_LENGTH, MAX_LISTED
 from bert_probe.text.labeled_texts import Label, LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import parse_sentences
+from bert_probe.text.similarity_examples import parse_similarity_examples
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
 
@@ -226,8 +228,15 @@ def test_decimal_commas_are_refused() -> None:
     assert parse_labeled_texts(content, "a.csv", "classes").labels == ("1,5", "2,5", "3")
 
 
-def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labeled_texts, "MAX_SENTENCES", 3)
-    assert len(parse_labeled_texts(b"text,label\n" + b"a,x\n" * 3, "a.csv").rows) == 3
-    with pytest.raises(TextError, match="more than 3 rows"):
-        parse_labeled_texts(b"text,label\n" + b"a\n" * 4, "a.csv")
+@pytest.mark.parametrize(
+    ("parse", "header", "row"),
+    [
+        (parse_labeled_texts, "text,label\n", "a,x\n"),
+        (parse_labeled_texts, "text\tlabel\n", '"a" b\tx\n'),
+        (parse_similarity_examples, "anchor,positive\n", "a,x\n"),
+    ],
+)
+def test_rows_are_bounded(parse: Any, header: str, row: str) -> None:
+    assert len(parse((header + row * 3).encode(), "a.csv", max_rows=3).rows) == 3
+    with pytest.raises(TextError, match=r"has more than 3 rows\. Remove rows, or split the file\."):
+        parse((header + row * 4).encode(), "a.csv", max_rows=3)

@@ -209,7 +209,7 @@ def test_too_many_examples_are_refused(family_folder: Folder, monkeypatch: pytes
     monkeypatch.setattr(train_data, "_MAX_ROWS", ROWS)
     assert not error_text(open_with_file(family_folder("bert"), table()))
     app = open_with_file(family_folder("bert"), table() + b"another river,wet\n")
-    assert f"There are more than {ROWS} examples, the limit of this page" in page_text(app)
+    assert f"mine.csv has more than {ROWS} rows. Remove rows, or split the file." in page_text(app)
     app = open_page("train", model=str(family_folder("bert")), data="lines")
     app.text_area(key="train_lines").set_value("a river\n" * (ROWS + 1)).run()
     assert f"There are more than {ROWS} lines, the limit of this page" in page_text(app)
