@@ -46,7 +46,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import built_in_digest
 from bert_probe.model.trace import Array
 from bert_probe.text.documents import Document, DocumentList
-from bert_probe.text.sentence_files import MAX_SENTENCES
+from bert_probe.text.sentence_files import MAX_SENTENCES, is_utf_8
 
 _PARTIAL = ".part"
 """Suffix of the temporary name of a file while it is written."""
@@ -319,7 +319,7 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
             the path is not UTF-8.
     """
     path = Path(folder)
-    if any("\ud800" <= character <= "\udfff" for character in str(path.resolve())):
+    if not is_utf_8(path):
         raise StoreError(f"The path {str(path)!a} is not UTF-8. Rename the folder.")
     store = Store(path, read_manifest(path), ())
     try:

@@ -38,7 +38,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import expand_home
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.documents import Document
-from bert_probe.text.sentence_files import is_dir
+from bert_probe.text.sentence_files import is_dir, is_utf_8
 
 if TYPE_CHECKING:
     from bert_probe.analyses.vectors.pooling import PoolingConfig
@@ -265,7 +265,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
     Raises:
         TextError: the file cannot be opened, does not have these columns or arrays, has vectors with more
             than `MAX_DIMENSIONS`, or needs more than `SMALL_BYTES` of memory and more than `MAX_EXPANSION`
-            times its size.
+            times its size; or the path is not UTF-8.
         StoreError, UnavailableError: the store is broken or has no vectors, or the file changed while it was
             read.
         OutOfMemoryError: the vectors do not fit into memory.
@@ -275,6 +275,8 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
         from bert_probe.corpus.store import open_corpus
 
         return store_vectors(open_corpus(path), progress)
+    if not is_utf_8(path):
+        raise TextError(f"The path {str(path)!a} is not UTF-8. Rename the file.")
     try:
         file_format = format_of(path.name)
         if file_format is FORMATS[".npy"] and (array := open_array(path)).is_by_row:

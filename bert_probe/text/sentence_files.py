@@ -147,6 +147,11 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - like `is_dir`
 
 
+def is_utf_8(path: Path) -> bool:
+    """Return whether an absolute path is UTF-8, so that pages, JSON and Parquet can contain it."""
+    return not any("\ud800" <= character <= "\udfff" for character in str(path.resolve()))
+
+
 @contextmanager
 def unpack(stream: BinaryIO, name: str) -> Iterator[tuple[BinaryIO, str]]:
     """Yield the decompressed stream of a .gz or .zst file, and the name without this extension.

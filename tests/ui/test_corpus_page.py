@@ -134,13 +134,16 @@ def test_store_whose_name_is_not_utf_8_is_offered(
 ) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     shutil.copytree(shelf / TAGGED, folder)
-    (tmp_path / os.fsdecode(b"vectors\xe9.npy")).write_bytes(b"")
+    np.save(tmp_path / os.fsdecode(b"vectors\xe9.npy"), np.ones((3, 4), np.float32))
     monkeypatch.setenv(paths.STORES_VARIABLE, str(tmp_path))
     assert paths.stores() == {"caf\ufffd": folder}
     assert [*paths.vector_files()] == ["caf\ufffd", "vectors\ufffd.npy"]
     app = corpus("caf\ufffd")
     assert app.selectbox(key="store").value == "caf\ufffd"
     assert "is not UTF-8. Rename the folder." in error_text(app)
+    app = page("search", documents_from="vectors", vectors="vectors\ufffd.npy")
+    assert not app.exception
+    assert "is not UTF-8. Rename the file." in error_text(app)
 
 
 def test_missing_broken_or_unfinished_store_is_reported(
