@@ -13,12 +13,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 import bert_probe
@@ -829,6 +832,77 @@ def test_trailing_zeros_of_numbers_are_omitted(stated: bytes, expected: bytes, i
     assert is_same_picture(b'<circle cx="%s"/>' % stated, b'<circle cx="%s"/>' % expected) == is_same
     assert not is_same_picture(b'<g opacity="#"/>', b'<g opacity="0.1234"/>')
     assert not is_same_picture(b'<g x="0.5000" opacity="#"/>', b'<g x="0.5000" opacity="0.1234"/>')
+
+
+SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="100" height="80.5">'
+    '<g transform="translate(20 54) rotate(-45)"><path d="M1.25 2h0L3-4.5" stroke="#4F53D8" opacity="0.5"/>'
+    '<text x="12" y="-3.01" font-size="13">12.01 &amp; 3</text></g></svg>'
+)
+
+
+NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+
+
+def move(text: str, start: int, to: int) -> str:
+    """Move a character of a text to another place."""
+    rest = text[:start] + text[start + 1 :]
+    return rest[:to] + text[start : start + 1] + rest[to:]
+
+
+def rewrite_number(text: str, which: int, template: str, change: int) -> str:
+    """Write a number of a text in another way, or another number in its place."""
+    found = [*NUMBER.finditer(text)]
+    number = found[which % len(found)]
+    written = template.format(number[0], round(float(number[0]) + change / 100, 2))
+    return text[: number.start()] + written + text[number.end() :]
+
+
+SPACES = [place for place, character in enumerate(SVG) if character == " "]
+TEMPLATES = [
+    "{1}",
+    "{1:g}",
+    "0{0}",
+    "{0}0",
+    "{0}.0",
+    "{0}.01",
+    "-{0}",
+    "+{0}",
+    "{0}e0",
+    "{0} 0",
+    "{0}.",
+    "00{1}",
+    "{1:.3f}",
+]
+
+
+@settings(max_examples=examples(10_000))
+@given(
+    moves=st.lists(st.tuples(st.sampled_from(SPACES), st.integers(0, len(SVG))), max_size=1),
+    rewritten=st.lists(
+        st.tuples(st.integers(0, 99), st.sampled_from(TEMPLATES), st.integers(-2, 2)), max_size=2
+    ),
+)
+def test_edited_picture_is_another_or_drawn_alike(
+    moves: list[tuple[int, int]], rewritten: list[tuple[int, str, int]]
+) -> None:
+    edited = SVG
+    for start, to in moves:
+        edited = move(edited, start, to)
+    for which, template, change in rewritten:
+        edited = rewrite_number(edited, which, template, change)
+    if not is_same_picture(edited.encode(), SVG.encode()):
+        return
+    elements, others = (list(ElementTree.fromstring(text).iter()) for text in (edited, SVG))
+    for element, other in zip(elements, others, strict=True):
+        assert (element.tag, element.text, element.tail) == (other.tag, other.text, other.tail)
+        assert element.keys() == other.keys()
+        for name in element.keys():  # noqa: SIM118 - an element is not a dict
+            numbers = [
+                re.findall(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?", each.get(name)) for each in (element, other)
+            ]
+            assert len(numbers[0]) == len(numbers[1])
+            assert [*map(float, numbers[0])] == pytest.approx([*map(float, numbers[1])], abs=0.011)
 
 
 def test_attributes_may_differ_by_rounding() -> None:
