@@ -175,7 +175,7 @@ def unquoted_table_of(
         header, quoted = table_of(iter(all_lines), name)
         rows: list[tuple[int, Sequence[str]]] = list(islice(quoted, max_rows + 1))
     except TextError:
-        if not _has_invalid_quoting(iter(all_lines), name):
+        if not _has_invalid_quoting(all_lines, name):
             raise
         table = [
             (number, line.rstrip("\r\n").split("\t"))
@@ -191,10 +191,21 @@ def unquoted_table_of(
     return header, rows
 
 
-def _has_invalid_quoting(file_lines: Iterator[str], name: str) -> bool:
-    """Return whether a row of a table cannot be read with quoting. Rows that `joins_rows` are valid."""
+def _has_invalid_quoting(all_lines: Sequence[str], name: str) -> bool:
+    """Return whether a row of a table cannot have been written with quoting. Rows that `joins_rows` can.
+
+    A quotation mark that is not closed in the last line of a table with other quotation marks may be the end
+    of an incomplete file.
+    """
     try:
-        _, rows = table_of(file_lines, name, keep_broken=True)
+        _, rows = table_of(iter(all_lines), name, keep_broken=True)
     except TextError:
         return True
-    return any(isinstance(row, BrokenRow) and not row.problem.startswith(_JOINED) for _, row in rows)
+    last = max((number for number, line in enumerate(all_lines, 1) if line.strip()), default=0)
+    has_other_marks = any('"' in line for line in all_lines[: last - 1])
+    return any(
+        isinstance(row, BrokenRow)
+        and not row.problem.startswith(_JOINED)
+        and not (has_other_marks and line == last and "unexpected end" in row.problem)
+        for line, row in rows
+    )

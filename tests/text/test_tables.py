@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +69,15 @@ def test_quoted_tables_are_read_as_written_or_refused(rows: list[tuple[str, str]
         file.write_bytes(content)
         stored = [row.text for row in records(find_inputs(file, "text"), "text") if not row.problem]
     assert is_subsequence(stored, texts)
+
+
+@pytest.mark.parametrize("row", ['p\t"He said ""boat"" twice"\n', 'p\t"""boat"""\n'])
+def test_incomplete_table_with_quoting_is_not_read_without_quoting(row: str) -> None:
+    content = f"label\ttext\n{row}q\tplain\n{row}".encode()
+    expected = [text for _, text in csv.reader(io.StringIO(content.decode()), delimiter="\t")][1:3]
+    for end in range(content.index(b"plain") + len(b"plain"), len(content)):
+        read = refusable(lambda content: parse_labeled_texts(content, "a.tsv", "classes").rows, content[:end])
+        assert read is None or [row.text for row in read][:2] == expected
 
 
 @settings(max_examples=examples(2_000))
