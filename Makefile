@@ -41,13 +41,15 @@ run: .venv/.ready ## Start the app and open a browser (PORT, default 8501)
 test: ## Run all checks and tests, including those in a browser
 	@tests/browser/find_chromium.sh & browser=$$!; $(MAKE) -s .venv/.ready-dev; ready=$$?; \
 	  { wait $$browser || tests/browser/find_chromium.sh; } && exit $$ready
-	@$(MAKE) style
-	@# mypy takes a minute without a cache and runs at the same time as the tests. A test file runs in one process, which
-	@# starts servers and opens models once. Each process computes in one thread; waiting threads must not spin.
-	@echo "$(BIN)/mypy & $(BIN)/python -m pytest -n $(WORKERS) $(TESTS)"
 	@# The first time, one process compiles the modules: otherwise, each of the test processes would compile all of them.
-	@$(BIN)/mypy >.venv/mypy.log & types=$$!; \
-	  test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq $(TESTS) >/dev/null 2>&1; \
+	@# mypy takes a minute without a cache (in CI, nobody would read it again) and runs at the same time as the tests. A
+	@# test file runs in one process, which starts servers and opens models once. Each process computes in one thread;
+	@# waiting threads must not spin.
+	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq $(TESTS) >/dev/null 2>&1 & compiled=$$!; \
+	  $(MAKE) style || exit 1; \
+	  echo "$(BIN)/mypy & $(BIN)/python -m pytest -n $(WORKERS) $(TESTS)"; \
+	  $(BIN)/mypy $(if $(CI),--cache-dir=/dev/null) >.venv/mypy.log & types=$$!; \
+	  wait $$compiled; \
 	  OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false \
 	  $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile --durations=10 $(TESTS); tests=$$?; \
 	  wait $$types || tests=1; cat .venv/mypy.log; exit $$tests
