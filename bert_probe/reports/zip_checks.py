@@ -202,8 +202,9 @@ def _is_same_image(stated: str, expected: str) -> bool:
         sides = [base64.b64decode(side[len(_PNG_URL) :], validate=True) for side in (expected, stated)]
         (chunks, packed), (stated_chunks, stated_packed) = map(_png_chunks, sides)
         # Apart from the compressed pixels, all chunks must be equal: they could contain an animation or a
-        # color profile, and the header determines the number of decompressed bytes.
-        if chunks != stated_chunks:
+        # color profile, and the header determines the number of decompressed bytes. Some decoders reject pixels
+        # that refer back further than the first byte of the compressed pixels states.
+        if chunks != stated_chunks or packed[:1] != stated_packed[:1]:
             return False
         size = len(zlib.decompress(packed))
         inflate = zlib.decompressobj()

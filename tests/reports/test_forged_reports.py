@@ -765,9 +765,18 @@ def test_moved_image_is_another_picture() -> None:
         (b"IDAT", zlib.compress(zlib.decompress(PIXELS) + bytes(20)), None),
         (b"IDAT", PIXELS[:-4] + bytes(4), None),
         (b"IDAT", PIXELS[:-4], None),
+        (b"IDAT", zlib.compress(zlib.decompress(PIXELS), wbits=9), None),
         (b"IEND", b"", bytes(4)),
     ],
-    ids=["CRC", "bytes after the pixels", "more pixels", "Adler-32", "no Adler-32", "CRC of the end"],
+    ids=[
+        "CRC",
+        "bytes after the pixels",
+        "more pixels",
+        "Adler-32",
+        "no Adler-32",
+        "window",
+        "CRC of the end",
+    ],
 )
 def test_image_with_damaged_chunk_is_another_picture(
     chunk_type: bytes, pixels: bytes, checksum: bytes | None
