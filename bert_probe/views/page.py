@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import json
+import struct
 import unicodedata
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
 
 from bert_probe.core import extras
 from bert_probe.core.writing import write
@@ -224,12 +227,45 @@ def _width(text: str, size: float, weight: float = 400) -> float:
 
 def _data_url(width: float, height: float, pixels: str) -> str:
     """Convert base64-encoded RGBA pixels to the data URL of a PNG."""
-    from PIL import Image
+    png = _png(int(width), int(height), base64.b64decode(pixels))
+    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
 
-    buffer = io.BytesIO()
-    size = int(width), int(height)
-    Image.frombytes("RGBA", size, base64.b64decode(pixels)).convert("RGB").save(buffer, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+def _png(width: int, height: int, rgba: bytes) -> bytes:
+    """Write RGBA pixels as a PNG without transparency, so that equal pixels give equal bytes everywhere.
+
+    Its pixels are not compressed, because the result of a compression depends on the version of zlib.
+    """
+    pixels = np.frombuffer(rgba, np.uint8).reshape(height * width, 4)[:, :3]
+    codes, first, indices = np.unique(
+        pixels @ np.array([1 << 16, 1 << 8, 1]), return_index=True, return_inverse=True
+    )
+    has_palette = len(codes) <= 256
+    values = indices.astype(np.uint8)[:, None] if has_palette else pixels
+    rows = values.reshape(height, width * values.shape[1])
+    content = np.pad(rows, ((0, 0), (1, 0))).tobytes()  # each row begins with 0: it is not filtered
+    blocks = [content[start : start + _MAX_BLOCK] for start in range(0, len(content), _MAX_BLOCK)]
+    stored = b"".join(
+        struct.pack("<BHH", number == len(blocks), len(block), len(block) ^ _MAX_BLOCK) + block
+        for number, block in enumerate(blocks, 1)
+    )
+    return b"".join(
+        (
+            b"\x89PNG\r\n\x1a\n",
+            _chunk(b"IHDR", struct.pack(">LL5B", width, height, 8, 3 if has_palette else 2, 0, 0, 0)),
+            _chunk(b"PLTE", pixels[first].tobytes()) if has_palette else b"",
+            _chunk(b"IDAT", b"\x78\x01" + stored + struct.pack(">L", zlib.adler32(content))),
+            _chunk(b"IEND", b""),
+        )
+    )
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">L", len(content)) + name + content + struct.pack(">L", zlib.crc32(name + content))
+
+
+_MAX_BLOCK: Final = 0xFFFF
+"""Maximum length of a block that is not compressed."""
 
 
 @cache

@@ -8,7 +8,6 @@ import json
 import random
 import re
 import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -704,91 +703,17 @@ def test_zip_whose_end_describes_another_directory_is_refused(
         verified(archive[: -end.size] + end.pack(*fields))
 
 
-def chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">L", len(content)) + kind + content + struct.pack(">L", zlib.crc32(kind + content))
-
-
-def png_of(color: str, **options: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (3, 2), color).save(file, "PNG", **options)
-    return file.getvalue()
-
-
-def image_url(png: bytes) -> bytes:
-    return b"data:image/png;base64," + base64.b64encode(png)
-
-
-def image_tag(png: bytes, attributes: bytes = b"") -> bytes:
-    return b'<image href="%s"%s/>' % (image_url(png), attributes)
-
-
-PIXELS = png_of("red").partition(b"IDAT")[2].partition(b"IEND")[0][:-8]
-"""The compressed pixels, without the checksum of their chunk and the length of the next."""
-
-
-@pytest.mark.parametrize(
-    "added",
-    [
-        chunk(b"acTL", bytes(8)),
-        chunk(b"gAMA", b"\0\0\0\1"),
-        chunk(b"eXIf", b"MM\0*"),
-        chunk(b"tEXt", b"a\0b"),
-    ],
-    ids=["animation", "gamma", "orientation", "text"],
-)
-def test_image_with_other_chunks_is_another_picture(added: bytes) -> None:
-    png = png_of("red")
-    assert is_same_picture(image_tag(png_of("red", compress_level=0)), image_tag(png))
-    after_header = 8 + 25
-    assert not is_same_picture(image_tag(png[:after_header] + added + png[after_header:]), image_tag(png))
-    assert not is_same_picture(image_tag(png + added), image_tag(png))
-
-
-def test_moved_image_is_another_picture() -> None:
-    red, blue, same_red = png_of("red"), png_of("blue"), png_of("red", compress_level=0)
-    empty = b'<image href="" width="%s"/>'
-    expected = image_tag(red) + image_tag(blue)
-    assert is_same_picture(image_tag(same_red) + image_tag(blue), expected)
-    assert not is_same_picture(image_tag(blue) + image_tag(red), expected)
-    assert not is_same_picture(empty % image_url(red) + image_tag(blue), empty % b"" + image_tag(blue))
-    assert not is_same_picture(empty % image_url(red), image_tag(red, b' width=""'))
-    assert not is_same_picture(empty % b"0.5000", empty % image_url(red))
-    shifted = b'<image href=""/>' + image_tag(red) + empty % image_url(blue)
-    assert not is_same_picture(shifted, expected + empty % b"")
-
-
-@pytest.mark.parametrize(
-    ("chunk_type", "pixels", "checksum"),
-    [
-        (b"IDAT", PIXELS, bytes(4)),
-        (b"IDAT", PIXELS + bytes(20), None),
-        (b"IDAT", zlib.compress(zlib.decompress(PIXELS) + bytes(20)), None),
-        (b"IDAT", PIXELS[:-4] + bytes(4), None),
-        (b"IDAT", PIXELS[:-4], None),
-        (b"IDAT", zlib.compress(zlib.decompress(PIXELS), wbits=9), None),
-        (b"IEND", b"", bytes(4)),
-    ],
-    ids=[
-        "CRC",
-        "bytes after the pixels",
-        "more pixels",
-        "Adler-32",
-        "no Adler-32",
-        "window",
-        "CRC of the end",
-    ],
-)
-def test_image_with_damaged_chunk_is_another_picture(
-    chunk_type: bytes, pixels: bytes, checksum: bytes | None
-) -> None:
-    png = png_of("red")
-    start = png.index(chunk_type) - 4
-    original = chunk(chunk_type, PIXELS if chunk_type == b"IDAT" else b"")
-    assert png[start:].startswith(original)
-    changed = chunk(chunk_type, pixels)
-    changed = changed[:-4] + (checksum or changed[-4:])
-    forged = png[:start] + changed + png[start + len(original) :]
-    assert not is_same_picture(image_tag(forged), image_tag(png))
+def test_image_is_compared_byte_by_byte() -> None:
+    """Decoders differ in what they accept, so equal pixels in other bytes could be drawn differently."""
+    contents = []
+    for level in (0, 9):
+        file = io.BytesIO()
+        Image.new("RGB", (3, 2), "red").save(file, "PNG", compress_level=level)
+        contents.append(b'<image href="data:image/png;base64,%s"/>' % base64.b64encode(file.getvalue()))
+    assert is_same_picture(contents[0], contents[0])
+    assert not is_same_picture(*contents)
+    image, empty = contents[0], b'<image href=""/>'
+    assert not is_same_picture(image + empty, empty + image)
 
 
 @pytest.mark.parametrize(

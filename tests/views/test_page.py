@@ -17,7 +17,7 @@ from bert_probe.errors import ExportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.notebook import Frame
 from bert_probe.views import palette
-from bert_probe.views.page import Page
+from bert_probe.views.page import Page, _png
 from tests.helpers.command_line import bert_probe as command
 from tests.helpers.framed import extract_payloads
 from tests.helpers.gate import prove_unless
@@ -177,3 +177,20 @@ def test_invalid_picture_is_an_error_message(
     monkeypatch.chdir(tmp_path)
     assert message in command(*arguments, built_in=minilm).refusal
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "colors", "mode"),
+    [(1, 1, 1, "P"), (3, 2, 6, "P"), (300, 240, 256, "P"), (300, 240, 257, "RGB"), (65_534, 1, 2, "P")],
+)
+def test_images_in_svg_files_have_all_pixels(width: int, height: int, colors: int, mode: str) -> None:
+    random = np.random.default_rng(0)
+    palette_of = random.permutation(1 << 16)[:colors]
+    codes = palette_of[np.arange(width * height) % colors]
+    pixels = np.stack([codes >> 8, codes & 255, codes % 251], 1).astype(np.uint8)
+    alpha = np.full((len(pixels), 1), 255, np.uint8)
+    png = _png(width, height, np.hstack([pixels, alpha]).tobytes())
+    image = Image.open(io.BytesIO(png), formats=["PNG"])
+    image.load()
+    assert (image.size, image.mode) == ((width, height), mode)
+    assert image.convert("RGB").tobytes() == pixels.tobytes()
