@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -248,7 +248,9 @@ def _open_files(
             sha256 = digest(files, progress)
             tokenizer = _tokenizer(source, config)
             with attention_errors(source.name, config):
-                network, (notes, unused), no_qkv, is_eager = _network(source, config, dtype, device)
+                network, (notes, unused), no_qkv, is_eager = _network(
+                    source, config, dtype, device, headers.masks
+                )
             heads, head_notes = open_heads(source.folder, config, headers, network)
             notes += other_part_notes(config, headers.names)
             if _file_states(files) != file_states:
@@ -340,7 +342,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
 
 
 def _network(
-    source: Source, config: Any, dtype: torch.dtype, device: torch.device
+    source: Source, config: Any, dtype: torch.dtype, device: torch.device, masks: Collection[str]
 ) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], str, bool]:
     """Load the text encoder with fused attention or, if the model does not support it, eager attention.
 
@@ -362,8 +364,14 @@ def _network(
                     continue
                 raise
         report["unexpected_keys"] = {
-            name for name in report["unexpected_keys"] if not name.startswith(other_part(config)[1])
+            name
+            for name in report["unexpected_keys"]
+            if not name.startswith(other_part(config)[1])
+            and not any(f".{mask}".endswith(f".{name}") for mask in masks)
         }
+        for name, _ in model.named_parameters():
+            if any(f".{mask}".endswith(f".{name}") for mask in masks):
+                raise WeightsError(f"{name} contains truth values instead of weights. {REMEDY}")
         notes = _check_report(model, network, report)
         network.eval().requires_grad_(False)
         is_causal = any(getattr(module, "is_causal", False) for module in network.modules())

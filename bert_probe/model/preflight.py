@@ -32,6 +32,8 @@ from bert_probe.model.config import REMEDY, reason
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
 """Name suffixes of buffers that are not weights and may contain integers."""
+_MASKS = ("attn.bias", "attention.bias", "causal_mask")
+"""Name suffixes of buffers with a causal mask of truth values, which older versions of transformers saved."""
 # A config may describe at most twice as many elements and tensors as the weight files, plus these margins.
 # Smaller mismatches, such as an untrained pooler or an extra layer, are reported by name after loading.
 _SLACK_NUMBERS = 20_000_000
@@ -53,12 +55,14 @@ class WeightHeaders:
         numbers: total number of elements.
         bytes: total file size.
         kinds: data types of the weights, by their names in safetensors: F32, BF16, …
+        masks: names of buffers with a causal mask, which the model does not need.
     """
 
     names: frozenset[str]
     numbers: int
     bytes: int
     kinds: frozenset[str]
+    masks: frozenset[str]
 
     @property
     def tensors(self) -> int:
@@ -87,22 +91,26 @@ def read_headers(files: list[Path]) -> WeightHeaders:
         WeightsError: a weight has an integer type, which is meaningless without its scale.
     """
     names: set[str] = set()
+    masks: set[str] = set()
     numbers, kinds = 0, set()
     for file in files:
         with safe_open(file, framework="np") as weights:
             for name in weights.keys():  # noqa: SIM118 - not a mapping
                 tensor = weights.get_slice(name)
                 kind, size = tensor.get_dtype(), prod(tensor.get_shape())
-                if kind not in _FLOATS.values() and not name.endswith(_INDICES):
+                if kind in ("BOOL", "U8") and name.endswith(_MASKS):
+                    masks.add(name)
+                is_buffer = name.endswith(_INDICES) or name in masks
+                if kind not in _FLOATS.values() and not is_buffer:
                     raise WeightsError(
                         f"{name} contains numbers of type {kind}, but quantized weights cannot be read "
                         "without their scales. Use the model before quantization."
                     )
                 names.add(name)
                 numbers += size
-                kinds |= set() if name.endswith(_INDICES) else {kind}
+                kinds |= set() if is_buffer else {kind}
     total = sum(file.stat().st_size for file in files)
-    return WeightHeaders(frozenset(names), numbers, total, frozenset(kinds))
+    return WeightHeaders(frozenset(names), numbers, total, frozenset(kinds), frozenset(masks))
 
 
 def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] = build_model) -> Any:

@@ -423,6 +423,30 @@ def test_checkpoint_cannot_choose_code(folder: Path, monkeypatch: pytest.MonkeyP
 # ---------------------------------------------------------------- files
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
+@pytest.mark.parametrize(
+    ("family", "name"), [("gpt2", "h.0.attn.bias"), ("gpt_neo", "h.0.attn.attention.bias")]
+)
+def test_saved_causal_masks_are_ignored(
+    family: str, name: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    families.build(family, tmp_path)
+    before = bert_probe.load(tmp_path).trace(TEXT)
+    mask = torch.ones(1, 1, 160, 160).tril().to(dtype)
+    change_weights(tmp_path, lambda tensors: tensors | {name: mask})
+    after = bert_probe.load(tmp_path)
+    assert np.array_equal(after.trace(TEXT).hidden_states, before.hidden_states)
+    assert after.description.notes == ()
+    change_weights(tmp_path, lambda tensors: tensors | {name: mask.to(torch.int8)})
+    assert_refused(WeightsError, tmp_path, name, "contains numbers of type I8")
+    monkeypatch.setattr(preflight, "_MASKS", ("ln_1.bias",))
+    weight = "h.0.ln_1.bias"
+    change_weights(
+        tmp_path, lambda tensors: {**tensors, name: mask.float(), weight: tensors[weight].to(torch.bool)}
+    )
+    assert_refused(WeightsError, tmp_path, weight, "contains truth values instead of weights")
+
+
 def test_integer_weights_are_refused(folder: Path) -> None:
     """transformers would load quantized weights without the scales, which are stored separately."""
     name = "encoder.layer.0.attention.self.query.weight"
