@@ -31,6 +31,7 @@ from bert_probe.reports.numbers import (
     Difference,
     NamedModels,
     exact_text,
+    leaves,
 )
 from bert_probe.reports.reading import ReportFile, StatedView
 from bert_probe.reports.report import PAGE, statement
@@ -124,8 +125,10 @@ def _rendered(read: ReportFile) -> bytes | ReportError:
     """Return the page that is rendered from a report's data, or the error if a note refers to a missing cell.
 
     Raises:
-        ReportError: the data have more text than the report's page.
+        ReportError: the data have more text than the report's page, or more values than any report.
     """
+    for stated in read.views:
+        leaves(stated.provenance)  # raises an error before a page with too many values is rendered
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
         return page.written(statement(read.title, read.made_with, views), len(read.page)).encode()

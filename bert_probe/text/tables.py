@@ -177,15 +177,16 @@ def unquoted_table_of(
     except TextError:
         if not _has_invalid_quoting(all_lines, name):
             raise
-        table = [
+        counts = {line.count("\t") for line in all_lines if line.strip()}
+        if len(counts) != 1 or counts == {0}:
+            raise
+        unquoted = (
             (number, line.rstrip("\r\n").split("\t"))
             for number, line in enumerate(all_lines, 1)
             if line.strip()
-        ]
-        sizes = {len(row) for _, row in table}
-        if len(sizes) != 1 or sizes == {1}:
-            raise
-        header, rows = [cell.strip() for cell in table[0][1]], [*table[1:]]
+        )
+        header = [cell.strip() for cell in next(unquoted)[1]]
+        rows = [*islice(unquoted, max_rows + 1)]
     if len(rows) > max_rows:
         raise TextError(f"{name} has more than {max_rows:,} rows. Remove rows, or split the file.")
     return header, rows

@@ -27,6 +27,7 @@ import bert_probe
 from bert_probe.errors import ReportError, ReportTooLargeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports import json_reader, numbers
+from bert_probe.reports import page as page_writer
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import (
     CHANGED,
@@ -168,6 +169,17 @@ def test_numbers_that_are_written_with_more_digits_are_refused(
     data = json.dumps(stated).encode().replace(b"1000000000000000.0", b"1e15," * (len(page) // 7) + b"1e15")
     with pytest.raises(ReportError, match=r"characters, but at most|more text than its page shows"):
         verified(page[:start] + data + page[page.index(b"</script>", start) :])
+
+
+def test_number_of_values_is_checked_before_the_page_is_rendered(
+    stated: dict[str, Any], verified: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stated["views"][0]["provenance"]["more"] = [0] * 1_000
+    content = render(stated)
+    monkeypatch.setattr(numbers, "_MAX_LEAVES", 1_000)
+    monkeypatch.setattr(page_writer, "written", pytest.fail)
+    with pytest.raises(ReportError, match="more than 1,000 values outside its table"):
+        verified(content)
 
 
 def test_markup_in_the_data_is_refused(page: bytes, verified: Verify) -> None:
