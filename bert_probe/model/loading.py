@@ -444,7 +444,16 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
             notes.append(note)
             missing = [name for name in missing if name not in names]
     if missing:
-        raise WeightsError(f"The weights lack {list_names(missing)}, which the config describes. {REMEDY}")
+        matrices = sorted(name for name in report["unexpected_keys"] if name.endswith("decoder.weight"))
+        raise WeightsError(
+            f"The weights lack {list_names(missing)}, which the config describes. "
+            + (
+                f"If {matrices[0]} is the same matrix, open the model with transformers, and save it with "
+                "save_pretrained."
+                if matrices and all("embeddings" in name for name in missing)
+                else REMEDY
+            )
+        )
     unused = sorted(report["unexpected_keys"])
     _check_unused(network, unused)
     check_finite(network)

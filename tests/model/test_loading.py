@@ -151,6 +151,19 @@ def test_quantized_weights_are_refused(folder: Path) -> None:
     assert_refused(WeightsError, folder, "quantized")
 
 
+def test_word_vectors_under_the_name_of_the_head_are_named(tmp_path: Path) -> None:
+    transformers.RobertaForMaskedLM(config("roberta")).save_pretrained(tmp_path)
+    save_tokenizer("roberta", tmp_path)
+    name = "roberta.embeddings.word_embeddings.weight"
+    change_weights(
+        tmp_path,
+        lambda tensors: {
+            "lm_head.decoder.weight" if key == name else key: value for key, value in tensors.items()
+        },
+    )
+    assert_refused(WeightsError, tmp_path, "If lm_head.decoder.weight is the same matrix", "save_pretrained")
+
+
 def test_language_model_opens_without_pooler_with_note(tmp_path: Path) -> None:
     torch.manual_seed(0)
     transformers.BertForMaskedLM(config("bert")).save_pretrained(tmp_path)
