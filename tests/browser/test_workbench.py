@@ -15,6 +15,7 @@ from tests.helpers.browser import (
     visit,
     wait_until_ready,
     wait_until_settled,
+    wait_until_still,
 )
 from tests.helpers.gate import prove_unless
 
@@ -210,8 +211,11 @@ def test_sidebar_closes_after_run_only_on_phone(
     if is_phone:
         page.get_by_test_id("stExpandSidebarButton").tap()
     expect(sidebar).to_have_attribute("data-collapsed", "false")
+    wait_until_still(page)  # The sidebar slides in.
     page.get_by_role("textbox", name="Sentence A").fill("we left the ground")
     page.get_by_role("button", name="Run").click()
+    # The URL tells whether the click or only its result is missing.
+    expect(page).to_have_url(re.compile(r"[?&]a=we\+?(%20)?left"))
     expect(page.get_by_role("listitem", name="ground, id")).to_have_count(1)
     wait_until_settled(page)
     expect(sidebar).to_have_attribute("data-collapsed", str(is_phone).lower())
