@@ -42,7 +42,7 @@ test: ## Run all checks and tests, including those in a browser
 	@tests/browser/find_chromium.sh & browser=$$!; $(MAKE) -s .venv/.ready-dev; ready=$$?; \
 	  { wait $$browser || tests/browser/find_chromium.sh; } && exit $$ready
 	@# The first time, one process compiles the modules: otherwise, each of the test processes would compile all of them.
-	@# mypy takes a minute without a cache (in CI, nobody would read it again) and runs at the same time as the tests. A
+	@# mypy takes a minute without a cache (in CI, it would not be used again) and runs at the same time as the tests. A
 	@# test file runs in one process, which starts servers and opens models once. Each process computes in one thread;
 	@# waiting threads must not spin.
 	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq $(TESTS) >/dev/null 2>&1 & compiled=$$!; \

@@ -350,6 +350,10 @@ def _network(
         The encoder; the result of `_check_report`; the reason why q, k and v are unavailable, or ""; and
         whether the encoder computes attention with its own code.
     """
+
+    def is_mask(name: str) -> bool:  # names in a file may have a prefix
+        return any(f".{mask}".endswith(f".{name}") for mask in masks)
+
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
@@ -366,11 +370,10 @@ def _network(
         report["unexpected_keys"] = {
             name
             for name in report["unexpected_keys"]
-            if not name.startswith(other_part(config)[1])
-            and not any(f".{mask}".endswith(f".{name}") for mask in masks)
+            if not name.startswith(other_part(config)[1]) and not is_mask(name)
         }
         for name, _ in model.named_parameters():
-            if any(f".{mask}".endswith(f".{name}") for mask in masks):
+            if is_mask(name):
                 raise WeightsError(f"{name} contains truth values instead of weights. {REMEDY}")
         notes = _check_report(model, network, report)
         network.eval().requires_grad_(False)

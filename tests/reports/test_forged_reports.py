@@ -145,6 +145,12 @@ def _holders(view: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     }
 
 
+def with_data(page: bytes, data: bytes) -> bytes:
+    """Return a page with other data, which is not rendered from them."""
+    start = page.index(b">", page.index(b'id="stated"')) + 1
+    return page[:start] + data + page[page.index(b"</script>", start) :]
+
+
 @pytest.mark.parametrize("character", "&'")
 @pytest.mark.parametrize("name", ["text", "title", "note", "python", "caveat", "column", "tolerance", "key"])
 def test_texts_that_the_page_cannot_show_are_refused(
@@ -155,20 +161,17 @@ def test_texts_that_the_page_cannot_show_are_refused(
     text = character * (len(page) // 3)
     holder, key = (view["provenance"], text) if name == "key" else _holders(view)[name]
     holder[key] = text
-    start = page.index(b">", page.index(b'id="stated"')) + 1
-    content = page[:start] + json.dumps(stated).encode() + page[page.index(b"</script>", start) :]
     with pytest.raises(ReportError, match=r"characters, but at most|more text than its page shows"):
-        verified(content)
+        verified(with_data(page, json.dumps(stated).encode()))
 
 
 def test_numbers_that_are_written_with_more_digits_are_refused(
     stated: dict[str, Any], page: bytes, verified: Verify
 ) -> None:
     stated["views"][0]["provenance"]["more"] = [1e15]
-    start = page.index(b">", page.index(b'id="stated"')) + 1
     data = json.dumps(stated).encode().replace(b"1000000000000000.0", b"1e15," * (len(page) // 7) + b"1e15")
     with pytest.raises(ReportError, match=r"characters, but at most|more text than its page shows"):
-        verified(page[:start] + data + page[page.index(b"</script>", start) :])
+        verified(with_data(page, data))
 
 
 def test_number_of_values_is_checked_before_the_page_is_rendered(
