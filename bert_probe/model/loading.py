@@ -372,9 +372,6 @@ def _network(
             for name in report["unexpected_keys"]
             if not name.startswith(other_part(config)[1]) and not is_mask(name)
         }
-        for name, _ in model.named_parameters():
-            if is_mask(name):
-                raise WeightsError(f"{name} contains truth values instead of weights. {REMEDY}")
         notes = _check_report(model, network, report)
         network.eval().requires_grad_(False)
         is_causal = any(getattr(module, "is_causal", False) for module in network.modules())

@@ -33,7 +33,7 @@ _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", t
 _INDICES = ("_ids", "_index", "num_batches_tracked")
 """Name suffixes of buffers that are not weights and may contain integers."""
 _MASKS = ("attn.bias", "attention.bias", "causal_mask")
-"""Name suffixes of buffers with a causal mask of truth values, which older versions of transformers saved."""
+"""Name suffixes of buffers with a causal mask of shape [1, 1, n, n], which older transformers saved."""
 # A config may describe at most twice as many elements and tensors as the weight files, plus these margins.
 # Smaller mismatches, such as an untrained pooler or an extra layer, are reported by name after loading.
 _SLACK_NUMBERS = 20_000_000
@@ -55,7 +55,7 @@ class WeightHeaders:
         numbers: total number of elements.
         bytes: total file size.
         kinds: data types of the weights, by their names in safetensors: F32, BF16, …
-        masks: names of buffers with a causal mask, which the model does not need.
+        masks: names of buffers with a causal mask or the score of masked tokens, which no model needs.
     """
 
     names: frozenset[str]
@@ -98,7 +98,7 @@ def read_headers(files: list[Path]) -> WeightHeaders:
             for name in weights.keys():  # noqa: SIM118 - not a mapping
                 tensor = weights.get_slice(name)
                 kind, size = tensor.get_dtype(), prod(tensor.get_shape())
-                if kind in ("BOOL", "U8") and name.endswith(_MASKS):
+                if _is_mask(name, kind, tensor.get_shape()):
                     masks.add(name)
                 is_buffer = name.endswith(_INDICES) or name in masks
                 if kind not in _FLOATS.values() and not is_buffer:
@@ -111,6 +111,15 @@ def read_headers(files: list[Path]) -> WeightHeaders:
                 kinds |= set() if is_buffer else {kind}
     total = sum(file.stat().st_size for file in files)
     return WeightHeaders(frozenset(names), numbers, total, frozenset(kinds), frozenset(masks))
+
+
+def _is_mask(name: str, kind: str, shape: list[int]) -> bool:
+    """Return whether a tensor is a causal mask or the score of masked tokens."""
+    if kind not in ("BOOL", "U8", *_FLOATS.values()):
+        return False
+    if name.endswith(("attn.masked_bias", "attention.masked_bias")):
+        return prod(shape) == 1
+    return name.endswith(_MASKS) and len(shape) == 4 and prod(shape) == shape[2] ** 2 == shape[3] ** 2
 
 
 def check_sizes(config: Any, headers: WeightHeaders, make: Callable[[Any], Any] = build_model) -> Any:

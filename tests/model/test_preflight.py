@@ -172,6 +172,7 @@ def test_learned_positions_are_not_sinusoidal() -> None:
     assert config.build_config(settings, "it").max_position_embeddings == 10**5
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("name", "settings", "size"),
     [
@@ -423,28 +424,27 @@ def test_checkpoint_cannot_choose_code(folder: Path, monkeypatch: pytest.MonkeyP
 # ---------------------------------------------------------------- files
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
-@pytest.mark.parametrize(
-    ("family", "name"), [("gpt2", "h.0.attn.bias"), ("gpt_neo", "h.0.attn.attention.bias")]
-)
-def test_saved_causal_masks_are_ignored(
-    family: str, name: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.gate(cases=2)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.float32])
+@pytest.mark.parametrize(("family", "module"), [("gpt2", "h.0.attn"), ("gpt_neo", "h.0.attn.attention")])
+def test_saved_causal_masks_are_ignored(family: str, module: str, dtype: torch.dtype, tmp_path: Path) -> None:
     families.build(family, tmp_path)
     before = bert_probe.load(tmp_path).trace(TEXT)
-    mask = torch.ones(1, 1, 160, 160).tril().to(dtype)
-    change_weights(tmp_path, lambda tensors: tensors | {name: mask})
+    name, mask = f"{module}.bias", torch.ones(1, 1, 160, 160).tril().to(dtype)
+    fill = {f"{module}.masked_bias": torch.tensor(-1e9)}
+    change_weights(tmp_path, lambda tensors: tensors | fill | {name: mask})
     after = bert_probe.load(tmp_path)
     assert np.array_equal(after.trace(TEXT).hidden_states, before.hidden_states)
     assert after.description.notes == ()
     change_weights(tmp_path, lambda tensors: tensors | {name: mask.to(torch.int8)})
     assert_refused(WeightsError, tmp_path, name, "contains numbers of type I8")
-    monkeypatch.setattr(preflight, "_MASKS", ("ln_1.bias",))
+    if family == "gpt_neo":  # The class of GPT-2 accepts every weight of this name.
+        for shape in ((160,), (1, 1, 160, 80), (2, 1, 160, 160)):
+            change_weights(tmp_path, lambda tensors, shape=shape: tensors | {name: torch.ones(shape)})
+            assert_refused(WeightsError, tmp_path, f"contain {name}, which the config does not describe")
     weight = "h.0.ln_1.bias"
-    change_weights(
-        tmp_path, lambda tensors: {**tensors, name: mask.float(), weight: tensors[weight].to(torch.bool)}
-    )
-    assert_refused(WeightsError, tmp_path, weight, "contains truth values instead of weights")
+    change_weights(tmp_path, lambda tensors: {**tensors, name: mask, weight: tensors[weight].to(torch.bool)})
+    assert_refused(WeightsError, tmp_path, weight, "contains numbers of type BOOL")
 
 
 def test_integer_weights_are_refused(folder: Path) -> None:
@@ -506,6 +506,7 @@ def test_tokenizer_with_too_many_added_tokens_is_refused(
     assert_refused(TokenizerError, folder, f"adds more than {added - 1} tokens to the vocabulary")
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -530,6 +531,7 @@ def test_tokenizer_with_too_many_special_tokens_is_refused(
     assert_refused(TokenizerError, folder, f"{name} adds more than 100 tokens to the vocabulary")
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -848,6 +850,7 @@ def test_invalid_model_max_length_raises_tokenizer_error(folder: Path, length: o
         assert_refused(TokenizerError, folder, "tokenizer_config.json", "model_max_length")
 
 
+@pytest.mark.prove
 def test_weights_with_more_tensors_than_any_encoder_are_refused(
     tmp_path: Path,
 ) -> None:
