@@ -25,7 +25,7 @@ from bert_probe.cli import lazy_commands
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.from_model import keep_float64
 from tests.helpers import families, trained
-from tests.helpers.gate import PROVE
+from tests.helpers.gate import PROVE, select
 from tests.helpers.opening import open_minilm
 
 # JupyterLab installs this package, whose grammar jsonschema would compile for seconds in each test process.
@@ -90,11 +90,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests marked ``prove`` unless ``make prove`` runs, and start the longest files first."""
+    """Deselect the tests of ``make prove`` unless it runs, and start the longest files first."""
     if not PROVE:
-        deselected = [item for item in items if item.get_closest_marker("prove")]
+        items[:], deselected = select(items)
         config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if not item.get_closest_marker("prove")]
     items.sort(key=_rank)
 
 

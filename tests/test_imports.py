@@ -118,6 +118,7 @@ def test_all_commands_are_listed() -> None:
     assert defined == {*COMMANDS, *CORPUS_COMMANDS}
 
 
+@pytest.mark.prove
 def test_only_app_command_imports_user_interface() -> None:
     every = {module for module, _ in (*COMMANDS.values(), *CORPUS_COMMANDS.values())}
     modules = sorted(every - {"app"})

@@ -216,6 +216,7 @@ main(["app", "--no-browser", "--port", sys.argv[1]])
 """
 
 
+@pytest.mark.prove
 def test_installed_library_pages_and_settings_work_in_any_folder(installed: Installed) -> None:
     port = free_port()
     with foreign_settings(installed.folder):
@@ -333,6 +334,7 @@ def _save_guide_models(guide: str, folder: Path) -> None:
         (folder / "facebook" / "esm2_t6_8M_UR50D").symlink_to(model, target_is_directory=True)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     "guide", prove_unless({"student"}, ["engineer", "researcher", "student", "search", "proteins"])
 )

@@ -67,6 +67,7 @@ def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: b
     hook.remove()
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("replacement", ["zero", "mean"])
 @pytest.mark.parametrize(("layer", "heads"), [(3, list(range(12))), (1, [4]), (1, [4, 5])])
 def test_ablation_equals_a_reference_with_hooks(
@@ -202,6 +203,7 @@ def test_sweep_table_is_sorted_by_effect(minilm: Checkpoint) -> None:
     }
 
 
+@pytest.mark.prove
 def test_progress_is_reported_and_its_exception_cancels(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +321,7 @@ def command(*words: str) -> int | str | None:
     return stopped.value.code
 
 
+@pytest.mark.prove
 def test_command_equals_library(minilm: Checkpoint, capfd: pytest.CaptureFixture[str]) -> None:
     def lines(*words: str) -> list[dict[str, str]]:
         assert command(words[0], TEXT, *words[1:]) == 0

@@ -163,6 +163,7 @@ def test_all_measures_accept_all_options(
         assert_rounded(result.row_sums, np.ones(len(result.keys)), len(trace.tokens))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("measure", list(measures()))
 def test_all_exports_contain_measure(minilm: Checkpoint, measure: str) -> None:
     trace = minilm.trace("Tallahassee loves it")

@@ -78,6 +78,7 @@ def pairs_of(checkpoint: Checkpoint, same: bool) -> Callable[..., np.ndarray]:
     return formula
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize(
     ("dtype", "same"),

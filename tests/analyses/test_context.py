@@ -36,6 +36,7 @@ def baseline(minilm: Checkpoint) -> SimilarityBaselineResult:
     return SimilarityBaseline().of(minilm)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_cosines_equal_raw_model(dtype: str, minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)

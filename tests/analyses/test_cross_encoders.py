@@ -76,6 +76,7 @@ def _scores(folder: Path, dtype: str) -> np.ndarray:
     return np.array(rows)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("activation", "labels"),
     prove_unless(
@@ -96,6 +97,7 @@ def test_scores_equal_cross_encoder(
     assert bert_probe.load(tmp_path).tasks == ("text-classification",)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["sbert_ce_default_activation_function", "sentence_transformers"])
 def test_score_of_older_files_equals_cross_encoder(name: str, classifier: Callable[[int], Path]) -> None:
     folder, path = classifier(1), "torch.nn.modules.activation.Tanh"
@@ -115,6 +117,7 @@ def test_classifier_without_declaration_has_no_score(classifier: Callable[[int],
     assert list(result.table()) == ["label", "probability", "logit"]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("activation", ["os.system", "torch.nn.MultiheadAttention", "torch.load"])
 def test_unknown_activation_gives_no_score_and_says_why(
     activation: str, classifier: Callable[[int], Path]
@@ -135,6 +138,7 @@ QUERY = "the wide river"
 DOCUMENTS = [*families.SENTENCES, "a boat on the river", "night " * 200]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("activation", [None, "Tanh"])
 def test_search_scores_equal_cross_encoder(
     activation: str | None, classifier: Callable[[int], Path], tmp_path: Path
@@ -167,6 +171,7 @@ def test_search_scores_equal_cross_encoder(
     ]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "scorers", [("cross-encoder",), ("cross-encoder", "bm25"), ("bm25", "cross-encoder")]
 )
@@ -233,6 +238,7 @@ def _changed(folder: Path, name: str, **settings: Any) -> None:
     (folder / name).write_text(json.dumps(content | settings))
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "sentence_bert_config.json"])
 def test_limit_of_the_files_is_applied(name: str, classifier: Callable[[int], Path], tmp_path: Path) -> None:
     with without_warnings():
@@ -266,6 +272,7 @@ def test_limit_of_the_files_is_applied(name: str, classifier: Callable[[int], Pa
 PROMPT = {"prompts": {"query": "where is: "}, "default_prompt_name": "query"}
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [

@@ -37,6 +37,7 @@ Checkpoints = Callable[[str], Checkpoint]
 NEW = sorted(MORE_FAMILIES)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", prove_unless({"qwen3", "t5", "gemma3_text", "embeddinggemma"}, NEW))
 def test_tokens_steps_and_similarity(name: str, double_family: Checkpoints) -> None:
     checkpoint = double_family(name)

@@ -21,6 +21,7 @@ from tests.helpers import families, sentence_models
 TEXTS = [*families.SENTENCES, "a boat", "night night", "the river is dark", "a map of the night"]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["truncated", "manhattan"])
 def test_curve_equals_sentence_transformers(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path

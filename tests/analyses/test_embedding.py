@@ -81,6 +81,7 @@ def test_replay_equals_embedding_of_raw_model(
     assert not any(step.flags.writeable for step in anatomy.steps.values())
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", families.representative(NAMES))
 def test_replay_in_float32_is_as_accurate_as_raw_model(
     name: str, family: Checkpoints, family_folder: Folders
@@ -107,6 +108,7 @@ ABSENT = {
 }
 
 
+@pytest.mark.gate(cases=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_missing_steps_are_described(name: str, double_family: Checkpoints) -> None:
     checkpoint = double_family(name)
@@ -139,6 +141,7 @@ def other_ways() -> dict[str, Callable[[], Any]]:
     }
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("ernie", "task_type_embeddings"), ("deberta-v2", "embed_proj"), ("bert", "the sum differs by")],

@@ -91,6 +91,7 @@ def test_measures_equal_definitions(
     assert measured["same_word"].max() > 0.01
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("rows", [40, 70, 1000])
 def test_measures_with_partial_last_block_equal_definitions(
     double_minilm: bert_probe.Checkpoint, rows: int, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +132,7 @@ def test_measures_of_local_or_hidden_attention_equal_definitions(
             assert_exact(measured[measure][layer], counted.sum(axis=(1, 2)) / len(place), measure)
 
 
+@pytest.mark.prove
 def test_long_text_in_float32_is_accurate(minilm: bert_probe.Checkpoint) -> None:
     trace = minilm.trace("we left the ground and the river " * 72)
     place = np.arange(len(trace.tokens))

@@ -105,6 +105,7 @@ def test_blocks_of_resamples_are_bounded_by_the_numbers_of_a_measure() -> None:
     assert len(calls) == len(sizes)
 
 
+@pytest.mark.prove
 def test_memory_of_many_classes_is_bounded(minilm: Checkpoint) -> None:
     rows = [f"a{i % 7} b{i % 3},c{i // 3}" for i in range(240)]
     data = parse_labeled_texts("\n".join(["text,label", *rows]).encode(), "texts.csv")

@@ -83,6 +83,7 @@ def _vectors(checkpoint: Checkpoint) -> list[np.ndarray]:
     return [*queries, *(documents.vectors[first:last] for first, last in documents.spans)]
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     "name",
     prove_unless(
@@ -110,6 +111,7 @@ def test_vectors_equal_multi_vector_encoder(name: str, layout_folder: Callable[[
     assert_exact(np.concatenate(vectors), np.concatenate(expected))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["expanded to a minimum", "not expanded"])
 def test_special_tokens_are_not_lowercased(
     name: str, layout_folder: Callable[[str], Path], tmp_path: Path
@@ -122,6 +124,7 @@ def test_special_tokens_are_not_lowercased(
     assert_exact(vectors, model.encode_query(text, convert_to_numpy=True))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["PyLate", "PyLate, early version"])
 def test_vectors_are_those_that_pylate_describes(name: str, layout_folder: Callable[[str], Path]) -> None:
     """Compare with a copy of the steps of `ColBERT.tokenize` and `ColBERT.encode` in PyLate 1.6.0.
@@ -161,6 +164,7 @@ def _pylate_vectors(folder: Path, model: Any, text: str, is_query: bool) -> np.n
     return vectors if is_query else vectors[[token not in skipped for token in ids]]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "name", prove_unless({"expanded", "not expanded", "PyLate"}, multi_vector_models.LAYOUTS)
 )
@@ -220,6 +224,7 @@ def test_blocks_do_not_change_scores(monkeypatch: pytest.MonkeyPatch) -> None:
 TRAINED = ("expanded", "expanded to a minimum", "not expanded", "decoder", "PyLate")
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", prove_unless({"built-in", "expanded", "decoder"}, ["built-in", *TRAINED]))
 def test_matches_add_up_to_the_score(
     name: str, minilm: Checkpoint, layout_folder: Callable[[str], Path]
@@ -256,6 +261,7 @@ def _check_matches(explained: Any) -> None:
         assert part.of_document.sum() == pytest.approx(part.score, abs=1e-10)
 
 
+@pytest.mark.prove
 def test_another_model_compares_its_last_hidden_states(minilm: Checkpoint) -> None:
     """A model without multi-vector files uses L2-normalized hidden states of all tokens except special ones.
 
@@ -346,6 +352,7 @@ TRANSFORMER = "sentence_bert_config.json"
 EXPANSION = {"strategy": "fixed", "attend": False, "length": 14}
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("file", "settings", "message"),
     [

@@ -72,6 +72,7 @@ def test_layout_does_not_depend_on_the_origin(vectors: np.ndarray, shift: float)
     assert (spread <= true + few).all(), "a projection does not increase distances"
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("count", [12, 60, 150])
 def test_t_sne_separates_groups(count: int) -> None:
     vectors, groups_of_points = clusters(count)
@@ -93,6 +94,7 @@ def test_t_sne_is_reproducible_with_any_number_of_threads() -> None:
             assert np.array_equal(again.points, first)
 
 
+@pytest.mark.prove
 def test_t_sne_ignores_norms() -> None:
     vectors, groups_of_points = clusters(60)
     lengths = np.random.default_rng(2).uniform(0.01, 100, size=(60, 1)).astype(np.float32)
@@ -117,6 +119,7 @@ def test_t_sne_equals_scikit_learn_on_unit_vectors() -> None:
     assert np.corrcoef(item.ravel(), other.ravel())[0, 1] > 0.99, "apart from the last digits at the start"
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("count", "perplexity"),
     prove_unless({(4, 1), (61, 20), (91, 30)}, [(4, 1), (10, 3), (61, 20), (91, 30), (200, 30)]),

@@ -45,6 +45,7 @@ def logits_by_id(result: LensResult, layer: int) -> np.ndarray:
     return np.take_along_axis(result.logits[layer], order, axis=-1)
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(("name", "task"), prove_unless(trained.one_task_each(EVERY), EVERY))
 def test_lens_of_a_layer_equals_truncated_model(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders

@@ -114,6 +114,7 @@ def test_limit_without_room_for_a_document_is_refused(minilm: Checkpoint) -> Non
         TruncationAudit(limit=2).of(minilm, DOCUMENTS)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("query", [None, QUERY])
 @pytest.mark.parametrize("passage", [None, "Eggs are sold here."])
 def test_changes_equal_searches_in_changed_documents(
@@ -209,6 +210,7 @@ def token_counts(checkpoint: Checkpoint, texts: list[str]) -> list[int]:
     return [len(checkpoint.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "gap", prove_unless({" " * 300, " " * 3}, [" " * 300, "\t" * 200, " \n" * 150, " " * 3])
 )
@@ -224,6 +226,7 @@ def test_white_space_is_no_chunk(family_folder: Callable[[str], Path], family: s
     assert_exact(result.chunks, Search("boat").of(checkpoint, chunks).scores["bi-encoder"])
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("size", prove_unless({1, 16}, [1, 5, 16, 64]))
 @pytest.mark.parametrize(
     ("family", "text"),
@@ -248,6 +251,7 @@ def test_a_character_is_in_one_chunk(
     assert max(counts, default=0) <= limit
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("family", prove_unless({"roberta"}, ["roberta", "bert"]))
 def test_chunks_that_are_read_alone_fit_into_the_limit(
     family_folder: Callable[[str], Path], family: str
@@ -310,6 +314,7 @@ def test_late_chunking_reads_the_prompt_once(family_folder: Callable[[str], Path
         assert value == pytest.approx(cosine, abs=1e-10)
 
 
+@pytest.mark.prove
 def test_chunks_beyond_the_limit_have_no_late_score(minilm: Checkpoint) -> None:
     result = ChunkedSearch("word", size=100).of(minilm, ["word " * 299 + "end.", "A word."])
     assert result.late is not None

@@ -24,6 +24,7 @@ FILLING = "fill-mask"
 LINES = ("A [MASK] of the wide valley", *SENTENCES, "", *SENTENCES[:2])
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert"])
 def test_predictions_at_masks_equal_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Folders
@@ -87,6 +88,7 @@ def test_invalid_input_raises_errors(minilm: Checkpoint, trained_on: Trained) ->
         EvaluateMasks(-1)
 
 
+@pytest.mark.prove
 def test_command_evaluates_masked_words(trained_folder: Folders, tmp_path: Path) -> None:
     folder, lines = trained_folder("bert", FILLING), tmp_path / "lines.txt"
     lines.write_text("\n".join(LINES), encoding="utf-8")

@@ -191,6 +191,7 @@ WORDS = ("the", "cup", "was", "full", "it", ",", "Mehdi", "poured", "unaffable",
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14).map(" ".join)
 
 
+@pytest.mark.prove
 @given(texts, texts, st.booleans())
 @settings(deadline=None, max_examples=examples(20))
 def test_swapping_a_and_b_mirrors_the_result(minilm: Checkpoint, text: str, other: str, words: bool) -> None:
@@ -271,6 +272,7 @@ def test_word_vectors_are_means_of_their_tokens(double_minilm: Checkpoint) -> No
         word_lens(a).average(np.zeros((3, 4), dtype=np.float32))
 
 
+@pytest.mark.prove
 def test_texts_of_512_tokens_are_compared(minilm: Checkpoint) -> None:
     long = "the cat sat on the mat and " * 72
     pair = MinimalPair().of(minilm.trace(long + "left it there."), minilm.trace(long + "saw it there."))

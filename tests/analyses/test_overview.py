@@ -193,6 +193,7 @@ def together(a: Read, b: Read) -> dict[str, Reference]:
     )
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", prove_unless([*SUBJECTS][::3], SUBJECTS))
 def test_all_sentences_equal_reference_implementation(
     name: str,
@@ -382,6 +383,7 @@ def test_unranked_highlights_keep_the_order_of_types(minilm: Checkpoint) -> None
 # ---------------------------------------------------------------- any text, any model
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("text", [".", "a", "a b", "\U0001fadc", "no no no no no", "x" * 300])
 def test_any_text_has_finite_numbers(text: str, minilm: Checkpoint) -> None:
     trace = minilm.trace(text)

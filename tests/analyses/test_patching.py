@@ -93,6 +93,7 @@ def test_patching_equals_raw_model_with_hooks(double_minilm: Checkpoint) -> None
     assert abs(tokens.recovered[0, 2]) > 0.1, "some effect must be recovered"
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", prove_unless({*REPRESENTATIVE, "embeddinggemma"}, [*SHOWN, *DECODERS]))
 def test_patching_everything_restores_a_in_every_family(
     name: str, family_folder: Callable[[str], Path]
@@ -137,6 +138,7 @@ def _tell(reports: list[tuple[int, ...]], *now: int) -> None:
     reports.append(now)
 
 
+@pytest.mark.prove
 def test_result_does_not_depend_on_batch_size(
     double_minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

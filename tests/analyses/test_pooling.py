@@ -72,6 +72,7 @@ def doubles(minilm: Checkpoint, transformer: Callable[..., Any]) -> Any:
     return transformer(minilm.folder, "float64").encode(MIXED)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("dtype", prove_unless({"float64"}, ["float64", "float32"]))
 def test_own_pooling_equals_sentence_transformers(
     dtype: str,
@@ -151,6 +152,7 @@ VARIANTS: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("kind", "name"),
     prove_unless(
@@ -208,6 +210,7 @@ def test_unsupported_own_pooling_raises(
         Sentences("model").of(bert_probe.load(folder), ["a boat"])
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("content", ["{", "[]", '[{"type": "x"}]', "{}", "[1, 2]", "\udcff"])
 def test_broken_pooling_files_raise(
     content: str, family_folder: Callable[[str], Path], tmp_path: Path

@@ -58,6 +58,7 @@ def assert_close_to_pipeline(ours: Any, task: str, folder: Path, scores: Callabl
     expect_raw(single, double).check(ours)
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", representative(trained.families_with_head("fill-mask")))
 def test_fill_mask_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
@@ -78,6 +79,7 @@ def test_fill_mask_equals_the_pipeline(
     assert_exact(few["probability"], [item["score"] for item in expected])
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", representative(trained.families_with_head("text-classification")))
 def test_text_classification_equals_the_pipeline(
     name: str, double_trained_on: Trained, trained_folder: Folders
@@ -91,6 +93,7 @@ def test_text_classification_equals_the_pipeline(
     np.testing.assert_allclose(table["probability"], [item["score"] for item in expected], rtol=32 * ULP)
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", representative(trained.families_with_head("token-classification")))
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
 def test_token_classification_equals_the_pipeline(
@@ -228,6 +231,7 @@ def test_probabilities_equal_hand_computation() -> None:
     np.testing.assert_allclose(sigmoid(np.array([0, np.log(3), -1e4, 1e4])), [0.5, 0.75, 0, 1], rtol=1e-15)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("problem", "labels"),
     [("multi_label_classification", 3), ("regression", 1), (None, 1), ("regression", 2), (None, 3)],
@@ -299,6 +303,7 @@ def all_spans(
     return sorted(spans, key=lambda item: -item[2])
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", representative(trained.families_with_head("question-answering")))
 def test_answers_are_the_best_spans_of_raw_logits(
     name: str, double_trained_on: Trained, trained_folder: Folders
@@ -380,6 +385,7 @@ def test_long_question_or_missing_context_raises_error(trained_on: Trained) -> N
         FindAnswer().of(checkpoint.trace(long, long, truncate=True))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", trained.families_with_head("next-sentence-prediction"))
 def test_next_sentence_equals_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Folders

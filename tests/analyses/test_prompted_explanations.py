@@ -66,6 +66,7 @@ def _score(model: Any, options: dict[str, Any], removed: Sequence[int] = ()) -> 
     return float(model.similarity(first, second)[0, 0])
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", prove_unless({"router"}, LAYOUTS))
 def test_explained_score_equals_sentence_transformers(name: str, opened: Any) -> None:
     checkpoint, model = opened(name)

@@ -70,6 +70,7 @@ def assert_equal_to_independent_searches(
         assert all(margin >= 0 for margin in steps.margins[:-1])
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "scorer",
     prove_unless(lambda name: name != "late-interaction", ["bi-encoder", "late-interaction", "bm25"]),

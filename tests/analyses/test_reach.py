@@ -76,6 +76,7 @@ def rows_of(*arguments: str) -> list[list[str]]:
     return bert_probe(*arguments).rows
 
 
+@pytest.mark.prove
 def test_command_traces_word(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     header, *rows = rows_of("rollout", TEXT, "--token", "loves", "--direction", "into", "--residual", "0.25")

@@ -81,6 +81,7 @@ def _double(folder: Path) -> Any:
     return checkpoint
 
 
+@pytest.mark.gate(cases=4)
 @pytest.mark.parametrize("name", prove_unless(QUICK, sentence_models.LAYOUTS))
 def test_vectors_equal_sentence_transformers(name: str, layout_folder: Callable[[str], Path]) -> None:
     folder = layout_folder(name)
@@ -322,6 +323,7 @@ SETTINGS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings_equal_sentence_transformers(
     name: str, layout_folder: Callable[[str], Path], tmp_path: Path
@@ -494,6 +496,7 @@ def test_dense_weights_are_part_of_the_identity(layout_folder: Callable[[str], P
     assert resolve_pooling(before, "model") != resolve_pooling(after, "model")
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "name",
     prove_unless(
@@ -515,6 +518,7 @@ def test_trained_model_keeps_its_modules(
 PAIR = (families.TEXT, families.PAIR)
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", ["mean", "dot", "euclidean", "manhattan", "truncated", "no prompt pooled"])
 def test_scores_equal_sentence_transformers(name: str, layout_folder: Callable[[str], Path]) -> None:
     folder = layout_folder(name)
@@ -536,6 +540,7 @@ def test_scores_equal_sentence_transformers(name: str, layout_folder: Callable[[
 LINEAR = ("cls", "weighted", "two dense", "residual", "layer norm", "normalize first", "token dense", "dot")
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize("name", [*LINEAR, "no prompt pooled", "sqrt", "truncated", "last"])
 def test_contributions_add_up_where_modules_are_linear(
     name: str, layout_folder: Callable[[str], Path]
@@ -583,6 +588,7 @@ def test_contributions_say_why_there_are_none(
         result.table()
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", prove_unless({"dot"}, ["dense gelu", "dot", "layer norm"]))
 def test_integrated_contributions_leave_a_small_residual(
     name: str, layout_folder: Callable[[str], Path]
@@ -600,6 +606,7 @@ def test_distance_has_no_integrated_contributions(layout_folder: Callable[[str],
         SimilarityAttribution().of(*(checkpoint.trace(text) for text in PAIR))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["prompts", "prompts optional", "no prompt pooled, joined", "decoder"])
 def test_every_prompt_equals_sentence_transformers(name: str, layout_folder: Callable[[str], Path]) -> None:
     folder = layout_folder(name)
@@ -682,6 +689,7 @@ def assert_sum_of_terms(checkpoint: Checkpoint, ranking: SearchResult) -> None:
     assert explained.by_query["difference"].sum() == pytest.approx(explained.difference)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("strategy", "activation"),
     prove_unless({("max", "log1p_relu"), ("sum", "relu")}, product(["max", "sum"], ["relu", "log1p_relu"])),

@@ -44,6 +44,7 @@ def routed(family_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPa
     return open_layout
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", NAMES)
 def test_tasks_equal_sentence_transformers(name: str, routed: Any) -> None:
     _, checkpoint, model = routed(name)
@@ -81,6 +82,7 @@ def test_text_without_a_task_equals_sentence_transformers(name: str, routed: Any
     assert set(prompt_names(checkpoint)) >= {"query", "document"}
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", prove_unless({"router", "lengths"}, NAMES))
 def test_trained_model_keeps_its_routes(name: str, routed: Any, tmp_path: Path) -> None:
     source = routed(name)[1]

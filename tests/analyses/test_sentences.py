@@ -117,6 +117,7 @@ def test_equal_sentences_are_encoded_once(minilm: Checkpoint) -> None:
     assert result.scores[0, 10] == result.scores[0, 11] == 1
 
 
+@pytest.mark.prove
 def test_only_vectors_stay_in_memory(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     stored: list[weakref.ref[torch.Tensor]] = []
     original = passes.forward

@@ -34,6 +34,7 @@ def two(minilm: Checkpoint) -> tuple[Trace, Trace]:
     return a, b
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_all_layers_equal_torch_cosine_of_raw_hidden_states(
     dtype: str, minilm: Checkpoint, double_minilm: Checkpoint

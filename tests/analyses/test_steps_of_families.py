@@ -45,6 +45,7 @@ def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
     return [layer.reshape(len(trace.tokens), -1)[:, :width].numpy() for layer in value]
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", representative(SHOWN))
 def test_steps_equal_raw_model(
     name: str, double_family: Checkpoints, family_folder: Callable[[str], Path]
@@ -69,6 +70,7 @@ def test_steps_equal_raw_model(
                 assert steps.spacing == np.spacing(largest(steps.model_output))
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", representative(SHOWN))
 def test_replay_and_check_are_as_good_as_the_raw_model(
     name: str, family: Checkpoints, family_folder: Callable[[str], Path]

@@ -60,6 +60,7 @@ def test_of_several_thresholds_with_the_largest_f1_the_lowest_is_chosen() -> Non
     assert curve.thresholds[threshold._choose(curve, None)] == 1
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("seed", range(4))
 def test_curve_equals_scikit_learn(seed: int) -> None:
     random = np.random.default_rng(seed)

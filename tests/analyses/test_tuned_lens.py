@@ -153,6 +153,7 @@ def test_zero_lens_equals_logit_lens_exactly(trained_on: Trained, tmp_path: Path
         np.testing.assert_array_equal(getattr(plain, name), getattr(tuned, name))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["bert", "modernbert", "albert"])
 def test_tuned_lens_applies_its_maps(name: str, double_trained_on: Trained, tmp_path: Path) -> None:
     checkpoint = double_trained_on(name, "fill-mask")

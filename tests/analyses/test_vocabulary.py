@@ -53,6 +53,7 @@ def test_counts_add_up_and_shares_sum_to_1(minilm: Checkpoint) -> None:
         len(full.showing(script="Runic").found)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("word", ["river", "##ing", "7"])
 def test_neighbors_equal_all_cosines_in_float64(word: str, minilm: Checkpoint, rows: np.ndarray) -> None:
     item = minilm.tokenizer.convert_tokens_to_ids(word)

@@ -155,6 +155,7 @@ def test_attention_gradient_equals_the_formula(double_minilm: Checkpoint) -> Non
     assert_exact(why(double_minilm, method="attention-gradient").scores, expected)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["mpnet", "deberta-v2", "roformer"])
 def test_gradients_of_models_with_their_own_attention_code_equal_raw_model(
     name: str, double_trained_on: Trained, trained_folder: Callable[[str, str], Path]
@@ -225,6 +226,7 @@ def _norm(module: Any, parts: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("name", "task"),
     prove_unless(
@@ -317,6 +319,7 @@ def test_similarity_attribution_equals_integrated_jacobians(double_minilm: Check
     assert many.reference == result.reference
 
 
+@pytest.mark.prove
 def test_similarity_attribution_can_be_cancelled_between_batches(
     double_minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +334,7 @@ def test_similarity_attribution_can_be_cancelled_between_batches(
     assert reports[-1][0] == sum(counts)
 
 
+@pytest.mark.prove
 def test_faithfulness_removes_the_highest_ranked_words(double_minilm: Checkpoint) -> None:
     a, b = double_minilm.trace("Cats and dogs sleep at night"), double_minilm.trace(B)
     result = AttributionFaithfulness(orders=3).of(a, b)
@@ -358,6 +362,7 @@ def test_faithfulness_removes_the_highest_ranked_words(double_minilm: Checkpoint
     assert not np.array_equal(result.random, AttributionFaithfulness(orders=3, seed=1).of(a, b).random)
 
 
+@pytest.mark.prove
 def test_summary_is_the_mean_over_texts(double_trained_on: Trained) -> None:
     checkpoint = double_trained_on("bert", "text-classification")
     lines = ["A small boat crosses the river.", "The old bridge\tWhere does it lead to?"]
@@ -379,6 +384,7 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], C
     return cache(lambda task: bert_probe.load(rules.teach(task, root / task)))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("task", "text", "answer_position", "decisive", "left_out"),
     prove_unless(
@@ -413,6 +419,7 @@ def test_every_method_finds_the_decisive_word(
             assert item.units[int(np.nanargmax(item.shares))] == decisive, name
 
 
+@pytest.mark.prove
 def test_question_word_ranks_next_after_answer(trained_model: Callable[[str], Checkpoint]) -> None:
     checkpoint = trained_model("question-answering")
     for question, answer in (("who", "anna"), ("where", "rome")):
@@ -515,6 +522,7 @@ def test_integrated_gradients_name_the_text_as_the_reason(double_trained_on: Tra
         Attribution(method="integrated-gradients").of(checkpoint.trace("a <pad> boat"))
 
 
+@pytest.mark.prove
 def test_attribution_leaves_the_model_unchanged(minilm: Checkpoint) -> None:
     """Another thread runs a forward pass while the model is linearized; afterwards, all hooks are removed."""
     trace, other = minilm.trace(A), minilm.trace(B)

@@ -116,6 +116,7 @@ def test_model_view_counts_layers_and_heads_from_1(page: Page, demos: App) -> No
     assert texts(frame, "svg > text:not(.detail)") == ["Heads", *heads, "Layers", *layers]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("view", ["", "&model"])
 def test_hostile_tokens_are_shown_as_text(page: Page, demos: App, watch: Watch, view: str) -> None:
     frame = drawn(page, demos, f"hostile{view}")
@@ -152,6 +153,7 @@ def test_frame_is_isolated_from_page_and_network(page: Page, demos: App, watch: 
     watch.errors.clear()
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("query", "paper", "ink"), prove_unless({("&dark", 20, 236)}, [("", 251, 28), ("&dark", 20, 236)])
 )

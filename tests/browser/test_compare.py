@@ -114,6 +114,7 @@ def test_whole_words_option_of_another_page_applies_immediately(app: App, page: 
     expect(page.get_by_role("radiogroup", name="Sentence A").get_by_text("Mehdi", exact=True)).to_be_visible()
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     "address",
     prove_unless({"a=we%20had&b=we"}, ["a=we%20left", "a=we&b=left&relation=pair", "a=we%20had&b=we"]),

@@ -74,6 +74,7 @@ def test_enter_pins_cell_and_escape_unpins(page: Page, demos: App) -> None:
     page.get_by_text("pinned: None").wait_for()
 
 
+@pytest.mark.prove
 def test_hover_shows_value_and_click_toggles_pin(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=5")
     box = canvas.bounding_box()
@@ -92,6 +93,7 @@ def test_hover_shows_value_and_click_toggles_pin(page: Page, demos: App) -> None
     page.get_by_text("pinned: None").wait_for()
 
 
+@pytest.mark.prove
 def test_hover_sends_no_messages_to_server(page: Page, demos: App) -> None:
     frames: list[object] = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
@@ -126,6 +128,7 @@ def test_cell_under_pointer_has_color_of_its_value(page: Page, demos: App) -> No
     assert readout(page).endswith(f": {attention(40).max():.4f}")
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("count", prove_unless({200}, [200, 512]))
 def test_large_matrix_scrolls_fits_and_stays_exact(page: Page, demos: App, count: int) -> None:
     canvas = shown(page, demos, f"show={count}")
@@ -200,6 +203,7 @@ def test_hostile_labels_are_shown_as_text(page: Page, demos: App) -> None:
     assert "−0.20" in texts
 
 
+@pytest.mark.prove
 def test_missing_value_is_labeled_and_not_shown_as_zero(page: Page, demos: App) -> None:
     canvas = shown(page, demos, "show=difference")
     focus(canvas)

@@ -50,6 +50,7 @@ def assert_same(ours: list[Shape], saved: list[Shape]) -> None:
         assert shape[3] == pytest.approx(other[3], abs=NEAR), shape[1]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("show", "width"),
     [

@@ -126,6 +126,7 @@ def test_whole_words_and_mean_head_match_library(
     )
 
 
+@pytest.mark.prove
 def test_clicked_tokens_are_pinned_and_summed(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     canvas = view(page, app, f"a={quote(TEXT)}&head=3")
     box = canvas.bounding_box()
@@ -247,6 +248,7 @@ def test_svg_matches_drawing(app: App, page: Page) -> None:
     assert Path(save_download(page, "PNG").path()).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.prove
 def test_saved_page_works_from_disk(app: App, page: Page, tmp_path: Path, expect_in_app: Elsewhere) -> None:
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.2&layout=reading")
     file = tmp_path / "saved.html"

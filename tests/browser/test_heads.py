@@ -43,6 +43,7 @@ def best(*pairs: tuple[str, str]) -> HeadScore:
     return bert_probe.FindHeads(pairs).of(trace).ranked[0]
 
 
+@pytest.mark.prove
 def test_clicked_words_update_best_head(app: App, page: Page) -> None:
     part(page, app, "find")
     first_pair = best(("ground", "left"))

@@ -75,6 +75,7 @@ def test_back_keeps_text_that_was_not_submitted(page: Page, app: App) -> None:
     expect(field).to_have_value("A draft.")
 
 
+@pytest.mark.prove
 def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch) -> None:
     response = page.goto(f"{app.origin}/attentoin?a={quote(TEXT)}")
     assert response is not None

@@ -107,6 +107,7 @@ def test_hover_names_and_enlarges_head(page: Page, demos: App) -> None:
     expect(page.locator(".preview:popover-open")).to_have_count(0)
 
 
+@pytest.mark.prove
 def test_click_is_sent_once(page: Page, demos: App) -> None:
     grid = shown(page, demos)
     page.get_by_text("opened: None").wait_for()
@@ -154,6 +155,7 @@ def test_layers_and_heads_are_sorted_independently(page: Page, demos: App) -> No
     )
 
 
+@pytest.mark.prove
 def test_hover_and_sort_send_no_messages_to_server(page: Page, demos: App) -> None:
     frames: list[object] = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
@@ -239,6 +241,7 @@ def test_png_contains_whole_picture(page: Page, demos: App) -> None:
     assert height > width
 
 
+@pytest.mark.prove
 def test_thumbnail_cell_has_color_of_its_weight(page: Page, demos: App) -> None:
     """In the thumbnail of the first head, the cell of the largest weight is the darkest."""
     grid = shown(page, demos, "tokens=5")
@@ -286,6 +289,7 @@ def test_view_shrinks_to_available_width(
     assert page.locator(".stage").evaluate("node => node.scrollWidth <= node.clientWidth")
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("theme", prove_unless({"dark"}, ["light", "dark"]))
 def test_view_passes_axe(new_page: Callable[..., Page], demos: App, theme: str) -> None:
     page = new_page(color_scheme=theme, viewport={"width": 360, "height": 800})

@@ -22,6 +22,7 @@ def test_saved_views_contain_the_note_that_was_just_typed(app: App, page: Page) 
         assert saved["views"][index]["note"] == f"typed {index}"
 
 
+@pytest.mark.prove
 def test_report_without_the_note_that_was_just_typed_is_not_saved(app: App, page: Page) -> None:
     with_example(app, page)
     page.get_by_role("button", name="Create the report").click()

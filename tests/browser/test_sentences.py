@@ -58,6 +58,7 @@ def show(page: Page, part: str) -> None:
     wait_until_settled(page)
 
 
+@pytest.mark.prove
 def test_downloads_of_pasted_sentences_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences")
     wait_until_computed(page)
@@ -126,6 +127,7 @@ def test_selected_file_column_is_kept_on_page_change(app: App, page: Page, tmp_p
     expect(page.get_by_role("textbox", name="Sentences, one per line")).to_have_value("\n".join(SENTENCES))
 
 
+@pytest.mark.prove
 def test_points_selected_on_map_are_listed(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map")
     wait_until_computed(page)

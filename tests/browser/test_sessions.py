@@ -48,6 +48,7 @@ def test_layer_link_expires_with_its_session_only(app: App, new_page: Callable[.
     assert (status(first), status(second)) == (404, 200)
 
 
+@pytest.mark.prove
 def test_download_outlives_script_runs_of_other_sessions(app: App, new_page: Callable[..., Page]) -> None:
     first, other = new_page(), new_page()
     visit(first, f"{app.origin}/tokens?a={quote(TEXT)}")
@@ -58,6 +59,7 @@ def test_download_outlives_script_runs_of_other_sessions(app: App, new_page: Cal
     assert status(url) == 200
 
 
+@pytest.mark.prove
 def test_file_name_is_shown_verbatim(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_from=file")
     name = ":red[x] **b** www.evil.com :material_home: $x$ a->b.csv"

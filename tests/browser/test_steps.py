@@ -25,6 +25,7 @@ def metric(page: Page, label: str) -> Locator:
     return page.get_by_test_id("stMetric").filter(has_text=label).get_by_test_id("stMetricValue")
 
 
+@pytest.mark.prove
 def test_steps_of_clicked_tokens_match_library(app: App, page: Page, expect_in_app: Elsewhere) -> None:
     visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2")
     page.get_by_role("radio", name="3", exact=True).click()

@@ -59,6 +59,7 @@ def test_head_view_can_be_pinned_and_scrolled(minilm: Checkpoint, new_page: Call
     expect(page.locator(".second")).to_have_text("Pinnedwe")
 
 
+@pytest.mark.prove
 def test_several_heads_can_be_selected_without_shift_key(
     minilm: Checkpoint, new_page: Callable[..., Page]
 ) -> None:
@@ -83,6 +84,7 @@ def test_heatmap_can_be_pinned_and_scrolled(minilm: Checkpoint, new_page: Callab
     expect(page.locator(".pinned .dot")).to_have_text("Pinned")
 
 
+@pytest.mark.prove
 def test_tapped_head_is_enlarged(minilm: Checkpoint, new_page: Callable[..., Page]) -> None:
     page, stage = opened(new_page, minilm.trace(TEXT).model_view())
     x, y = corner(stage)

@@ -15,6 +15,7 @@ from tests.helpers.browser import App, visit, wait_until_settled
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.prove
 def test_trained_model_opens_on_answer_page(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/train?held_out=0.5&epochs=2&model={quote(str(trained.bert_tiny()))}")
     page.get_by_role("button", name="Open", exact=True).click()

@@ -173,6 +173,7 @@ def test_clicked_token_shows_parts_of_its_embedding(app: App, page: Page) -> Non
     expect(page.get_by_text("exactly equal")).to_be_visible()
 
 
+@pytest.mark.prove
 def test_hostile_text_is_shown_as_text(app: App, page: Page) -> None:
     """Test one page for each way of drawing text; tests/ui/test_pages.py tests Markdown on all pages."""
     visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
@@ -196,6 +197,7 @@ def test_invalid_input_shows_message_and_is_kept(app: App, page: Page) -> None:
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("word " * 600)
 
 
+@pytest.mark.prove
 def test_example_opens_with_one_click(app: App, page: Page) -> None:
     visit(page, app.origin)
     page.get_by_role("button", name="Examples").click()
@@ -232,6 +234,7 @@ def test_all_pages_open_without_error_and_pass_axe_in_both_themes(app: App, page
     assert len(papers) == 2, "the page follows the theme"
 
 
+@pytest.mark.prove
 def test_server_pictures_follow_theme_and_typed_text_is_kept(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}")
     picture = page.locator("[class*='st-key-finding_'] img").first
@@ -250,6 +253,7 @@ def test_deep_link_opens_its_page(app: App, page: Page) -> None:
     assert page.get_by_text("Page not found").count() == 0
 
 
+@pytest.mark.prove
 def test_bertviz_view_shows_text_of_page(app: App, page: Page) -> None:
     query = "a=The cat sat.&b=Why?&relation=pair&layer=6&show=head-view"
     visit(page, f"{app.origin}/attention?{query}")

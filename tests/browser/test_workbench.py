@@ -44,6 +44,7 @@ HEADING_TOPS = """() => {
 }"""
 
 
+@pytest.mark.prove
 def test_heading_does_not_move_while_the_page_loads(app: App, page: Page) -> None:
     page.add_init_script(f"({HEADING_TOPS})()")
     # The first time, the model takes longer to open than the browser needs to load the page's elements.
@@ -161,6 +162,7 @@ def test_every_field_of_the_form_can_be_marked(app: App, page: Page) -> None:
     expect_mark(page, False)
 
 
+@pytest.mark.prove
 def test_sentences_that_were_typed_but_not_compared_are_marked(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences")
     button = '[data-testid="stMain"] .not-run:not(.not-run-page)'

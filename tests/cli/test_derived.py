@@ -249,6 +249,7 @@ def test_every_type_of_inputs_has_a_case() -> None:
     assert kinds == {kind for kind, *_ in [*OF_ONE_MODEL, *OF_TWO_MODELS]}
 
 
+@pytest.mark.gate(cases=8)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("kind", "words", "answer"), OF_ONE_MODEL, ids=[" ".join(words) for _, words, _ in OF_ONE_MODEL]

@@ -228,6 +228,7 @@ def test_file_of_a_model_that_a_view_file_names_is_not_replaced(minilm: Checkpoi
     assert Path("m/config.json").read_text() == "{}"
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("out", ["~no-user", "./~", "./~root"])
 def test_tilde_that_is_not_a_home_folder_is_part_of_the_name(
     out: str, family_folder: Callable[[str], Path]

@@ -45,6 +45,7 @@ def test_baseline_equals_that_of_the_library(minilm: Checkpoint) -> None:
     check_output(minilm, SimilarityBaseline().of(minilm), "baseline")
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("words", [False, True])
 def test_minimal_pair_has_all_tables(minilm: Checkpoint, words: bool) -> None:
     texts = minilm.trace(A), minilm.trace(B)
@@ -70,6 +71,7 @@ def test_compare_has_a_row_for_each_head(minilm: Checkpoint) -> None:
         assert np.float32(row["jensen_shannon"]) == pair.jensen_shannon[index]
 
 
+@pytest.mark.prove
 def test_context_takes_one_word_or_a_word_for_each_text(minilm: Checkpoint) -> None:
     texts = ["The coolest programming language is Python", "Python can be aggressive", "A snake"]
     inputs = [word for text in texts for word in ("--in", text)]

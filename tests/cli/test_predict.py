@@ -23,6 +23,7 @@ def run(minilm: Checkpoint) -> Run:
     return partial(command_line.bert_probe, "predict", built_in=minilm)
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("task", "arguments", "columns"),
     [

@@ -87,6 +87,7 @@ def test_full_output_prints_one_line(command: str) -> None:
     assert done.stderr == b"bert-probe: Standard output cannot be written: No space left on device.\n"
 
 
+@pytest.mark.prove
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_table_that_cannot_be_printed_is_saved(tmp_path: Path) -> None:
     done = run_in_shell(f'TMPDIR="{tmp_path}" probe tokens a >/dev/full')
@@ -98,6 +99,7 @@ def test_table_that_cannot_be_printed_is_saved(tmp_path: Path) -> None:
     assert saved.read_bytes().startswith(b"position,token,")
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "command",
     prove_unless(

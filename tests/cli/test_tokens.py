@@ -75,12 +75,14 @@ def same(alone: Encoding | None, expected: Encoding) -> None:
 # ---------------------------------------------------------------- same tokens as with the model
 
 
+@pytest.mark.gate(cases=4)
 @pytest.mark.parametrize("text", TEXTS)
 def test_built_in_tokens_equal_checkpoint(minilm: Checkpoint, text: str) -> None:
     same(encode_without_model(None, None, text), minilm.encode(text))
     same(encode_without_model(None, None, text, families.PAIR), minilm.encode(text, families.PAIR))
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("own", "name"),
     prove_unless(lambda case: case[0] or case[1] == "bert", product([False, True], TOKENIZERS)),

@@ -73,6 +73,7 @@ def test_history_is_printed_and_model_is_saved() -> None:
     assert losses == [float(row["held_out_loss"]) for row in rows]
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("has_held_out_file", prove_unless({True}, [False, True]))
 def test_snippets_train_the_same_model(has_held_out_file: bool) -> None:
@@ -97,6 +98,7 @@ def test_snippets_train_the_same_model(has_held_out_file: bool) -> None:
 SIGNALS = [["SIGINT"], ["SIGTERM"], ["SIGHUP", "SIGHUP"], ["SIGHUP", "SIGTERM"], ["SIGTERM", "SIGINT"]]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("names", prove_unless([["SIGINT"], ["SIGHUP", "SIGTERM"]], SIGNALS), ids=" ".join)
 def test_signals_keep_the_best_weights(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +137,7 @@ def test_training_without_space_for_its_log_is_saved() -> None:
     assert bert_probe.load("trained").tasks == ("text-classification",)
 
 
+@pytest.mark.prove
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize(
     ("redirection", "reason"),
@@ -231,6 +234,7 @@ def test_unusable_data_are_refused() -> None:
     assert not Path("trained").exists()
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("folder")
 def test_training_again_with_another_seed_gives_a_warning() -> None:
     assert train().status == 0

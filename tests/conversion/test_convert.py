@@ -117,6 +117,7 @@ def test_converted_model_equals_original_with_tied_weights_and_modules(tmp_path:
     assert done[-1] > 0.9 * reports[-1][1]
 
 
+@pytest.mark.prove
 def test_sharded_weights_are_converted_by_the_command(
     folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -375,6 +376,7 @@ def test_all_other_files_of_late_interaction_models_are_copied(
     assert files - {*find_files(source(folder)).copies} <= {"pytorch_model.bin", "README.md"}
 
 
+@pytest.mark.prove
 def test_all_tokenizer_files_are_copied(folder: Path, tmp_path: Path) -> None:
     pickle_weights(folder)
     names = ("tokenizer.4.0.0.json", "source.spm", "tokenizer.model.v3", "a.tokenizer", "entity_vocab.json")

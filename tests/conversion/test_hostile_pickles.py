@@ -85,6 +85,7 @@ def child_allows(name: str) -> bool:
     return name in torch._weights_only_unpickler._get_allowed_globals()
 
 
+@pytest.mark.gate(cases=14)
 @pytest.mark.parametrize("case", prove_unless(lambda case: case != "many instructions", pickles.HOSTILE))
 def test_hostile_file_is_refused(case: str, path: Path) -> None:
     make, message = pickles.HOSTILE[case]
@@ -105,6 +106,7 @@ def test_hostile_file_is_refused_by_the_process(case: str, path: Path) -> None:
     assert message in str(caught.value)
 
 
+@pytest.mark.prove
 def test_endless_pickle_is_ended(path: Path) -> None:
     path.write_bytes(pickles.zipped(pickles.ENDLESS))
     with pytest.raises(WeightsError, match=r"took longer than 1 seconds|ended unexpectedly"):

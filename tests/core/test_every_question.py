@@ -1,7 +1,7 @@
 """Test properties that every question and its result must have.
 
-`make test` runs a Python, shell or HTTP snippet for each type of input with each type of field, and all three
-for each type of field; `make prove` runs the snippets of all examples.
+`make test` runs the Python, shell and HTTP snippets of an example of each type of field; `make prove`
+runs those of all examples.
 """
 
 from __future__ import annotations
@@ -51,12 +51,8 @@ PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 """All public names. This imports their modules, which fills `QUESTIONS`."""
 
 NAMES = [repr(example.question) for example in EXAMPLES]
-COVERING = covering(EXAMPLES)
-"""Examples that cover the types of inputs and fields. `make test` runs a snippet of each."""
-SEED = covering(EXAMPLES, with_inputs=False)
-"""Examples that cover the types of fields and files. `make test` runs all snippets of each."""
-RUN_PYTHON, RUN_SHELL, RUN_HTTP = (prove_unless((*COVERING[kind::3], *SEED), EXAMPLES) for kind in range(3))
-"""All examples. `make test` runs the snippet only for the first ones."""
+RUN = prove_unless(covering(EXAMPLES), EXAMPLES)
+"""All examples. `make test` runs the snippets only of those that cover the types of fields and files."""
 
 
 CheckpointOf = Callable[[QuestionExample], Checkpoint]
@@ -68,13 +64,21 @@ def checkpoint_of(minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoin
     return lambda example: trained_on("bert", example.trained) if example.trained else minilm
 
 
+AnswerTo = Callable[[QuestionExample], Result]
+
+
 @pytest.fixture(scope="module")
-def answers(checkpoint_of: CheckpointOf) -> dict[str, Result]:
-    """Return the results of all examples as a dict, keyed by the repr of the question."""
-    return {
-        repr(example.question): example.question.of(*example.inputs(checkpoint_of(example)))  # type: ignore[attr-defined]
-        for example in EXAMPLES
-    }
+def answer_to(checkpoint_of: CheckpointOf) -> AnswerTo:
+    """Return a function that maps an example to its result, which is computed once."""
+    answers: dict[str, Result] = {}
+
+    def answer(example: QuestionExample) -> Result:
+        name = repr(example.question)
+        if name not in answers:
+            answers[name] = example.question.of(*example.inputs(checkpoint_of(example)))  # type: ignore[attr-defined]
+        return answers[name]
+
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +129,9 @@ def test_every_question_has_an_example() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("example", RUN_PYTHON, ids=NAMES)
-def test_python_snippet_reproduces_the_table(example: QuestionExample, answers: dict[str, Result]) -> None:
-    result = answers[repr(example.question)]
+@pytest.mark.parametrize("example", RUN, ids=NAMES)
+def test_python_snippet_reproduces_the_table(example: QuestionExample, answer_to: AnswerTo) -> None:
+    result = answer_to(example)
     write_files(example)
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {}
@@ -137,11 +141,11 @@ def test_python_snippet_reproduces_the_table(example: QuestionExample, answers: 
     assert again.attrs["provenance"] == result.table().attrs["provenance"]
 
 
-@pytest.mark.parametrize("example", RUN_SHELL, ids=NAMES)
+@pytest.mark.parametrize("example", RUN, ids=NAMES)
 def test_shell_snippet_reproduces_the_table(
-    example: QuestionExample, answers: dict[str, Result], folder: Path
+    example: QuestionExample, answer_to: AnswerTo, folder: Path
 ) -> None:
-    result = answers[repr(example.question)]
+    result = answer_to(example)
     write_files(example)
     program, *words = shlex.split(result.shell)
     assert program == "bert-probe"
@@ -158,11 +162,11 @@ def test_shell_snippet_reproduces_the_table(
     assert_same_numbers(first, again)
 
 
-@pytest.mark.parametrize("example", RUN_HTTP, ids=NAMES)
+@pytest.mark.parametrize("example", RUN, ids=NAMES)
 def test_http_snippet_reproduces_the_table(
-    example: QuestionExample, answers: dict[str, Result], checkpoint_of: CheckpointOf, client: TestClient
+    example: QuestionExample, answer_to: AnswerTo, checkpoint_of: CheckpointOf, client: TestClient
 ) -> None:
-    result = answers[repr(example.question)]
+    result = answer_to(example)
     program, url, option, content = shlex.split(result.http.splitlines()[-1])
     assert (program, option) == ("curl", "--json")
     body, question = json.loads(content), registered_questions()[url.rpartition("/")[2]]
@@ -220,23 +224,23 @@ def held_bytes(value: object) -> int:
     return total
 
 
+@pytest.mark.gate(cases=54)
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_size_of_a_result_includes_all_that_it_keeps(
-    example: QuestionExample, answers: dict[str, Result]
-) -> None:
+def test_size_of_a_result_includes_all_that_it_keeps(example: QuestionExample, answer_to: AnswerTo) -> None:
     """The caches limit the total size of results."""
-    result = answers[repr(example.question)]
+    result = answer_to(example)
     assert held_bytes(result) < 3 * result.nbytes + 50_000
 
 
+@pytest.mark.gate(cases=54)
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_json_round_trip_keeps_the_question(
-    example: QuestionExample, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+    example: QuestionExample, checkpoint_of: CheckpointOf, answer_to: AnswerTo
 ) -> None:
     fields_schema = schema.question_schema(
         registered_questions()[snippets.url_name(example.question.analysis)]
     )
-    for question in (example.question, answers[repr(example.question)].question):
+    for question in (example.question, answer_to(example).question):
         record = json.loads(json.dumps(question.to_json()))
         jsonschema.Draft202012Validator(fields_schema).validate(record)
         assert type(question).from_json(record, checkpoint_of(example).description) == question
@@ -272,20 +276,22 @@ def test_each_field_changes_cache_key_url_and_provenance(
         assert repr(other) != repr(example.question), name
 
 
+@pytest.mark.gate(cases=54)
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_url_round_trip_keeps_the_question(
-    example: QuestionExample, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+    example: QuestionExample, checkpoint_of: CheckpointOf, answer_to: AnswerTo
 ) -> None:
-    for question in (example.question, answers[repr(example.question)].question):
+    for question in (example.question, answer_to(example).question):
         assert type(question).from_address(question.address(), checkpoint_of(example).description) == question
         assert hash(replace(question)) == hash(question)
 
 
+@pytest.mark.gate(cases=54)
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_view_file_round_trip_keeps_the_question(
-    example: QuestionExample, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+    example: QuestionExample, checkpoint_of: CheckpointOf, answer_to: AnswerTo
 ) -> None:
-    result = answers[repr(example.question)]
+    result = answer_to(example)
     if result.inputs.sentences and not isinstance(getattr(result, "sentences", None), tuple):
         with pytest.raises(UnavailableError, match=r"no longer available|stored vectors"):
             ViewFile.of(result)
@@ -301,11 +307,12 @@ def test_view_file_round_trip_keeps_the_question(
     assert table.rows == len(result.table())
 
 
+@pytest.mark.gate(cases=54)
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_result_describes_itself(
-    example: QuestionExample, checkpoint_of: CheckpointOf, answers: dict[str, Result]
+    example: QuestionExample, checkpoint_of: CheckpointOf, answer_to: AnswerTo
 ) -> None:
-    result = answers[repr(example.question)]
+    result = answer_to(example)
     assert "\n" not in repr(result)
     assert repr(result.question) in repr(result)
     assert "<table" in result._repr_html_()
@@ -318,9 +325,10 @@ def test_result_describes_itself(
     assert joined.attrs == table.attrs
 
 
-def test_sort_order_is_the_order_of_the_table(answers: dict[str, Result]) -> None:
+@pytest.mark.prove
+def test_sort_order_is_the_order_of_the_table(answer_to: AnswerTo) -> None:
     sorted_tables = set()
-    for result in answers.values():
+    for result in map(answer_to, EXAMPLES):
         tables = [result]
         for field in fields(result.question):
             if field.name == "show" and field.metadata["display_only"]:
@@ -352,6 +360,7 @@ def test_sort_order_is_the_order_of_the_table(answers: dict[str, Result]) -> Non
     }
 
 
+@pytest.mark.gate(cases=54)
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_wrong_input_is_refused_by_type(
     example: QuestionExample, checkpoint_of: CheckpointOf, minilm: Checkpoint

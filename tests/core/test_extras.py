@@ -53,6 +53,7 @@ def test_missing_built_in_model_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         locate(None)
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("module", "extra", "use"),
     [

@@ -122,6 +122,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     )
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("file_format", FORMATS)
 @settings(max_examples=examples(60), deadline=None)
 @given(
@@ -251,6 +252,7 @@ def test_other_matrices_round_trip(file_format: str, name: str, trace: Trace, tm
     assert back.provenance == json.loads(json.dumps(frame.attrs["provenance"]))
 
 
+@pytest.mark.gate(cases=4)
 @pytest.mark.filterwarnings("ignore:The 'float_precision' argument is deprecated")
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("table_name", ["tokens", "parameters", "baseline", "long"])

@@ -249,6 +249,7 @@ def test_two_processes_that_write_at_once_leave_the_table_of_one(tmp_path: Path)
     assert len(listed(tmp_path)) == 20
 
 
+@pytest.mark.prove
 def test_two_processes_that_replace_at_once_leave_a_table_with_its_own_description(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
 

@@ -86,6 +86,7 @@ def check(
     return len(expected)
 
 
+@pytest.mark.gate(cases=1)
 def test_pairs_by_tag_match_raw_model(
     read: Read,
 ) -> None:
@@ -106,6 +107,7 @@ def test_pairs_by_tag_match_raw_model(
     assert result > (20 if PROVE else 10)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("relation", prove_unless({"obj:lvc"}, ["obj", "obj:lvc"]))
 def test_pairs_by_relation_match_raw_model(read: Read, relation: str) -> None:
     def fits(sentence: TaggedSentence, first: int, other: int) -> bool:
@@ -124,6 +126,7 @@ def test_pairs_by_relation_match_raw_model(read: Read, relation: str) -> None:
     )
 
 
+@pytest.mark.prove
 def test_top_and_minimum_weight_limit_pairs(stores: Stores) -> None:
     store = stores("tokens")
     every = bert_probe.AttentionSearch((0, 0), key_pos="NOUN", top=100).of(store).table()
@@ -148,6 +151,7 @@ def test_link_opens_pair_in_head_view(stores: Stores) -> None:
         assert arguments == {"a": row["text"], "layer": "2", "head": "1", **where}
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.usefixtures("in_store_folder")
 @pytest.mark.parametrize(
     ("words", "message"),

@@ -111,6 +111,7 @@ def test_table_of_another_schema_is_refused(
     assert problem in command("corpus", "query", str(store), "SELECT 1").refusal
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("table", "column"),
     prove_unless(
@@ -140,6 +141,7 @@ def test_null_in_required_column_raises_readable_error(
     assert max(map(len, refusals)) < 600
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize("table", TABLES)
 def test_verify_reports_changed_bytes(table: str, store: Path) -> None:
     file = next((store / table).glob("00001.*"))

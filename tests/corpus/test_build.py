@@ -340,6 +340,7 @@ def test_empty_corpus_is_refused(family: Checkpoints, tmp_path: Path) -> None:
         build_corpus(family("bert"), QUESTION, [file], tmp_path / "store")
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -410,6 +411,7 @@ def _write_in_place_and_set_time_back(file: Path) -> None:
 CHANGES = (_append, _truncate, _replace, _write_in_place, _write_in_place_and_set_time_back, Path.unlink)
 
 
+@pytest.mark.gate(cases=6)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("moment", [0, 1, 2])
 def test_input_that_changes_while_it_is_read_is_refused(

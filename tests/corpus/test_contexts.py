@@ -74,6 +74,7 @@ def unit_positions(corpus: Corpus, text: str) -> list[tuple[int, ...]]:
     return [() if trace.tokens[places[0]].special else places for places in units]
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("layer", [1, 3])
 def test_nearest_contexts_match_raw_model(
     corpus: Corpus, layer: int, family_folder: Callable[[str], Path]
@@ -150,6 +151,7 @@ def test_rows_with_same_text_can_be_left_out(corpus: Corpus) -> None:
     )
 
 
+@pytest.mark.gate(cases=1)
 def test_index_finds_same_contexts(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = corpus.near(NearestContexts("river"))
     monkeypatch.setattr(contexts, "EXACT_UP_TO", 20)
@@ -259,6 +261,7 @@ def test_cache_does_not_keep_store_alive(corpus: Corpus) -> None:
     assert contents() is None
 
 
+@pytest.mark.gate(cases=1)
 def test_model_of_a_store_is_opened_only_with_consent(corpus: Corpus) -> None:
     def ask(*options: str) -> CommandResult:
         return command("corpus", "near", str(corpus.store.folder), "--text", TEXT, "--word", "map", *options)

@@ -39,6 +39,7 @@ def tables(
     return {name: table.to_pandas() for name, table in result.items()}
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("words", [False, True])
 @pytest.mark.parametrize("name", ["bert", "modernbert", "mpnet"])
 def test_shard_equals_loop_over_traces(name: str, words: bool, double_family: Checkpoints) -> None:

@@ -53,6 +53,7 @@ FEW = 2 * 4 * 40
 """Number of weights in a block of two queries, 40 keys and 4 heads."""
 
 
+@pytest.mark.gate(cases=6)
 @pytest.mark.parametrize("words", [False, True])
 @pytest.mark.parametrize(
     ("name", "block"),

@@ -109,6 +109,7 @@ def test_quantiles_and_extremes_are_ordered(stores: Stores) -> None:
     assert ((table["min"] <= table["mean"]) & (table["mean"] <= table["max"])).all()
 
 
+@pytest.mark.gate(cases=4)
 @pytest.mark.parametrize("measure", MEASURES)
 def test_every_row_is_listed_in_its_bin(measure: str, stores: Stores) -> None:
     store = stores("tokens")
@@ -196,6 +197,7 @@ ASKED = (
 )
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.usefixtures("in_store_folder")
 @pytest.mark.parametrize("question", prove_unless({ASKED[0], ASKED[3], ASKED[6]}, ASKED), ids=repr)
 def test_python_and_shell_code_give_same_table(question: Any, stores: Stores, tmp_path: Path) -> None:

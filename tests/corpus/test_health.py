@@ -248,6 +248,7 @@ def test_files_that_are_not_vectors(name: str, tmp_path: Path) -> None:
         bert_probe.read_vectors(tmp_path / name)
 
 
+@pytest.mark.prove
 def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> None:
     """The means of the stored vectors of the last layer equal the sentence vectors with mean pooling."""
     store = stores("tokens")
@@ -263,6 +264,7 @@ def test_means_of_a_store(stores: Callable[[str], Store], tmp_path: Path) -> Non
     assert parse_vectors(vectors.to_parquet(), "a.parquet").digest == vectors.digest
 
 
+@pytest.mark.prove
 def test_threshold_of_a_model(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The threshold is a quarter of the distance at the 99.9th percentile of the cosines of all pairs of
     reference sentences. A store of the built-in model uses this threshold. Vectors of another model or
@@ -413,6 +415,7 @@ def repeated_column(first: str, second: str) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.gate(cases=4)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -521,6 +524,7 @@ def test_repeated_values_of_a_parquet_file_are_bounded(tmp_path: Path) -> None:
         parse_vectors((tmp_path / "b.parquet").read_bytes(), "b.parquet")
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("value", [{"a": 1}, ["a"], [("a", 1)]], ids=["struct", "list", "map"])
 @pytest.mark.parametrize("column", ["text", "id"])
 def test_nested_columns_of_a_parquet_file_are_refused(column: str, value: Any) -> None:

@@ -124,6 +124,7 @@ def test_format_is_read_compressed_or_not(
     assert texts_or_problems(read(tmp_path, name + packed, pack[packed](content.encode()))) == expected
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_parquet_is_read_row_group_by_row_group(tmp_path: Path, kind: pa.DataType) -> None:
     texts = ["One", None, " Two\ntwo ", "", "Three"]
@@ -150,6 +151,7 @@ def test_repeated_text_of_a_parquet_file_takes_memory_once(tmp_path: Path) -> No
     assert peak < 50_000_000
 
 
+@pytest.mark.prove
 def test_parquet_file_that_needs_too_much_memory_is_one_refusal(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     texts = pa.array(["a", "b", "x" * 300_000_000])
@@ -377,6 +379,7 @@ def test_unclosed_quote_is_searched_only_up_to_row_limit(tmp_path: Path) -> None
     assert selected < 3 * 3000
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(("name", "pack"), [("a.txt.gz", gzip.compress), ("a.csv.zst", zst)])
 @pytest.mark.parametrize("spoil", ["cut off", "changed", "another"])
 def test_unreadable_end_of_file_is_one_refusal(

@@ -63,6 +63,7 @@ def store(minilm: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Store
     )
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("layout", prove_unless(("no prompt pooled, joined", "router"), LAYOUTS))
 def test_vectors_equal_those_of_sentence_transformers(
     layout: str, family_folder: Callable[[str], Path], tmp_path: Path
@@ -167,6 +168,7 @@ def test_store_without_the_new_key_opens(minilm: Checkpoint, tmp_path: Path) -> 
     assert open_corpus(built.folder).rows == 1
 
 
+@pytest.mark.prove
 def test_commands_use_a_store(
     store: Store, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,6 +246,7 @@ WIDE = {
 """DuckDB expressions for values that Python, Arrow or pandas do not support → text of the table cell."""
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("value", prove_unless([*WIDE][::4], WIDE))
 def test_value_beyond_python_types_is_a_cell(value: str, stores: Stores, tmp_path: Path) -> None:
     result = bert_probe.SqlQuery(f"SELECT {value}").of(stores("tokens"))
@@ -441,6 +442,7 @@ def test_control_c_stops_query() -> None:
     assert ended.err == "bert-probe: Interrupted.\n"
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("setting", "value", "query", "message"),
     [
@@ -457,6 +459,7 @@ def test_large_answer_is_refused(
         bert_probe.SqlQuery(query).of(stores("tokens"))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "query",
     prove_unless(
@@ -488,6 +491,7 @@ def test_answer_that_is_small_only_in_arrow_is_refused(query: str, stores: Store
         bert_probe.SqlQuery(query).of(stores("tokens"))
 
 
+@pytest.mark.prove
 def test_columns_of_the_same_name_are_numbered(stores: Stores) -> None:
     table = (
         bert_probe.SqlQuery("SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a, 5 AS b").of(stores("tokens")).table()
@@ -506,6 +510,7 @@ def test_large_answer_is_refused_before_it_is_complete(stores: Stores) -> None:
     assert time.monotonic() - begun < 10
 
 
+@pytest.mark.prove
 def test_store_folder_may_have_any_name(stores: Stores, tmp_path: Path) -> None:
     for name in ("it's", "[a-b]*?", "a=b", "ünï 东") if PROVE else ("it's [a-b]*?",):
         shutil.copytree(stores("words").folder, tmp_path / name)

@@ -254,6 +254,7 @@ def test_array_files_without_an_end_are_refused(tmp_path: Path) -> None:
         bert_probe.read_vectors(tmp_path / "v.npy")
 
 
+@pytest.mark.prove
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the peak memory of a process")
 def test_parquet_footer_with_a_million_columns_takes_little_memory() -> None:
     """A footer of 36 bytes that states a million columns and row groups would take 0.8 GB."""
@@ -341,6 +342,7 @@ def test_binary_values_of_a_parquet_file_are_refused(column: str, message: str) 
         parse_vectors(buffer.getvalue(), "v.parquet")
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(("rows", "max_bytes"), [(100_000, None), (600_000, 1_000_000)])
 def test_number_of_values_in_an_uploaded_parquet_file_is_limited(rows: int, max_bytes: int | None) -> None:
     """Each row of a kilobyte of compressed zeros would take 100 bytes of memory."""
@@ -354,6 +356,7 @@ def test_number_of_values_in_an_uploaded_parquet_file_is_limited(rows: int, max_
     assert len(parse_vectors(buffer.getvalue(), "v.parquet", 2_000_000)) == rows
 
 
+@pytest.mark.prove
 def test_local_files_that_expand_too_much_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +371,7 @@ def test_local_files_that_expand_too_much_are_refused(
         bert_probe.read_vectors(tmp_path / "v.parquet")
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".jsonl", ".parquet"])
 def test_number_of_dimensions_is_limited(suffix: str, tmp_path: Path) -> None:
     vectors = np.zeros((1, 1 << 24), np.uint8)
@@ -387,6 +391,7 @@ def test_number_of_dimensions_is_limited(suffix: str, tmp_path: Path) -> None:
         assert peak() < 1 << 20  # the header is checked before the vectors are read
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 def test_memory_of_rows_and_of_floats_is_limited(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -429,6 +434,7 @@ def test_row_numbers_take_no_memory() -> None:
         ids[30_000]
 
 
+@pytest.mark.prove
 def test_command_and_request(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     vectors = Sentences("model").of(minilm, TEXTS).vectors

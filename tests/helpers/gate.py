@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
@@ -18,6 +19,24 @@ def examples(prove: int) -> int:
     The number is `prove` in `make prove`, and a fifth of `prove`, but at least 5, in `make test`.
     """
     return prove if PROVE else max(5, prove // 5)
+
+
+def select(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests of ``make test`` in their order, and the tests that only ``make prove`` runs.
+
+    The latter are the tests marked ``prove``. Of the remaining cases of a test marked ``gate(cases=n)``,
+    ``make test`` runs `n`, which are evenly selected and include the first one.
+    """
+    cases = defaultdict(list)
+    for item in items:
+        if not item.get_closest_marker("prove"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    selected = set()
+    for group in cases.values():
+        marker = group[0].get_closest_marker("gate")
+        count = min(marker.kwargs["cases"], len(group)) if marker else len(group)
+        selected |= {group[number * len(group) // count] for number in range(count)}
+    return [item for item in items if item in selected], [item for item in items if item not in selected]
 
 
 def prove_unless(in_gate: Container[Any] | Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:

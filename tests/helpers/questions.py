@@ -777,33 +777,28 @@ EXAMPLES = (
 )
 
 
-def covering(examples: tuple[QuestionExample, ...], with_inputs: bool = True) -> tuple[QuestionExample, ...]:
-    """Return examples that cover each combination of an input kind and a field type.
+def covering(examples: tuple[QuestionExample, ...]) -> tuple[QuestionExample, ...]:
+    """Return examples that cover each type of field and each kind of file.
 
-    The selection is greedy: the next example is the one that covers the most uncovered combinations.
-
-    Args:
-        with_inputs: False covers each field type and each kind of file only once, with any input.
+    The selection is greedy: the next example is the one that covers the most uncovered ones.
     """
-    combinations = [_combinations(example) for example in examples]
-    if not with_inputs:
-        combinations = [{part[1:] for part in parts} for parts in combinations]
-    missing = set[tuple[str, ...]]().union(*combinations)
+    covered = [_covered(example) for example in examples]
+    missing = set[str | tuple[str, ...]]().union(*covered)
     selection = []
     while missing:
-        best = max(range(len(examples)), key=lambda number: len(combinations[number] & missing))
-        missing -= combinations[best]
+        best = max(range(len(examples)), key=lambda number: len(covered[number] & missing))
+        missing -= covered[best]
         selection.append(examples[best])
     return tuple(selection)
 
 
-def _combinations(example: QuestionExample) -> set[tuple[str, ...]]:
-    inputs = example.inputs.__name__
+def _covered(example: QuestionExample) -> set[str | tuple[str, ...]]:
+    """Return the kind of model, the extensions of the files and the types of the fields that are set."""
     set_fields = [
         field for field in fields(example.question) if getattr(example.question, field.name) != field.default
     ]
     return {
-        (inputs, "head" if example.trained else "built-in model"),
-        (inputs, *sorted(name.rpartition(".")[2] for name in example.files)),
-        *((inputs, str(field.type)) for field in set_fields),
+        "head" if example.trained else "built-in model",
+        tuple(sorted(name.rpartition(".")[2] for name in example.files)),
+        *(str(field.type) for field in set_fields),
     }

@@ -138,6 +138,7 @@ def test_model_with_uncaptured_attention_is_refused(folder: Path, monkeypatch: p
     assert_refused(ArchitectureError, folder, "BertModel changes its attention", "layer 1 is off by")
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("dtype", "share"), [("float64", 1e-10), ("float32", 1e-3), ("float16", 0.05), ("bfloat16", 0.3)]
 )
@@ -156,6 +157,7 @@ def test_small_change_of_attention_is_detected(
         bert_probe.load(folder, dtype=dtype)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", prove_unless({"bert", "modernbert", "mobilebert"}, sorted(ALL_FAMILIES)))
 def test_rounding_is_within_tolerance_in_every_dtype(name: str, family_folder: Callable[[str], Path]) -> None:
     for dtype in checks.DTYPES:

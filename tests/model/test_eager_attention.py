@@ -73,6 +73,7 @@ def by_head(output: torch.Tensor, heads: int) -> np.ndarray:
     return output[0].reshape(output.shape[1], heads, -1).transpose(0, 1).numpy()
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize("name", sorted(PROJECTIONS))
 def test_q_k_and_v_are_the_outputs_of_the_projections(
     name: str, double_family: Checkpoints, family_folder: Folders
@@ -89,6 +90,7 @@ def test_q_k_and_v_are_the_outputs_of_the_projections(
             assert_exact(observed[layer], by_head(output, trace.heads))
 
 
+@pytest.mark.gate(cases=4)
 @pytest.mark.parametrize("name", RECORDED)
 def test_content_scores_and_position_terms_reproduce_the_weights(
     name: str, double_family: Checkpoints, family_folder: Folders
@@ -195,6 +197,7 @@ def test_roformer_rotates_q_and_k_and_adds_no_term(
     assert_exact(trace.keys[0], expected[1][0].detach().numpy())
 
 
+@pytest.mark.gate(cases=4)
 @pytest.mark.parametrize("name", RECORDED)
 def test_switched_off_heads_equal_raw_model(
     name: str, double_family: Checkpoints, family_folder: Folders

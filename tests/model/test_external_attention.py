@@ -283,6 +283,7 @@ def test_long_form_rollout_and_thumbnails_equal_trace() -> None:
     assert bertviz_head_view(trace, 0, None, dark=False).url
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize("pair", prove_unless({PAIR}, [None, PAIR]))
 @pytest.mark.parametrize(
     "question",

@@ -40,6 +40,7 @@ STACKS = {"t5": "T5Stack", "mt5": "MT5Stack", "umt5": "UMT5Stack"}
 ENCODER_DECODERS = {*STACKS, "t5gemma", "bart"}
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", representative(NAMES))
 def test_wrapped_model_equals_raw_model(name: str, family_folder: Folders) -> None:
     folder = family_folder(name)
@@ -52,6 +53,7 @@ def test_wrapped_model_equals_raw_model(name: str, family_folder: Folders) -> No
         raw.numbers(trace.encoding).check(trace)
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("name", "implementation"),
     prove_unless(
@@ -157,6 +159,7 @@ def test_unsupported_model_is_refused(
     assert str(caught.value).endswith(".")
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -98,6 +98,7 @@ def test_open_config_downloads_only_the_config(hub: Hub, online: Callable[[str],
     assert f"open_config('{REPOSITORY}@{COMMIT}')" in sizes.python
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("revision", ["main", "v1", COMMIT])
 def test_revision_is_opened_by_branch_tag_or_commit(revision: str) -> None:

@@ -39,6 +39,7 @@ class Watched:
 # ---------------------------------------------------------------- characters
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("truncate", [False, True])
 @pytest.mark.parametrize("pair", [None, "a word"])
 def test_text_with_too_many_characters_is_refused_before_tokenization(
@@ -70,6 +71,7 @@ def test_ligatures_count_with_their_expanded_length(minilm: Checkpoint) -> None:
 # ---------------------------------------------------------------- tokens
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("accepted", [None, 100_000])
 def test_model_without_limit_has_the_default_limit(accepted: int | None, minilm: Checkpoint) -> None:
     encoder = Encoder(minilm.tokenizer, accepted, 30_522, NAMES)
@@ -94,6 +96,7 @@ def test_longer_text_of_a_pair_is_truncated() -> None:
     assert kept_positions(texts, 1) == [0, 5, 8], "special tokens are kept"
 
 
+@pytest.mark.gate(cases=6)
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize(
     "name", [*families.representative(families.FAMILIES), "no processor", "bytes, then a template"]

@@ -236,6 +236,7 @@ POOLED = [
 ]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", representative(POOLED))
 def test_untrained_pooler_is_removed_in_all_families(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
@@ -328,6 +329,7 @@ def message(number: int, content: bytes) -> bytes:
 FORGED = message(2, b"\xff\xff\xff\xff" + bytes(4))
 
 
+@pytest.mark.gate(cases=10)
 @pytest.mark.parametrize(
     ("name", "tokenizer_class"),
     [
@@ -383,6 +385,7 @@ def test_tokenizer_of_speech_models_is_refused(folder: Path, name: str) -> None:
     assert_refused(TokenizerError, folder, f"{name} names the tokenizer class Wav2Vec2CTCTokenizer")
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
 @pytest.mark.parametrize("key", ["extra_ids", "offset", "max_depth"])
 def test_setting_that_generates_many_tokens_is_refused(folder: Path, name: str, key: str) -> None:
@@ -392,6 +395,7 @@ def test_setting_that_generates_many_tokens_is_refused(folder: Path, name: str, 
     assert_refused(TokenizerError, folder, f"{key} in {name} is 2,001, but at most 2,000 are allowed")
 
 
+@pytest.mark.gate(cases=5)
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
 @pytest.mark.parametrize(
     ("key", "value"),
@@ -417,6 +421,7 @@ def test_setting_that_contains_a_vocabulary_is_refused(
     assert_refused(TokenizerError, folder, f"{name} must not contain {key}")
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("key", ["vocab_file", "merges_file"])
 def test_setting_that_names_a_file_outside_the_folder_is_refused(folder: Path, key: str) -> None:
     """Old versions of transformers saved such paths, which are not read if tokenizer.json exists."""
@@ -491,6 +496,7 @@ def test_unknown_dtype_is_refused(folder: Path, dtype: Any) -> None:
     assert_refused(CheckpointError, folder, "Unknown dtype", "Use auto, float32", dtype=dtype)
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("name", ["bert", "mpnet"])
 def test_model_computes_in_the_given_dtype(

@@ -37,6 +37,7 @@ def test_document_lists_all_model_types() -> None:
     assert all(f"\n| {name} | " in late for name in multi_vector_models.LAYOUTS)
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize("name", prove_unless(SEED, all_types()))
 def test_outcome_is_as_documented(name: str) -> None:
     result, row = outcome(name), rows()[name]

@@ -83,6 +83,7 @@ def test_head_that_reads_padding_is_not_used(tmp_path: Path) -> None:
         assert is_noted is not bool(tasks)
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("padding", [0, None])
 @pytest.mark.parametrize(
     ("name", "kind"),
@@ -213,6 +214,7 @@ def test_heads_with_equal_weight_names_are_identified_by_config(tmp_path: Path) 
     assert "classifier.bias" in checkpoint.description.notes[-1]
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

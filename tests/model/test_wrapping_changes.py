@@ -45,6 +45,7 @@ NEED_BOTH: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize("call_name", NEED_BOTH)
 def test_changed_model_is_refused(call_name: str, bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)

@@ -53,6 +53,7 @@ IN_BERT = ("value norms", "value zeroing", "steps", "embedding", "pooler")
 """Calls that not every family supports."""
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("implementation", "name"),
     prove_unless(
@@ -126,6 +127,7 @@ def test_user_settings_do_not_affect_traces(bert: Any, tokenizer: Any) -> None:
     np.testing.assert_array_equal(traces[0].hidden_states, expected)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("in_place", prove_unless({False}, [True, False]))
 def test_compiled_model_runs_uncompiled(bert: Any, tokenizer: Any, in_place: bool) -> None:
     expected = bert_probe.wrap(bert, tokenizer).trace(TEXT)
@@ -142,6 +144,7 @@ def test_compiled_model_runs_uncompiled(bert: Any, tokenizer: Any, in_place: boo
     np.testing.assert_array_equal(traces[0].hidden_states, expected.hidden_states)
 
 
+@pytest.mark.prove
 def test_wrapped_models_run_one_at_a_time(tokenizer: Any) -> None:
     torch.manual_seed(0)
     model = transformers.BertForMaskedLM(config("bert")).train()

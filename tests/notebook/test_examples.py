@@ -49,6 +49,7 @@ def _text(notebook: NotebookNode, kind: str) -> str:
     return "\n".join(cell.source for cell in notebook.cells if cell.cell_type == kind)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "path",
     prove_unless(lambda path: path.stem not in {"explain-a-search", "fine-tuning"}, NOTEBOOKS),

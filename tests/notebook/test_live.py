@@ -113,6 +113,7 @@ def test_choice_in_the_frame_is_read(view: HeadView, bridge: Any) -> None:
     assert bridge.wish is None, "no state is sent back"
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     "changes",
     [{"layer": 0}, {"layer": 7, "heads": [1]}, {"layer": "2"}, {"layer": True}, {"layer": 2, "heads": None}],

@@ -48,6 +48,7 @@ def test_view_opens_at_initial_layer_and_heads(minilm: Checkpoint, heads: Any, w
     assert wish["pins"] == {"side": "key", "units": [1, 6]}
 
 
+@pytest.mark.prove
 def test_rounding_error_is_within_the_tolerance(minilm: Checkpoint) -> None:
     trace = minilm.trace("we had left the ground and the river before we knew it " * 7)
     assert len(trace.tokens) > 2 * 32, "queries and keys are fewer numbers than weights"

@@ -118,6 +118,7 @@ def test_report_that_is_too_large_is_not_rendered(report: Report) -> None:
             report.html(limit)
 
 
+@pytest.mark.prove
 def test_table_with_too_much_text_is_refused(
     family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -644,6 +645,7 @@ def test_description_of_another_form_is_found(
     assert columns == ["names and types"]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "change",
     [

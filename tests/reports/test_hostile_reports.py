@@ -55,6 +55,7 @@ def test_zip_bomb_is_not_unpacked(name: str) -> None:
     assert peak < MEGABYTE
 
 
+@pytest.mark.gate(cases=9)
 @pytest.mark.parametrize("name", prove_unless(PAGES.keys() - {"a table of a million cells"}, PAGES))
 def test_hostile_page_takes_little_memory(name: str, tmp_path: Path) -> None:
     place, content = tmp_path / "report", PAGES[name]

@@ -429,6 +429,7 @@ def test_negative_tolerance_is_refused(report: Report, differences_of: FindDiffe
         differences_of(unsigned(stated))
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("path", "part"),
     [
@@ -456,6 +457,7 @@ def test_all_other_statements_are_checked(
     assert {difference.view for difference in changed} == {1}
 
 
+@pytest.mark.prove
 def test_scores_of_sentence_vectors_are_calibrated(
     family_folder: Callable[[str], Path], tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -562,6 +564,7 @@ def test_changed_file_in_zip_is_found(archive: bytes, differences_of: FindDiffer
     ]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("question", "rows", "name"),
     [

@@ -126,6 +126,7 @@ TABLE = parse_labeled_texts(
 )
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("question", "data"),
     [

@@ -124,6 +124,7 @@ def run(http: str, attack: Callable[[Connect], Awaitable[None]]) -> None:
 both = pytest.mark.parametrize("http", ["httptools", "h11"])
 
 
+@pytest.mark.gate(cases=3)
 @both
 @pytest.mark.parametrize(
     ("start", "more"),
@@ -145,6 +146,7 @@ def test_endless_head_is_refused(http: str, start: bytes, more: bytes) -> None:
     run(http, attack)
 
 
+@pytest.mark.gate(cases=3)
 @both
 @pytest.mark.parametrize(
     ("start", "more"),

@@ -233,6 +233,7 @@ def parquet_bytes(table: pa.Table, **options: object) -> bytes:
     return sink.getvalue()
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "options", [{}, {"compression": "gzip", "row_group_size": 2, "data_page_version": "2.0"}]
 )
@@ -271,6 +272,7 @@ def test_broken_rows_of_parquet_are_listed_or_skipped() -> None:
     assert [document.id for document in remaining] == ["7", "9"]
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -401,6 +403,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
     assert int(ended.stdout) * (1 if sys.platform == "darwin" else 1024) < 400e6
 
 
+@pytest.mark.prove
 def test_parquet_that_takes_long_to_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups that repeat the same pages make a short file as long as its author likes."""
     pytest.importorskip("resource")

@@ -246,6 +246,7 @@ def test_every_reader_accepts_fasta(tmp_path: Path, suffix: str) -> None:
     assert rows[0].header == {"name": "sp|P1|ONE", "description": "Protein one OS=Homo sapiens"}
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("content", ["> a\n" + "1\n" * 20_000, ">\n" * 20_000, "?\n" + ">a\nMK\n" * 10_000])
 def test_errors_of_many_lines_need_little_memory(content: str) -> None:
     lines = content.splitlines()

@@ -198,6 +198,7 @@ class EndlessStream(io.RawIOBase):
         return (self.line * (size // len(self.line) + 1))[:size]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["a.txt", "a.csv"])
 @pytest.mark.parametrize("line", [b"We left\n", b"one line "])
 def test_endless_file_is_read_up_to_the_limit(name: str, line: bytes) -> None:

@@ -90,6 +90,7 @@ def test_losses_by_hand() -> None:
     assert float(contrastive.triplet_loss(triplet)) == pytest.approx(5 - 1 + 5, abs=1e-5)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("kind", "loss", "update", "layout"),
     prove_unless(

@@ -58,6 +58,7 @@ def run_script(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: An
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "layout", prove_unless({"cls", "truncated"}, ["cls", "truncated", "joined", "two dense", "layer norm"])
 )
@@ -113,6 +114,7 @@ def test_gradient_of_the_objective_is_zero(sentence_folder: Callable[[str], Path
     assert float(bias.grad.abs().max()) < 1e-4
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("kind", ["several", "number"])
 def test_other_labels_equal_scikit_learn(kind: str, sentence_folder: Callable[[str], Path]) -> None:
     source = sentence_folder("mean")
@@ -216,6 +218,7 @@ def test_texts_that_the_checkpoint_changes(layout: str, sentence_folder: Callabl
     assert "does not read the sentence vector" in " ".join(plan.notes)
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("file", "content"),
     [

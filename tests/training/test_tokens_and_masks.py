@@ -68,6 +68,7 @@ def test_words_sharing_a_token_keep_the_first_label(quiet: Checkpoint) -> None:
     assert "Words that share a token with another word, or have no token, are ignored: line 1." in plan.notes
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_saved_model_labels_words_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
     """The reference uses only transformers and its loss over all words of the held-out sentences."""
@@ -145,6 +146,7 @@ def test_whole_words_are_masked_with_all_their_tokens(quiet: Checkpoint) -> None
     assert observed == {0, 1, 2, 3}
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "albert"])
 def test_loss_equals_that_of_the_model_class(name: str, family_folder: Callable[[str], Path]) -> None:
     """The loss is equal although the head runs only on masked tokens; some classes compute it in float32."""
@@ -168,6 +170,7 @@ def test_loss_equals_that_of_the_model_class(name: str, family_folder: Callable[
             torch.testing.assert_close(our, their, rtol=0, atol=1e-5)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("update", ["head", "all"])
 def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
     question = Train(update, epochs=3, batch=4, rate=1e-2, seed=2)

@@ -60,6 +60,7 @@ def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.f
 # ---------------------------------------------------------------- training steps
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("update", ["head", "top:1", "all"])
 def test_training_equals_plain_loop(quiet: Checkpoint, update: str) -> None:
     """The reference trains the complete model with PyTorch; weights differ only by the order of summation."""
@@ -108,6 +109,7 @@ def test_only_selected_parameters_change(quiet: Checkpoint) -> None:
     }
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_seed_is_reproducible(family: Callable[[str], Checkpoint], update: str) -> None:
     """The seed determines dropout, new weights, the order of examples, and the held-out split."""
@@ -158,6 +160,7 @@ def test_full_model_learns_a_rule(tmp_path: Path) -> None:
     assert [trained.labels[item] for item in message] == [row.label for row in rows]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(("update", "kind"), [("head", "several"), ("top:2", "number"), ("lora", "classes")])
 def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, update: str, kind: str) -> None:
     """The saved model has the evaluated loss in transformers, and the same logits with `load`."""
@@ -194,6 +197,7 @@ def test_saved_model_predicts_as_evaluated(quiet: Checkpoint, tmp_path: Path, up
             np.testing.assert_allclose(result, expected.numpy(), rtol=0, atol=1e-6)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "name", prove_unless({"albert", "modernbert"}, ["albert", "modernbert", "mobilebert", "deberta"])
 )
@@ -208,6 +212,7 @@ def test_linear_heads_of_other_families_equal_full_model(
     assert trained.best.held_out_loss == pytest.approx(loss, abs=1e-5)
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("padding", "update"),
     prove_unless(

@@ -48,6 +48,7 @@ def skipped_attributions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attribution, "MAX_TOKENS_AT_ONCE", 0)
 
 
+@pytest.mark.prove
 def test_selected_word_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
     folder = trained_folder("bert", "fill-mask")
     trace = trained_on("bert", "fill-mask").trace(TEXT)
@@ -79,6 +80,7 @@ def test_text_with_masks_and_targets_is_answered(trained_folder: Folders) -> Non
     assert set(app.dataframe[0].value["token"]) == {"un", "river"}
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("task", "words"),
     [
@@ -103,6 +105,7 @@ def test_all_tasks_are_drawn_and_their_snippets_reproduce_table(
     assert f"--task {task}" in app.get("code")[1].value
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("task", ["fill-mask", "text-classification", "token-classification"])
 def test_first_layer_with_final_answer_is_named(
     task: str, trained_on: Trained, trained_folder: Folders

@@ -125,6 +125,7 @@ def test_python_and_shell_snippets_produce_same_table(
     assert frame.attrs["provenance"]["question"]["words"] is True
 
 
+@pytest.mark.prove
 def test_swap_button_exchanges_models(folders: tuple[str, str]) -> None:
     app = press(page_of(folders), "Swap A and B")
     assert not app.exception
@@ -148,6 +149,7 @@ def test_second_click_on_swap_swaps_back_before_the_browser_has_the_new_model(
     assert app.text_input(key="other").value == folders[1]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("side", ["in A", "in B"])
 def test_head_is_shown_for_either_model(folders: tuple[str, str], side: str) -> None:
     app = page_of(folders)
@@ -161,6 +163,7 @@ def test_head_is_shown_for_either_model(folders: tuple[str, str], side: str) -> 
     assert app.title[0].value == "Attention"
 
 
+@pytest.mark.prove
 def test_models_of_different_sizes_are_compared_partially(folders: tuple[str, str], tmp_path: Path) -> None:
     families.build("bert", tmp_path, num_hidden_layers=2)
     app = page_of((folders[0], str(tmp_path)))
@@ -176,6 +179,7 @@ def test_models_of_different_sizes_are_compared_partially(folders: tuple[str, st
     assert set(app.dataframe[0].value["in"]) == {"both", "only A", "only B"}
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("other", "title", "sentence"),
     [
@@ -220,6 +224,7 @@ def test_models_with_different_tokenizers_show_head_matches(
     assert row in range(12)
 
 
+@pytest.mark.prove
 def test_head_matches_of_one_tokenizer_are_shown_on_request(folders: tuple[str, str]) -> None:
     app = press(page_of(folders), "Compare all heads")
     assert not app.exception
@@ -227,6 +232,7 @@ def test_head_matches_of_one_tokenizer_are_shown_on_request(folders: tuple[str, 
     assert HeadMatches().of(a.trace(TEXT), b.trace(TEXT)).finding in page_text(app).replace("\\", "")
 
 
+@pytest.mark.prove
 def test_pair_task_asks_for_second_text(trained_folder: TrainedFolder) -> None:
     before = trained_folder("bert", "question-answering")
     asking = str(before), str(changed_folder(before))
@@ -240,6 +246,7 @@ def test_pair_task_asks_for_second_text(trained_folder: TrainedFolder) -> None:
     assert_repeatable(app.dataframe[2].value["a"], result.a)
 
 
+@pytest.mark.prove
 def test_layer_similarity_runs_as_job(folders: tuple[str, str]) -> None:
     app = press(page_of(folders), "Compare all layers")
     assert not app.exception

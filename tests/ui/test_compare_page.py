@@ -58,6 +58,7 @@ def test_rows_use_layer_and_head_of_url() -> None:
     assert rows["difference"].tolist() == row.difference.tolist()
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("component", ["tokens", "heads"])
 def test_patching_finding_matches_library(component: str) -> None:
     a, b = "Mehdi left it there", "Mehdi saw it here"
@@ -77,6 +78,7 @@ def test_patching_finding_matches_library(component: str) -> None:
     )
 
 
+@pytest.mark.prove
 def test_patching_of_only_differing_token_names_last_layer_with_large_effect() -> None:
     app = open_page("compare")
     result = ActivationPatching("tokens").of(*traces_of(FULL, EMPTY))
@@ -152,6 +154,7 @@ def test_hostile_text_is_shown_as_text() -> None:
     assert not any(piece in text for piece in ("<img", "<b>", "$x$", " **and**", " ** "))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("words", ["", "1"])
 def test_python_and_shell_snippets_produce_same_table(
     words: str, capfdbinary: pytest.CaptureFixture[bytes]

@@ -62,6 +62,7 @@ def test_the_same_sequence_twice_has_a_button_for_each_field(tmp_path: Path) -> 
     assert app.text_area(key="draft_b").value == " ".join(SEQUENCE)
 
 
+@pytest.mark.prove
 def test_two_models_that_do_not_know_a_sequence_have_a_button_each(tmp_path: Path) -> None:
     models = {name: str(save_protbert(tmp_path)) for name in ("model", "other")}
     app = open_page("changes", a=f"MK{SEQUENCE}", b=SEQUENCE, of="b", **models)

@@ -29,6 +29,7 @@ def archive(vectors: np.ndarray, texts: list[str]) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.prove
 def test_sample_sentences_work_at_once(minilm: Checkpoint) -> None:
     app = open_page("corpus", corpus_view="vectors", health_show="rows")
     texts = [str(text) for text in listed(app, "text")]
@@ -104,6 +105,7 @@ def test_a_row_opens_in_search(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(opened) == 1
 
 
+@pytest.mark.prove
 def test_means_of_a_store(minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("\n".join(f"Sentence number {number} is here." for number in range(14)), "utf-8")

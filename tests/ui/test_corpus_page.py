@@ -233,6 +233,7 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
     assert fresh.selectbox(key="store").value == "new"
 
 
+@pytest.mark.prove
 def test_treebank_tags_are_kept_and_large_upload_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Build a store from this file")
     assert corpus_stores.open_store(url_params(app)["store"]).has("neighbors")
@@ -389,6 +390,7 @@ def test_context_line_aligns_word_with_surroundings() -> None:
 # ---------------------------------------------------------------- attention search, SQL, description
 
 
+@pytest.mark.prove
 def test_heads_between_tagged_words_are_found(shelf: Path) -> None:
     app = corpus(TAGGED, corpus_part="find", corpus_head="3.9", find_query="DET", find_key="NOUN")
     expected = AttentionSearch((2, 8), "DET", "NOUN", None, 100).of(open_corpus(shelf / TAGGED))
@@ -433,6 +435,7 @@ def test_sql_query_of_link_runs_only_after_click() -> None:
     assert app.dataframe[0].value["n"].tolist() == [1], "this session has run it before"
 
 
+@pytest.mark.prove
 def test_query_draft_is_kept_while_url_is_unchanged() -> None:
     app = press(corpus(corpus_part="sql", sql="SELECT 1 AS n"), "Run")
     app = app.text_area(key="corpus_sql_written").set_value("SELECT 3 AS n").run()

@@ -59,6 +59,7 @@ def assert_round_trip(data: bytes, expected: np.ndarray) -> None:
         assert_rounded(attention, expected)
 
 
+@pytest.mark.gate(cases=4)
 @pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
 @pytest.mark.parametrize("name", representative(FAMILIES))
 def test_layer_payload_round_trips_for_every_family(
@@ -90,6 +91,7 @@ def test_payload_of_512_tokens_is_below_1_6_megabytes(minilm: Checkpoint) -> Non
     assert len(head_view.payload(HeadViewData(trace, labels=labels), 3, key="k")) <= 1.6e6
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("times", [1, 12])
 @pytest.mark.parametrize("words", [False, True])
 def test_value_norms_round_trip(double_minilm: Checkpoint, times: int, words: bool) -> None:

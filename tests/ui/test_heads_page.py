@@ -251,6 +251,7 @@ def test_hostile_text_is_not_rendered_as_markdown(name: str) -> None:
         assert piece not in markdown
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("name", "address", "start"),
     prove_unless(
@@ -285,6 +286,7 @@ def test_python_and_shell_snippets_produce_same_table(
         assert sorted(table[column]) == sorted(frame[column])
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("name", "question", "more", "start"),
     prove_unless(

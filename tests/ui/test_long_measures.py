@@ -65,6 +65,7 @@ def is_drawn(app: AppTest, view: str) -> bool:
     return bool(app.dataframe) if view == "table" else pictures not in ([], ["bert_probe.toolbar"])
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("view", ["heads", "heatmap", "table"])
 def test_long_measure_runs_as_job_and_is_drawn_when_done(view: str, steps: Steps) -> None:
     text = f"what a {view} waits for"
@@ -98,6 +99,7 @@ def test_table_matches_library_and_options_recompute_nothing(steps: Steps) -> No
     assert steps.begun == 1 + 1, "the reference computation"
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("view", ["heads", "table"])
 def test_canceled_measure_keeps_page_and_can_be_restarted(view: str, steps: Steps) -> None:
     app = open_page(a=f"given up in the {view}", drawn=DRAWN, show=view, layer="3")
@@ -123,6 +125,7 @@ def test_other_layer_cancels_previous_job(steps: Steps) -> None:
     assert is_drawn(finished(app, steps), "heads")
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("view", ["heads", "table"])
 def test_download_of_all_layers_appears_when_all_are_computed(view: str, steps: Steps) -> None:
     app = finished(open_page(a=f"all layers of the {view}", drawn=DRAWN, show=view), steps)

@@ -75,6 +75,7 @@ def press(app: AppTest, label: str) -> AppTest:
     return app
 
 
+@pytest.mark.gate(cases=9)
 @pytest.mark.parametrize("model", ["org/name", "/etc", "//host/share", HOSTILE])
 @pytest.mark.parametrize("page", EVERY_PAGE)
 def test_link_to_model_asks_for_consent_on_every_page(
@@ -87,6 +88,7 @@ def test_link_to_model_asks_for_consent_on_every_page(
     assert looked_up_names == []
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("page", "address"),
     [
@@ -162,6 +164,7 @@ def test_run_with_model_of_link_asks_for_consent(folder: str, looked_up_names: l
     assert looked_up_names == []
 
 
+@pytest.mark.prove
 def test_second_model_typed_by_user_needs_no_consent(folder: str) -> None:
     app = open_page("changes", a=TEXT)
     app.text_input(key="other").set_value(folder).run()
@@ -238,6 +241,7 @@ def test_consent_question_shows_model_name_on_one_line(name: str, looked_up_name
     assert looked_up_names == []
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "name", prove_unless({"\ud800", "x" * 3_000}, ["\ud800", "a\0b", "a\nb", "x" * 3_000, "../" * 900])
 )

@@ -343,6 +343,7 @@ def test_escape_covers_markdown_syntax() -> None:
     assert state.escape("[a] ![b](c) `d` _e_") == r"\[a\] \!\[b\]\(c\) \`d\` \_e\_"
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("page", "address"),
     [

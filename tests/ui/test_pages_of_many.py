@@ -107,6 +107,7 @@ def test_context_url_contains_question_of_page() -> None:
     assert f"{replace(question, layer=None)!r}.of(traces)" in app.get("code")[0].value
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("same", [True, False])
 def test_context_snippets_produce_same_table(same: bool, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     arguments = (
@@ -176,6 +177,7 @@ def test_map_does_not_rerun_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not app.exception, "or in another session"
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("address", "question"),
     [
@@ -249,6 +251,7 @@ def test_hostile_sentences_are_not_rendered_as_markdown() -> None:
         assert "<img" not in markdown
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("part", prove_unless({"heatmap", "map"}, ["heatmap", "nearest", "map", "tsne"]))
 def test_sentences_snippets_read_exported_file(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]

@@ -53,6 +53,7 @@ def _elements(app: AppTest) -> Iterator[Any]:
                 yield element
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("page", prove_unless({"answer", "parameters", "sizes"}, PAGES))
 def test_pages_do_not_mention_what_is_switched_off(page: str) -> None:
     app = open_page(page)
@@ -70,6 +71,7 @@ def test_pages_of_an_app_on_the_users_machine_mention_it() -> None:
     assert [part for part in ABSENT if part not in text] == ["Folder", "Save the model"]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("page", ["train", "corpus", "changes"])
 def test_a_page_that_is_switched_off_opens_the_front_page(page: str) -> None:
     app = open_page(page)

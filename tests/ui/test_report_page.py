@@ -412,6 +412,7 @@ VIEW = {"bert_probe_view": 1, "page": "tokens", "address": {"a": TEXT}}
 ASKED = {"question": "Tokens", "texts": [{"text": TEXT}]}
 
 
+@pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
@@ -443,6 +444,7 @@ def test_link_to_a_draft_that_is_refused_opens_an_empty_report(content: dict[str
         assert not app.run().exception
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     "file",
     [

@@ -153,6 +153,7 @@ def test_only_a_score_above_all_pairs_is_above_all(value: float, text: str) -> N
     assert percentage(value) == text
 
 
+@pytest.mark.prove
 def test_long_documents_are_those_of_the_library(minilm: Checkpoint) -> None:
     texts = ["A boat. " + "word " * 300 + "end.", "The boat sinks. Nobody reads."]
     page = {"documents": "\n".join(texts), "search_query": "a boat"}

@@ -255,6 +255,7 @@ def test_regression_multilabel_and_tagging_show_their_metrics(family_folder: Fol
 LINES = tuple(f"the river {number} runs past a small bridge" for number in range(20))
 
 
+@pytest.mark.prove
 def test_masked_language_model_is_trained_on_pasted_lines(family_folder: Folder) -> None:
     app = open_page("train", model=str(family_folder("bert")), data="lines", epochs="2", whole_words="1")
     assert not app.exception
@@ -289,6 +290,7 @@ def test_text_file_is_read_as_lines_to_mask(family_folder: Folder) -> None:
     assert parse_sentences(to_file((*LINES, "a")), "a.txt") == (*LINES, "a")
 
 
+@pytest.mark.prove
 def test_tag_confusion_cell_opens_its_sentence(
     family_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +325,7 @@ def sentence_folder(tmp_path: Path, family_folder: Folder) -> Path:
     return sentence_models.save("cls", family_folder("bert"), tmp_path / "sentences")
 
 
+@pytest.mark.prove
 def test_head_on_the_sentence_vector(sentence_folder: Path) -> None:
     app = open_with_file(sentence_folder, table())
     assert not app.exception
@@ -336,6 +339,7 @@ def test_head_on_the_sentence_vector(sentence_folder: Path) -> None:
     assert "steps of 16 texts" in page_text(app)
 
 
+@pytest.mark.prove
 def test_similarity_training(sentence_folder: Path) -> None:
     rows = "".join(f"the river {number % 7},a boat {number % 5},{number % 4}\n" for number in range(20))
     content = ("text_a,text_b,score\n" + rows).encode()
@@ -358,6 +362,7 @@ def test_similarity_training(sentence_folder: Path) -> None:
     assert len(maps) == 2
 
 
+@pytest.mark.prove
 def test_head_is_compared_with_the_original_on_the_changes_page(sentence_folder: Path) -> None:
     app, outcome = trained(sentence_folder, table())
     assert "Only the head was trained" in page_text(app)

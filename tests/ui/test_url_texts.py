@@ -73,6 +73,7 @@ def test_column_of_long_word_has_limited_width() -> None:
     assert [name[:3] for name, column in columns.items() if column.get("width")] == ["3 y"]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("text", "printed", "files"),
     [
@@ -185,6 +186,7 @@ def test_sentences_survive_reload_or_are_reported_missing() -> None:
     assert address(gone)["sentences_kept"] == query["sentences_kept"]
 
 
+@pytest.mark.prove
 def test_context_sentences_survive_reload_or_are_reported_missing() -> None:
     texts = [f"we left the bank number {number} {'and the river ' * 10}" for number in range(45)]
     app = open_page("context")

@@ -30,6 +30,7 @@ def test_search_lists_matches_and_is_in_url() -> None:
     assert "bert_probe.Neighbors(token='river')" in "\n".join(element.value for element in app.get("code"))
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
@@ -93,6 +94,7 @@ def test_positions_are_shown_next_to_sinusoids(show: str) -> None:
     assert f"show='{show}'" in app.get("code")[0].value or show == "cosines"
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     ("name", "words"),
     [

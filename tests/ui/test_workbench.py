@@ -176,6 +176,7 @@ def test_browser_compares_the_fields_with_what_was_run() -> None:
     assert submitted_values(app)["draft_a"] == "typed"
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(("dtype", "used"), [("bfloat16", "bfloat16"), ("int8", "float32")])
 def test_data_type_of_the_url_is_used(dtype: str, used: str) -> None:
     app = open_page("attention", a="Mehdi loves AI", dtype=dtype)

@@ -89,6 +89,7 @@ def test_steps_are_stacked(minilm: Checkpoint) -> None:
     assert [texts.count(caption) for caption in captions] == [1, 1]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("show", [lambda trace: trace.head_view(), lambda trace: trace.model_view()])
 def test_png_is_the_svg_at_twice_the_size(
     minilm: Checkpoint, show: Callable[[bert_probe.Trace], Frame]

@@ -80,6 +80,7 @@ def test_tokens_and_words_equal_library(minilm: Checkpoint, tmp_path: Path) -> N
         assert words == expected, repr(text)
 
 
+@pytest.mark.prove
 def test_pairs_equal_library(minilm: Checkpoint, tmp_path: Path) -> None:
     pairs = [*zip(HOSTILE, reversed(HOSTILE), strict=True), ("The ferry.", "The ferry.")]
     for (a, b), (tokens, words) in zip(pairs, encoded(minilm, tmp_path, pairs), strict=True):

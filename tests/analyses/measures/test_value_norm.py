@@ -22,6 +22,7 @@ TEXT = "we left the ground"
 SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", representative(SHOWN))
 def test_projected_values_sum_to_layer_output(name: str, family_folder: Callable[[str], Path]) -> None:
     """In float64, the heads' weighted sums of values equal the input of the output projection."""

@@ -100,6 +100,7 @@ def one_by_one(trace: Trace, layer: int) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", representative(SHOWN))
 def test_all_families_equal_single_passes(name: str, family_folder: Callable[[str], Path]) -> None:
     trace = bert_probe.load(family_folder(name), dtype="float64").trace(TEXT)
@@ -108,6 +109,7 @@ def test_all_families_equal_single_passes(name: str, family_folder: Callable[[st
         assert_exact(value_zeroing(trace, layer), one_by_one(trace, layer), f"layer {layer}")
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize(
     "name",
     prove_unless({"deberta-v2", "longformer", "xlm", "convbert", "rembert"}, ["deberta-v2", *EAGER_FAMILIES]),

@@ -157,6 +157,7 @@ def test_text_vectors_are_mean_or_first_token(
             torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.prove
 def test_result_does_not_depend_on_number_of_passes(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +313,7 @@ def test_invalid_probe_raises_error(
         Probe(confidence=1.0)
 
 
+@pytest.mark.prove
 def test_command_equals_library(minilm: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "data.conll"
     file.write_text(TAGGED_FILE, encoding="utf-8")

@@ -57,6 +57,7 @@ def guess(weights: np.ndarray, tokens: tuple[Token, ...], owner: TaggedSentence,
     return max((word for word in range(len(owner.words)) if word != asking), key=lambda word: sums[word])
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("name", ["bert", "modernbert", "deberta-v2"])
 def test_accuracies_equal_raw_attention(
     name: str, family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]

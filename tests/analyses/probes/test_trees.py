@@ -215,6 +215,7 @@ def heads(*head_indices: int) -> TaggedSentence:
     return treebank.read(treebank.conllu(rows))[0]
 
 
+@pytest.mark.prove
 def test_sentences_without_tree_are_skipped_and_forests_split(minilm: Checkpoint) -> None:
     alone, forest, long = heads(0), heads(0, 1, 0, 3), heads(0, *range(1, 256))
     question = StructuralProbe(rank=2, layers=[0])
