@@ -50,7 +50,8 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """
     try:
         arrays = load(payload)
-        encoded = arrays.pop(DESCRIPTION).tobytes()
+        description = arrays.pop(DESCRIPTION)
+        encoded = description.tobytes()
         described: dict[str, Any] = json.loads(encoded)
         header = strict_json.loads(payload[8 : 8 + int.from_bytes(payload[:8], "little")])
     except (SafetensorError, KeyError, RecursionError) as error:
@@ -58,9 +59,31 @@ def unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if not isinstance(described, dict):
         raise ValueError("The payload is invalid: the description is not a JSON object.")
     # Accept only the canonical encoding, so that the browser and Python read the same content.
-    if header.keys() != {*arrays, DESCRIPTION} or encoded.rstrip(b" ") != _to_json(described):
+    if encoded.rstrip(b" ") != _to_json(described):
         raise ValueError("The payload is invalid: the description is not in canonical form.")
+    expected = {**arrays, DESCRIPTION: description}
+    if header.keys() != expected.keys() or not all(
+        _is_entry(header[name], array) for name, array in expected.items()
+    ):
+        raise ValueError("The payload is invalid: the header is not in canonical form.")
     return described, arrays
+
+
+def _is_entry(entry: object, array: NDArray[Any]) -> bool:
+    """Return whether an entry of a header is written as the browser reads it.
+
+    safetensors also reads lists of values, and objects for data types.
+    """
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        return False
+    dtype, shape, ends = entry["dtype"], entry["shape"], entry["data_offsets"]
+    return (
+        isinstance(dtype, str)
+        and shape == list(array.shape)
+        and isinstance(ends, list)
+        and len(ends) == 2
+        and ends[1] - ends[0] == array.nbytes
+    )
 
 
 class EmbeddedPayload(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import load
 
 from bert_probe.views import payload as payload_module
 from bert_probe.views.payload import encode_text, pack
@@ -47,6 +48,30 @@ def test_arrays_are_aligned() -> None:
     header = json.loads(data[8:end])
     for name, array in arrays.items():
         assert (end + header[name]["data_offsets"][0]) % array.itemsize == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda entry: [entry["dtype"], entry["shape"], entry["data_offsets"]],
+        lambda entry: {**entry, "dtype": {entry["dtype"]: None}},
+        lambda entry: {**entry, "other": 1},
+    ],
+    ids=["list", "data type as object", "another key"],
+)
+@pytest.mark.parametrize("name", ["numbers", "view"])
+def test_header_that_browser_and_python_read_differently_is_refused(name: str, change: Any) -> None:
+    """safetensors reads these headers."""
+    data = pack({"key": "k"}, {"numbers": np.ones((2, 3), np.float32)})
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header[name] = change(header[name])
+    encoded = json.dumps(header).encode()
+    changed = len(encoded).to_bytes(8, "little") + encoded + data[end:]
+    assert load(changed)["numbers"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert payload_module.unpack(data)[0] == {"key": "k"}
+    with pytest.raises(ValueError, match="canonical form"):
+        payload_module.unpack(changed)
 
 
 def test_payload_is_deterministic() -> None:
