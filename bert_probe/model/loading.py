@@ -414,6 +414,12 @@ _REMOVABLE = {
 """Optional modules of an encoder: maps each name to the note shown if the weights lack this module."""
 
 
+_TIED = (
+    "If they contain the word vectors only under the name of an output head, open the complete model with "
+    "transformers, and save it with save_pretrained."
+)
+
+
 def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
     """Raise an error for weights that do not fit the config; remove optional modules without weights.
 
@@ -444,15 +450,12 @@ def _check_report(model: Any, network: Any, report: dict[str, Any]) -> tuple[tup
             notes.append(note)
             missing = [name for name in missing if name not in names]
     if missing:
-        matrices = sorted(name for name in report["unexpected_keys"] if name.endswith("decoder.weight"))
+        vectors = network.get_input_embeddings().weight
+        parameters = model.named_parameters(remove_duplicate=False)
+        is_all = set(missing) <= {name for name, parameter in parameters if parameter is vectors}
         raise WeightsError(
             f"The weights lack {list_names(missing)}, which the config describes. "
-            + (
-                f"If {matrices[0]} is the same matrix, open the model with transformers, and save it with "
-                "save_pretrained."
-                if matrices and all("embeddings" in name for name in missing)
-                else REMEDY
-            )
+            + (f"{_TIED} Otherwise, {REMEDY[0].lower()}{REMEDY[1:]}" if is_all else REMEDY)
         )
     unused = sorted(report["unexpected_keys"])
     _check_unused(network, unused)

@@ -151,17 +151,30 @@ def test_quantized_weights_are_refused(folder: Path) -> None:
     assert_refused(WeightsError, folder, "quantized")
 
 
-def test_word_vectors_under_the_name_of_the_head_are_named(tmp_path: Path) -> None:
-    transformers.RobertaForMaskedLM(config("roberta")).save_pretrained(tmp_path)
-    save_tokenizer("roberta", tmp_path)
-    name = "roberta.embeddings.word_embeddings.weight"
+@pytest.mark.parametrize(
+    ("family", "task", "name", "head"),
+    [
+        (
+            "roberta",
+            "RobertaForMaskedLM",
+            "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.weight",
+        ),
+        ("gpt2", "GPT2LMHeadModel", "transformer.wte.weight", "lm_head.weight"),
+        ("t5", "T5ForConditionalGeneration", "shared.weight", "decoder.embed_tokens.weight"),
+    ],
+)
+def test_word_vectors_under_the_name_of_the_head_are_explained(
+    family: str, task: str, name: str, head: str, tmp_path: Path
+) -> None:
+    getattr(transformers, task)(config(family)).save_pretrained(tmp_path)
+    save_tokenizer(family, tmp_path)
     change_weights(
         tmp_path,
-        lambda tensors: {
-            "lm_head.decoder.weight" if key == name else key: value for key, value in tensors.items()
-        },
+        lambda tensors: {head if key == name else key: value for key, value in tensors.items()},
     )
-    assert_refused(WeightsError, tmp_path, "If lm_head.decoder.weight is the same matrix", "save_pretrained")
+    words = "only under the name of an output head", "save_pretrained", "Otherwise, use the config.json that"
+    assert_refused(WeightsError, tmp_path, *words)
 
 
 def test_language_model_opens_without_pooler_with_note(tmp_path: Path) -> None:
