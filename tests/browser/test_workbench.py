@@ -126,6 +126,44 @@ def test_click_on_expander_during_change_of_page_opens_it(app: App, page: Page) 
     expect(details).to_have_attribute("open", "")
 
 
+MARKS = """() => {
+  window.marks = new Set();
+  new MutationObserver(() => {
+    for (const mark of document.querySelectorAll(".not-run")) window.marks.add(mark.textContent);
+  }).observe(document, { childList: true, subtree: true, characterData: true });
+}"""
+
+
+def test_button_does_not_move_while_its_fields_load_and_is_clicked_if_it_moves(
+    app: App, new_page: Callable[..., Page]
+) -> None:
+    """A phone loads the code of the text fields only when the sidebar opens."""
+    delayed: list[Route] = []
+    page = new_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.add_init_script(f"({MARKS})()")
+    page.route("**/TextArea*.js", lambda route: delayed.append(route))
+    visit(page, f"{app.origin}/tokens?a=we")
+    page.get_by_test_id("stExpandSidebarButton").tap()
+    run, text_box = page.get_by_role("button", name="Run"), page.get_by_role("textbox", name="Sentence A")
+    expect(page.get_by_role("radio", name="Separate text")).to_be_visible()
+    wait_until_still(page)
+    assert delayed
+    before = run.bounding_box()
+    for route in delayed:
+        route.continue_()
+    expect(text_box).to_have_value("we")
+    wait_until_still(page)
+    assert run.bounding_box() == before
+    assert page.evaluate("[...window.marks]") == [""]
+
+    text_box.fill("we left")
+    run.hover()
+    page.mouse.down()
+    run.evaluate("button => { button.style.translate = '0 -200px'; }")
+    page.mouse.up()
+    expect(page).to_have_url(re.compile("[?]a=we[+]left"))
+
+
 @pytest.mark.prove
 def test_open_page_is_marked_in_the_menu(app: App, page: Page) -> None:
     menus = page.locator('[data-testid="stTopNavSection"][aria-current]')

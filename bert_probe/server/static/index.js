@@ -61,16 +61,16 @@ addEventListener("drop", (event) => {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 });
 
-// Opens a clicked expander even if it moves while the mouse button is pressed. An expander moves when the page, and
-// therefore the form in the sidebar, changes. The browser reports no click in this case. A drag, which ends elsewhere
-// on the screen, does not open the expander.
-/** @type {{ summary: HTMLElement, x: number, y: number } | null} */
+// Clicks an expander or a button even if it moves while the mouse button is pressed. The form in the sidebar moves when
+// the page changes, or when the browser has loaded the code of a field. The browser reports no click in this case. A drag,
+// which ends elsewhere on the screen, is not a click.
+/** @type {{ pressable: HTMLElement, x: number, y: number } | null} */
 let pressed = null;
 addEventListener(
   "pointerdown",
   ({ target, clientX: x, clientY: y }) => {
-    const summary = target instanceof Element ? target.closest("summary") : null;
-    pressed = summary ? { summary, x, y } : null;
+    const pressable = target instanceof Element ? target.closest("summary, button") : null;
+    pressed = pressable instanceof HTMLElement ? { pressable, x, y } : null;
   },
   true,
 );
@@ -78,14 +78,19 @@ addEventListener(
   "pointerup",
   ({ target, clientX, clientY }) => {
     if (!pressed) return;
-    const { summary, x, y } = pressed;
+    const { pressable, x, y } = pressed;
     pressed = null;
-    const hasMoved = target instanceof Node && !summary.contains(target);
+    const hasMoved = target instanceof Node && !pressable.contains(target);
     if (!hasMoved || Math.hypot(clientX - x, clientY - y) >= 4) return;
-    // If Streamlit has replaced the expander in the meantime, find the new expander by its text.
-    const summaries = summary.isConnected ? [summary] : document.querySelectorAll("summary");
-    const current = [...summaries].find(({ textContent }) => textContent === summary.textContent);
-    if (current instanceof HTMLElement) current.click();
+    // If Streamlit has replaced an expander in the meantime, find the new one by its text. Several buttons may have the
+    // same text.
+    const isReplaced = !pressable.isConnected && pressable.matches("summary");
+    const current = isReplaced
+      ? [...document.querySelectorAll("summary")].find(
+          ({ textContent }) => textContent === pressable.textContent,
+        )
+      : pressable;
+    current?.click();
   },
   true,
 );
@@ -99,10 +104,15 @@ const NOT_RUN_PAGE = `${NOT_RUN}: this page still shows the results of the last 
 const readValue = (key) => {
   const widget = document.querySelector(`.st-key-${CSS.escape(key)}`);
   const field = widget?.querySelector("textarea, input");
+  // Streamlit draws a text field before it sets its value.
+  if (field instanceof HTMLTextAreaElement && !field.value && !edited.has(field)) return null;
   if (field instanceof HTMLInputElement && field.type === "checkbox") return field.checked ? "on" : "off";
   if (field instanceof HTMLInputElement || field instanceof HTMLTextAreaElement) return field.value;
   return widget?.querySelector('[aria-checked="true"]')?.textContent ?? null;
 };
+/** @type {WeakSet<EventTarget>} */
+const edited = new WeakSet();
+addEventListener("input", ({ target }) => target && edited.add(target), true);
 /** @param {[string, unknown]} entry */
 const isTyped = ([key, submitted]) => {
   const value = readValue(key);
