@@ -300,7 +300,9 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             if not os.access(path, os.W_OK | os.X_OK):
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         except UnicodeEncodeError:
-            raise StoreError(f"The path {folder} is not UTF-8. Choose another path for --out.") from None
+            raise StoreError(
+                f"The path {str(Path(folder).resolve())!a} is not UTF-8. Choose another path for --out."
+            ) from None
         except ExportError as error:
             raise StoreError(str(error)) from None
         except (OSError, ValueError) as error:  # Python raises ValueError if a path contains NUL.

@@ -320,7 +320,7 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
     """
     path = Path(folder)
     if not is_utf_8(path):
-        raise StoreError(f"The path {str(path)!a} is not UTF-8. Rename the folder.")
+        raise StoreError(f"The path {str(path.resolve())!a} is not UTF-8. Rename the folder.")
     store = Store(path, read_manifest(path), ())
     try:
         schemas = store.layouts

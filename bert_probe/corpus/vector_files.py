@@ -276,7 +276,7 @@ def read_vectors(file: str | os.PathLike[str], progress: Progress = no_progress)
 
         return store_vectors(open_corpus(path), progress)
     if not is_utf_8(path):
-        raise TextError(f"The path {str(path)!a} is not UTF-8. Rename the file.")
+        raise TextError(f"The path {str(path.resolve())!a} is not UTF-8. Rename the file.")
     try:
         file_format = format_of(path.name)
         if file_format is FORMATS[".npy"] and (array := open_array(path)).is_by_row:

@@ -163,7 +163,8 @@ def attention(
     weights = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
     if mask is not None:  # the softmax of a padded query without keys is NaN; set it to 0
         weights = weights.masked_fill(scores.isneginf().all(dim=-1, keepdim=True), 0)
-    return weights, weights @ value
+    # GPT-Neo and GPT-J compute the weights in float32, even with values in float64.
+    return weights, weights.to(value.dtype) @ value
 
 
 def attention_scores(

@@ -151,7 +151,7 @@ def uses_interface(network: Any) -> bool:
         with _own_code(network):
             expected = network(**inputs).last_hidden_state
     scale, difference = expected.abs().max(), (output.last_hidden_state - expected).abs().max()
-    return bool(difference <= max(_SAME_OUTPUT, 64 * torch.finfo(expected.dtype).eps) * scale)
+    return bool(difference <= max(_SAME_OUTPUT, 16 * torch.finfo(expected.dtype).eps) * scale)
 
 
 def capture_problem(network: Any) -> str:

@@ -234,7 +234,8 @@ def run_on_vectors(
         name: values.expand(len(vectors), -1) for name, values in inputs.items() if name != "input_ids"
     }
     try:
-        output = model(inputs_embeds=vectors, **other_inputs)
+        # A copy, because CTRL changes its input in place.
+        output = model(inputs_embeds=vectors.clone(), **other_inputs)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise UnavailableError(
             f"{trace.architecture} accepts only token IDs, not input vectors, so gradients along a path "

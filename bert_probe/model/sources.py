@@ -109,7 +109,12 @@ def locate(
     folder = existing(name)
     if folder is not None and folder.is_dir():
         _refuse_revision(f"The folder {name}", revision)
-        return Source(folder.resolve(), name, "local folder", None)
+        real = folder.resolve()
+        try:
+            str(real).encode()
+        except UnicodeEncodeError:  # The tokenizer could not be loaded.
+            raise NotFoundError(f"The path {str(real)!a} is not UTF-8. Rename the folder.") from None
+        return Source(real, name, "local folder", None)
     if folder is not None:
         raise NotFoundError(f"{name} is a file, not a folder. Use the folder that contains this file.")
     if isinstance(model, os.PathLike) or not is_hub_id(name):

@@ -173,8 +173,8 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
     )
 
 
-_MAX_LEAVES: Final = 1_000_000
-"""Maximum number of leaves of a JSON value, each of which takes hundreds of bytes with its path."""
+_MAX_LEAVES: Final = 400_000
+"""Maximum number of leaves of a JSON value, each of which takes up to 3,000 bytes with its path and text."""
 _MAX_PATH, _MAX_PATHS = 10_000, 50_000_000
 """Maximum number of characters of a leaf's path, and of all paths."""
 

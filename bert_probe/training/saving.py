@@ -93,7 +93,7 @@ def _target(target_folder: Path) -> Path:
         str(real).encode()
     except UnicodeEncodeError:
         raise ExportError(
-            f"The path {target_folder} is not UTF-8, so models cannot be saved there. Choose another path."
+            f"The path {str(real)!a} is not UTF-8, so models cannot be saved there. Choose another path."
         ) from None
     return real
 

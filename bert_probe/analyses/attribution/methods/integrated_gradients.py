@@ -64,7 +64,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
 def _check_forward(target: AttributionTarget, value: float) -> None:
     """Check that the model returns the same target value for input embeddings as for token ids."""
     expected = float(target.number.of([target.number.untouched])[0])
-    precision = max(1e-3, 64 * torch.finfo(next(target.trace.checkpoint.model.parameters()).dtype).eps)
+    precision = max(1e-3, 16 * torch.finfo(next(target.trace.checkpoint.model.parameters()).dtype).eps)
     if not abs(value - expected) <= precision * max(1.0, abs(expected)):
         raise UnavailableError(
             f"Integrated gradients do not support {target.trace.architecture} for this text: it predicts "
