@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, cast, get_type_hints
 
 import click
 
 from bert_probe.core import files
 from bert_probe.core.field_types import Choice, Dimensions, Flag
 from bert_probe.core.field_types_of_lists import ListOf
-from bert_probe.core.question import Question, field_type, option_name
+from bert_probe.core.question import QUESTIONS, Question, field_type, option_name
 from bert_probe.core.result import Result, save
 from bert_probe.core.writing import reserved, write
 from bert_probe.errors import (
@@ -249,6 +249,8 @@ def output_options(command: Command) -> Command:
             check_standard_output("Pass a file with --out.")
         has_own_format = out is not None and out.suffix.lower() == getattr(command, "own_extension", None)
         _check_output_options(out, force, csv_safe, save_view)
+        if out is not None and is_view_file(out) and not has_own_format:
+            _check_has_figure()
         with reserve_outputs(_output_files(out, has_own_format, save_view), force):
             result = command(**values)
             if save_view is not None:
@@ -257,7 +259,7 @@ def output_options(command: Command) -> Command:
                 save_or_rescue(lambda path: result.save(path, overwrite=force), out)
                 out = None  # also print the table
             if out is not None and is_view_file(out):
-                page = _to_page(result)
+                page = _to_page(result, out.with_suffix(".csv").name)
                 save_or_rescue(lambda path: page.save(path, overwrite=force), out)
                 return
             table = result.table() if isinstance(result, Result) else result
@@ -359,18 +361,37 @@ def is_picture_requested() -> bool:
     return out is not None and is_view_file(out)
 
 
-def _to_page(result: Any) -> Page:
-    """Convert the result of a command to a figure."""
+_NO_FIGURE = "has no figure. Choose another extension for --out, such as .csv."
+
+
+def _check_has_figure() -> None:
+    """Raise an error before the computation if no result of the running command has a figure."""
+    context, names = click.get_current_context(), list[str]()
+    while context.parent is not None:
+        names, context = [str(context.info_name), *names], context.parent
+    questions = [question for question in QUESTIONS.values() if question.command == " ".join(names)]
+    # Imported here because the module imports many analyses, which only figures need.
+    from bert_probe.views.pictures import PICTURES
+
+    results = [get_type_hints(question.of)["return"] for question in questions]  # type: ignore[attr-defined]
+    if results and not PICTURES.keys() & results:
+        raise UnavailableError(f"The result of {' '.join(names)} {_NO_FIGURE}")
+
+
+def _to_page(result: Any, table_name: str) -> Page:
+    """Convert the result of a command to a figure. If it has none, save its table in a temporary folder.
+
+    Args:
+        table_name: the name of the table.
+    """
     if isinstance(result, Page):
         return result
-    if not isinstance(result, Result):
-        raise UnavailableError(
-            "This table cannot be drawn as a figure. Choose another extension for --out, such as .csv."
-        )
-    # Imported here because the module imports many analyses, which only figures need.
     from bert_probe.views import pictures
 
-    return pictures.page(result)
+    if isinstance(result, Result) and pictures.is_drawn(result):
+        return pictures.page(result)
+    table = result.table() if isinstance(result, Result) else result
+    _rescue(lambda path: save(table, path), table_name, ExportError(f"This result {_NO_FIGURE}"))
 
 
 def question_options(cls: type[Question], *excluded: str) -> Callable[[Command], Command]:

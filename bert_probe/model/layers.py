@@ -50,6 +50,9 @@ class ModuleCall:
     def on(self, states: torch.Tensor) -> Any:
         """Run the module on new vectors of shape [row, token, hidden]; other arguments are as recorded."""
         kwargs = _rows(dict(self.kwargs), len(states))
+        if isinstance(alibi := self.kwargs.get("alibi"), torch.Tensor):
+            # The first dimension in BLOOM and Falcon contains the heads of all rows.
+            kwargs["alibi"] = alibi.repeat(len(states), *[1] * (alibi.ndim - 1))
         if not self.args:
             return _vectors(self.module(**{**kwargs, "hidden_states": states}))
         return _vectors(self.module(states, *_rows(self.args[1:], len(states)), **kwargs))

@@ -375,12 +375,10 @@ def _network(
         notes = _check_report(model, network, report)
         network.eval().requires_grad_(False)
         is_eager = implementation == "eager"
-        is_causal = any(getattr(module, "is_causal", False) for module in network.modules())
         for settings in configs_of(network.modules()):
-            # Disable the key-value cache of decoders, including those with bidirectional attention. It would
-            # store copies of keys and values, and append to them if a recorded layer runs again. Models with
-            # their own attention code do not say whether they are causal.
-            if is_eager or is_causal or getattr(settings, "use_bidirectional_attention", False):
+            # Disable the key-value cache of decoders. It would store copies of keys and values, and append to
+            # them if a recorded layer runs again.
+            if hasattr(settings, "use_cache"):
                 settings.use_cache = False
         with running_errors(source.name, network), limited_operations(network):
             if not is_eager and not uses_interface(network):

@@ -142,9 +142,16 @@ class Trace:
         """Return all hidden states, of shape [layer + 1, token, hidden]; index 0 is the embedding output.
 
         Raises:
-            UnavailableError: the trace has external attention without vectors.
+            UnavailableError: the trace has external attention without vectors, or the hidden size differs
+                between layers.
         """
-        return self._stack(self._states())
+        states = self._states()
+        if len({layer.shape for layer in states}) > 1:
+            raise UnavailableError(
+                "The hidden size of this model differs between layers, so its hidden states do not fit into "
+                "one array. Use the method vectors, which returns those of one layer."
+            )
+        return self._stack(states)
 
     @cached_property
     def q(self) -> Array | None:

@@ -17,7 +17,7 @@ from bert_probe.errors import ReportError
 from bert_probe.reports.drafts import MOST_VIEWS
 from bert_probe.reports.json_reader import parse_json, parse_object, read_bytes
 from bert_probe.reports.numbers import ViewTolerances
-from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MAX_BYTES, MAX_TITLE, PAGE
+from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MAX_BYTES, MAX_TITLE, MAX_UNPACKED, PAGE
 from bert_probe.reports.tables import MAX_CELLS, MAX_NOTE_CHARACTERS, ReportTable
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.views import built
@@ -270,8 +270,6 @@ def _read_zip(content: bytes, name: str) -> ReportFile:
 
 MAX_ENTRIES: Final = 1_000
 """Maximum number of files in a ZIP; a report has at most 50 views with about ten files each."""
-MAX_UNPACKED: Final = 256_000_000
-"""Maximum total size of all unpacked files of a ZIP, in bytes."""
 _MAX_DIRECTORY: Final = 1_000_000
 """Maximum size of a ZIP's central directory in bytes; zipfile creates an object for each of its entries."""
 

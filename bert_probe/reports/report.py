@@ -40,6 +40,8 @@ PAGE: Final = "report.html"
 MANIFEST: Final = "manifest.json"
 """Name of the file in a ZIP that lists the digests of all other files."""
 
+MAX_UNPACKED: Final = 256_000_000
+"""Maximum total size of all unpacked files of a ZIP, in bytes."""
 MAX_BYTES: Final = 64_000_000
 """Maximum size of a report's page in bytes; a browser must load the complete page."""
 MAX_TITLE: Final = 200
@@ -195,7 +197,7 @@ class Report:
         with the SHA-256 of each file.
 
         Raises:
-            ReportError: see `html`.
+            ReportError: see `html`; or the files are larger than those of a ZIP that can be read.
         """
         contents = {PAGE: self.html().encode()}
         for number, item in enumerate(self.items, start=1):
@@ -206,6 +208,12 @@ class Report:
             self.stated["made_with"],
             {name: digest(content) for name, content in contents.items()},
         )
+        size = sum(map(len, contents.values())) + len(manifest)
+        if size > MAX_UNPACKED:
+            raise ReportError(
+                f"The files of the ZIP would take {size / 1e6:,.0f} MB, but the maximum is "
+                f"{MAX_UNPACKED / 1e6:.0f} MB. Save the report as a page (HTML), or remove views."
+            )
         target = io.BytesIO()
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in {MANIFEST: manifest, **contents}.items():

@@ -52,6 +52,8 @@ _slots: Final = asyncio.Semaphore(AT_ONCE)
 _client_locks: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
 _waiting: Final[Counter[str]] = Counter()
 """Number of requests for files that each session is waiting for."""
+_generating: Final[Counter[str]] = Counter()
+"""Number of requests that are generating each file; its function is not removed in the meantime."""
 _session_locks: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
 
 
@@ -98,7 +100,14 @@ async def _handle_in_turn(
         async with of_client, _slots:
             with manager._lock:  # a script run in the meantime may have removed the function
                 manager._deferred_callables.setdefault(name, function)
-            url = await asyncio.to_thread(manager.execute_deferred, name)
+                _generating[name] += 1
+            try:
+                url = await asyncio.to_thread(manager.execute_deferred, name)
+            finally:
+                with manager._lock:
+                    _generating[name] -= 1
+                    if not _generating[name]:
+                        del _generating[name]
     except MediaFileStorageError as error:
         if isinstance(error.__cause__, ProbeError):
             return _refusal(request, str(error.__cause__))
@@ -183,11 +192,12 @@ def _note_end(remove: Callable[[MediaFileManager], None]) -> Any:
 
 
 def _remove_functions(manager: MediaFileManager) -> None:
-    """Remove functions without references, except those of sessions whose script is running.
+    """Remove functions without references, except those of running scripts and of files being generated.
 
     Streamlit clears the references of a session when its script starts. The caller holds the lock.
     """
     used = {name for files in manager._files_by_session_and_coord.values() for name in files.values()}
     for name, function in [*manager._deferred_callables.items()]:
-        if name not in used and function["session_id"] not in _running:
+        is_needed = name in used or name in _generating or function["session_id"] in _running
+        if not is_needed:
             manager._drop_deferred_id(name)

@@ -31,6 +31,7 @@ from bert_probe.corpus.vector_files import read_vectors
 from bert_probe.errors import ExportError, NotFoundError, TextError, WrittenElsewhereError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.view_files import ViewFile
+from bert_probe.views import pictures
 from tests.helpers.command_line import bert_probe as run
 
 COMMANDS = (
@@ -51,6 +52,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("lines.txt").write_text("We left.\nWe came back.\n")
     Path("dangling").symlink_to("no/where")
     return tmp_path
+
+
+def test_result_without_figure_is_refused_before_the_computation() -> None:
+    message = "The result of {} has no figure. Choose another extension for --out, such as .csv."
+    for name, *words in (("tokens", "We left."), ("diff parameters", "a", "b"), ("tune-lens", "lines.txt")):
+        assert run(*name.split(), *words, "--out", "a.svg").refusal == message.format(name)
+    assert not Path("a.svg").exists()
+
+
+def test_table_without_figure_is_saved_elsewhere(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "is_drawn", lambda _: False)
+    message = run("heads", "We left.", "--out", "a.svg", built_in=minilm).refusal
+    assert message.startswith("This result has no figure. Choose another extension for --out, such as .csv.")
+    path = message.removesuffix(".").rpartition("The result is in ")[2]
+    assert len(pd.read_csv(path)) == len(bert_probe.Heads().of(minilm.trace("We left.")).table())
+    assert Path(path).name == "a.csv"
+    assert not Path("a.svg").exists()
 
 
 def command(words: tuple[str, ...], place: str) -> tuple[str, ...]:

@@ -36,6 +36,13 @@ def test_command_with_a_too_long_argument_is_a_comment(letter: str, minilm: Chec
 
 
 CONTROLS = "".join(map(chr, [*range(1, 32), 127]))
+
+
+def test_words_that_begin_with_an_equals_sign_are_quoted() -> None:
+    """zsh replaces =ls by /bin/ls."""
+    assert [snippets.shell_join([word]) for word in ("=ls", "a=b", "=1+1 2")] == ["'=ls'", "a=b", "'=1+1 2'"]
+
+
 SHELLS = [shell for shell in ("sh", "dash", "bash", "zsh", "ksh") if shutil.which(shell)]
 
 

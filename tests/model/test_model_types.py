@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModel, AutoModelForSequenceClassification
 
+import bert_probe
+from bert_probe.analyses.attribution.methods import methods
+from bert_probe.errors import ProbeError, UnavailableError
 from tests.helpers import multi_vector_models
 from tests.helpers.exactness import EXACT
+from tests.helpers.families import PAIR, TEXT, build, config, randomize, save_tokenizer
 from tests.helpers.gate import prove_unless
 from tests.helpers.model_types import all_types, outcome
 from tests.helpers.sentence_models import LAYOUTS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
+QUESTIONS: tuple[Any, ...] = (
+    *(bert_probe.Attribution(method=method) for method in methods()),
+    bert_probe.Attention(measure="value-zeroing"),
+    bert_probe.HeadAblationSweep(),
+    bert_probe.HeadAttribution(),
+    bert_probe.Highlights(),
+    bert_probe.Lens(),
+    bert_probe.Embedding(),
+)
+"""Questions about one text, most of which run parts of the model again."""
+QUESTIONS_ABOUT_PAIRS: tuple[Any, ...] = (
+    bert_probe.ActivationPatching(),
+    bert_probe.ActivationPatching(component="heads"),
+    bert_probe.MinimalPair(),
+    bert_probe.SimilarityAttribution(steps=3),
+)
 SEED = {"big_bird", "bloom", "falcon", "gpt_oss", "marian", "mixtral", "openai-gpt"}
 
 
@@ -35,6 +59,39 @@ def test_document_lists_all_model_types() -> None:
     assert len(LAYOUTS) >= 25
     late = DOCUMENT.read_text(encoding="utf-8").split("## Late-interaction models")[1].split("## Models")[0]
     assert all(f"\n| {name} | " in late for name in multi_vector_models.LAYOUTS)
+
+
+@pytest.mark.parametrize("name", prove_unless({"bloom", "doge", "gpt_neo"}, all_types()))
+def test_every_question_is_answered_or_refused(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    try:
+        model = AutoModelForSequenceClassification.from_config(config(name))
+    except ValueError:  # transformers has no classifier of this type
+        build(name, tmp_path)
+    else:
+        randomize(model, 1)
+        model.save_pretrained(tmp_path)
+        save_tokenizer(name, tmp_path)
+    for dtype in ("float32", "float64"):
+        try:
+            checkpoint = bert_probe.load(tmp_path, dtype=dtype)
+            a, b = checkpoint.trace(TEXT), checkpoint.trace(PAIR)
+        except ProbeError:
+            continue
+        for questions, traces in ((QUESTIONS, (a,)), (QUESTIONS_ABOUT_PAIRS, (a, b))):
+            for question in questions:
+                with suppress(ProbeError):
+                    assert len(question.of(*traces).table())
+
+
+def test_hidden_size_may_differ_between_layers(tmp_path: Path) -> None:
+    AutoModel.from_config(config("opt", word_embed_proj_dim=20)).save_pretrained(tmp_path)
+    save_tokenizer("opt", tmp_path)
+    trace = bert_probe.load(tmp_path).trace(TEXT)
+    assert (trace.vectors(0).shape[1], trace.vectors(-1).shape[1]) == (32, 20)
+    with pytest.raises(UnavailableError, match="hidden size of this model differs between layers"):
+        _ = trace.hidden_states
+    assert len(bert_probe.Highlights().of(trace).table())
 
 
 @pytest.mark.gate(cases=3)

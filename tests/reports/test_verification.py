@@ -27,6 +27,7 @@ from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
 from bert_probe.model.trace import Trace
 from bert_probe.reports import numbers, page, view_checks
+from bert_probe.reports import report as report_module
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import (
     CHANGED,
@@ -562,6 +563,15 @@ def test_changed_file_in_zip_is_found(archive: bytes, differences_of: FindDiffer
         (0, "3-heads/table.parquet"),
         (0, "5-tokens/view.json"),
     ]
+
+
+def test_zip_that_could_not_be_read_is_not_written(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(map(len, forgeries.unzip(report.zip()).values()))
+    monkeypatch.setattr(report_module, "MAX_UNPACKED", size)
+    report.zip()
+    monkeypatch.setattr(report_module, "MAX_UNPACKED", size - 1)
+    with pytest.raises(ReportError, match=r"Save the report as a page \(HTML\), or remove views\.$"):
+        report.zip()
 
 
 @pytest.mark.prove

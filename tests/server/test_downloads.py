@@ -261,6 +261,26 @@ def test_files_are_generated_in_turn(manager: MediaFileManager, monkeypatch: pyt
     assert not media_files._client_locks
 
 
+def test_function_is_not_removed_while_its_file_is_generated(
+    manager: MediaFileManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (button,) = run_script(manager, "one", b"content")
+    generate = manager.execute_deferred
+
+    def execute(name: str) -> str:
+        run_script(manager, "one")  # A script run ends before the function is called.
+        return generate(name)
+
+    monkeypatch.setattr(manager, "execute_deferred", execute)
+    request = BackendOperationRequest(request_id="1")
+    request.deferred_file.file_id = button
+    response = asyncio.run(DeferredFileHandler(lambda: manager).handle(request, "one"))
+    assert served(manager, response.deferred_file.url) == b"content"
+    run_script(manager, "one")
+    assert not manager._deferred_callables
+    assert not media_files._generating
+
+
 def test_files_of_other_sessions_are_refused(manager: MediaFileManager) -> None:
     (button,) = run_script(manager, "one", b"private")
     request = BackendOperationRequest(request_id="1")

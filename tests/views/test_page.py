@@ -165,7 +165,10 @@ def test_command_line_writes_pictures(minilm: Checkpoint, tmp_path: Path) -> Non
             ("attention", TEXT, "--csv-safe", "--out", "a.svg"),
             "--csv-safe applies to CSV files only, not to a.svg. Omit --csv-safe.",
         ),
-        (("pooler", TEXT, "--out", "a.svg"), "Pooler has no visualization"),
+        (
+            ("pooler", TEXT, "--out", "a.svg"),
+            "The result of pooler has no figure. Choose another extension for --out",
+        ),
     ],
 )
 def test_invalid_picture_is_an_error_message(

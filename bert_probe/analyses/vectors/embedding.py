@@ -147,6 +147,8 @@ class Embedding(Question):
                 name: torch.tensor(ids, device=device)[None] for name, ids in trace.encoding.inputs.items()
             }
             rows = _rows(module, table, inputs)
+            if not all(isinstance(row, torch.Tensor | None) for row in rows.values()):
+                raise _unsupported(trace, " (its tables return several values)")  # such as I-BERT's scales
             # Add the rows in the same order as the models do, so that rounding errors are equal.
             total = rows["word"]
             for name in ("segment", "position"):

@@ -29,8 +29,11 @@ def _find_vector_change(context: HighlightContext) -> HighlightCandidate | None:
     tokens = context.content_tokens
     if not tokens or not context.trace.states:
         return None
-    start, last = context.vectors(0), context.trace.layers
-    curves = np.stack([cosine_of_rows(start, context.vectors(layer)) for layer in range(last + 1)])
+    last = context.trace.layers
+    start, *others = (context.vectors(layer) for layer in range(last + 1))
+    if any(vectors.shape != start.shape for vectors in others):
+        return None  # OPT may project its input vectors to another size
+    curves = np.stack([cosine_of_rows(start, vectors) for vectors in (start, *others)])
     if np.isnan(curves).any():
         return None  # the cosine with a zero vector is undefined
     index = int(curves[-1].argmin())
