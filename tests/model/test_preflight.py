@@ -440,7 +440,8 @@ def test_saved_causal_masks_are_ignored(family: str, module: str, dtype: torch.d
     assert_refused(WeightsError, tmp_path, name, "contains numbers of type I8")
     if family == "gpt_neo":  # The class of GPT-2 accepts every weight of this name.
         for shape in ((160,), (1, 1, 160, 80), (2, 1, 160, 160)):
-            change_weights(tmp_path, lambda tensors, shape=shape: tensors | {name: torch.ones(shape)})
+            other = torch.ones(shape)
+            change_weights(tmp_path, lambda tensors, other=other: tensors | {name: other})  # type: ignore[misc]
             assert_refused(WeightsError, tmp_path, f"contain {name}, which the config does not describe")
     weight = "h.0.ln_1.bias"
     change_weights(tmp_path, lambda tensors: {**tensors, name: mask, weight: tensors[weight].to(torch.bool)})
