@@ -319,7 +319,7 @@ def _traces_from_weights(
         raise ArchitectureError(
             f"{provenance[0]['architecture']} does not return a full attention matrix for every layer."
         )
-    tolerance = max(1e-4, 16 * torch.finfo(weights[0].dtype).eps)
+    tolerance = max(1e-4, 4 * torch.finfo(weights[0].dtype).eps)
     lengths = [len(encoding) for encoding in encodings]
     layer_weights = _split_layers(weights, lengths, axis=1)
     common = _states_and_poolers(output, lengths, made_by.description.has_pooler)

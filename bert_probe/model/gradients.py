@@ -234,9 +234,9 @@ def run_on_vectors(
         name: values.expand(len(vectors), -1) for name, values in inputs.items() if name != "input_ids"
     }
     try:
-        # A copy, because CTRL changes its input in place.
+        # A copy, because CTRL changes its input in place. The word table of I-BERT returns a tuple.
         output = model(inputs_embeds=vectors.clone(), **other_inputs)
-    except (TypeError, ValueError, NotImplementedError) as error:
+    except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
         raise UnavailableError(
             f"{trace.architecture} accepts only token IDs, not input vectors, so gradients along a path "
             "between two texts cannot be computed. Use another model."

@@ -413,5 +413,5 @@ def rounding_tolerance(weight: torch.Tensor, expected: Array) -> float:
         weight: a weight of the model, whose dtype determines the precision.
         expected: output of the model.
     """
-    precision = max(1e-5, 16 * torch.finfo(weight.dtype).eps)
+    precision = max(1e-5, 4 * torch.finfo(weight.dtype).eps)
     return precision * max(1.0, float(np.abs(expected).max()))
