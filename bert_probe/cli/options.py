@@ -25,6 +25,7 @@ from bert_probe.core.writing import reserved, write
 from bert_probe.errors import (
     ExportError,
     FormatError,
+    ProbeError,
     SelectionError,
     TooLongError,
     UnavailableError,
@@ -253,22 +254,33 @@ def output_options(command: Command) -> Command:
             _check_has_figure()
         with reserve_outputs(_output_files(out, has_own_format, save_view), force):
             result = command(**values)
+            view_error = None
             if save_view is not None:
-                _save_view(result, save_view, force)
+                try:
+                    _save_view(result, save_view, force)
+                except ProbeError as error:
+                    view_error = error  # raised after the result is written
             if out is not None and has_own_format:
                 save_or_rescue(lambda path: result.save(path, overwrite=force), out)
-                out = None  # also print the table
-            if out is not None and is_view_file(out):
-                page = _to_page(result, out.with_suffix(".csv").name)
-                save_or_rescue(lambda path: page.save(path, overwrite=force), out)
-                return
+            elif out is not None:
+                _save_result(result, out, csv_safe, force)
+        if out is None or has_own_format:
             table = result.table() if isinstance(result, Result) else result
-            if out is not None:
-                save_or_rescue(lambda path: save(table, path, csv_safe, overwrite=force), out)
-                return
-        print_bytes(files.to_bytes(table, "csv", csv_safe))
+            print_bytes(files.to_bytes(table, "csv", csv_safe))
+        if view_error is not None:
+            raise view_error
 
     return run
+
+
+def _save_result(result: Any, out: Path, csv_safe: bool, force: bool) -> None:
+    """Write the figure or the table of a result, depending on the extension."""
+    if is_view_file(out):
+        page = _to_page(result, out.with_suffix(".csv").name)
+        save_or_rescue(lambda path: page.save(path, overwrite=force), out)
+    else:
+        table = result.table() if isinstance(result, Result) else result
+        save_or_rescue(lambda path: save(table, path, csv_safe, overwrite=force), out)
 
 
 def save_or_rescue(write_to: Callable[[Path], object], path: Path) -> None:

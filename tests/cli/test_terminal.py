@@ -24,9 +24,9 @@ def test_name_in_a_config_is_escaped(tmp_path: Path) -> None:
 
 
 def test_name_of_a_folder_or_column_is_escaped(tmp_path: Path, minilm: Checkpoint) -> None:
-    folder = tmp_path / "\x1b[31m\u202e\n\udc9b"
+    folder = tmp_path / "\x1b[31m\u202e\nx"
     folder.mkdir()
-    assert r"\x1b[31m\u202e\n\udc9b has no conf" in bert_probe("tokens", "a", "--model", str(folder)).refusal
+    assert r"\x1b[31m\u202e\nx has no conf" in bert_probe("tokens", "a", "--model", str(folder)).refusal
     table = tmp_path / "a.csv"
     table.write_text("one\x1b[2J,two\nA,B\n", encoding="utf-8")
     refusal = bert_probe("sentences", str(table), built_in=minilm).refusal

@@ -6,6 +6,7 @@ import io
 import json
 import shlex
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -249,14 +250,25 @@ def test_questions_survive_round_trips(question: Any, stores: Stores) -> None:
             ["heads", "tokens", "--which", "lowest", "--head", "1.1", "--measure", "self", "--bin", "65"],
             "1 to 64",
         ),
-        (["heads", "tokens", "--save-view", "a.json"], "cannot be saved in a view file"),
-        (["histograms", "tokens", "--out", "a.svg"], "visualization"),
+        (["histograms", "tokens", "--out", "a.svg"], "has no figure"),
         (["heads", "nowhere"], "Use a folder that was written by bert-probe corpus run."),
         (["histograms", "."], "Use a folder that was written by bert-probe corpus run."),
     ],
 )
-def test_invalid_questions_raise_readable_errors(words: list[str], message: str) -> None:
+def test_invalid_questions_raise_readable_errors(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert message in run("corpus", *words).refusal
+
+
+@pytest.mark.usefixtures("in_store_folder")
+def test_result_that_cannot_be_saved_in_a_view_file_is_printed() -> None:
+    result = run("corpus", "heads", "tokens", "--save-view", "a.json")
+    assert result.status == 2
+    assert "cannot be saved in a view file" in result.err
+    assert result.out == run("corpus", "heads", "tokens").out
+    assert not Path("a.json").exists()
 
 
 def test_store_without_profiles_or_sentences_is_refused(
