@@ -417,6 +417,7 @@ def test_files_have_at_most_600_lines() -> None:
     assert names([path for path in SHIPPED if len(source(path).splitlines()) > 600]) == []
 
 
+@pytest.mark.prove
 def test_docstring_examples_run() -> None:
     attempted = 0
     for module in pkgutil.walk_packages(bert_probe.__path__, "bert_probe."):

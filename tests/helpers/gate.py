@@ -13,12 +13,15 @@ PROVE = os.environ.get("BERT_PROBE_PROVE") == "1"
 """True in ``make prove``, which also runs the tests marked ``prove``."""
 
 
-def examples(prove: int) -> int:
+def examples(prove: int, gate: int | None = None) -> int:
     """Return the number of examples for a property-based test.
 
-    The number is `prove` in `make prove`, and a fifth of `prove`, but at least 5, in `make test`.
+    The number is `prove` in `make prove`, and `gate` in `make test`. By default, the latter is a fifth of the
+    former, but at least 5.
     """
-    return prove if PROVE else max(5, prove // 5)
+    if PROVE:
+        return prove
+    return max(5, prove // 5) if gate is None else gate
 
 
 def select(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:

@@ -393,6 +393,7 @@ def test_authors_own_statements_pass(stated: dict[str, Any], verified: Verify) -
     assert verified(render(stated)).differences == ()
 
 
+@pytest.mark.prove
 def test_every_kind_of_leaf_is_covered(stated: dict[str, Any], verified: Verify) -> None:
     lots = random.Random(9)
     paths = {
@@ -827,7 +828,7 @@ TEMPLATES = [
 ]
 
 
-@settings(max_examples=examples(10_000))
+@settings(max_examples=examples(10_000, gate=600))
 @given(
     moves=st.lists(st.tuples(st.sampled_from(SPACES), st.integers(0, len(SVG))), max_size=1),
     rewritten=st.lists(

@@ -48,7 +48,7 @@ def refusable(read: Any, content: bytes) -> Any:
         return None
 
 
-@settings(max_examples=examples(2_000))
+@settings(max_examples=examples(2_000, gate=150))
 @given(rows=ROWS, separator=st.sampled_from("\t;,"))
 def test_quoted_tables_are_read_as_written_or_refused(rows: list[tuple[str, str]], separator: str) -> None:
     target = io.StringIO()
@@ -80,7 +80,7 @@ def test_incomplete_table_with_quoting_is_not_read_without_quoting(row: str) -> 
         assert read is None or [row.text for row in read][:2] == expected
 
 
-@settings(max_examples=examples(2_000))
+@settings(max_examples=examples(2_000, gate=150))
 @given(rows=st.lists(st.tuples(TEXTS.filter(is_cell), st.sampled_from("pq")), min_size=1, max_size=6))
 def test_labels_of_tables_without_quoting_are_read_as_written_or_refused(rows: list[tuple[str, str]]) -> None:
     content = "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows]).encode()

@@ -153,6 +153,7 @@ def test_unavailable_model_is_reported_on_every_page(page: str, tmp_path: Path) 
     assert app.text_area(key="draft_a").value == "Some words"
 
 
+@pytest.mark.gate(cases=9)
 @pytest.mark.parametrize("page", PAGES)
 def test_hostile_text_is_not_rendered_as_markdown(page: str) -> None:
     app = open_page(page, a=HOSTILE, b=HOSTILE)
