@@ -203,6 +203,16 @@ def configs_of(modules: Iterable[torch.nn.Module]) -> list[Any]:
     return list(configs.values())
 
 
+def disable_cache(network: torch.nn.Module) -> None:
+    """Switch off the key-value cache of a decoder.
+
+    The cache would store copies of keys and values, and append to them if a recorded layer runs again.
+    """
+    for config in configs_of(network.modules()):
+        if hasattr(config, "use_cache"):
+            config.use_cache = False
+
+
 Settings = Mapping[str, Any]
 
 _GTE = {

@@ -33,7 +33,7 @@ from bert_probe.errors import (
 )
 from bert_probe.model.architectures import (
     block_sparse_limit,
-    configs_of,
+    disable_cache,
     limit_notes,
     other_part,
     other_part_notes,
@@ -375,11 +375,7 @@ def _network(
         notes = _check_report(model, network, report)
         network.eval().requires_grad_(False)
         is_eager = implementation == "eager"
-        for settings in configs_of(network.modules()):
-            # Disable the key-value cache of decoders. It would store copies of keys and values, and append to
-            # them if a recorded layer runs again.
-            if hasattr(settings, "use_cache"):
-                settings.use_cache = False
+        disable_cache(network)
         with running_errors(source.name, network), limited_operations(network):
             if not is_eager and not uses_interface(network):
                 continue

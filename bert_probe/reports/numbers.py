@@ -36,6 +36,7 @@ from bert_probe.reports.tables import (
 )
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
 from bert_probe.views import pictures
+from bert_probe.views.head_view import attention_of_vectors
 from bert_probe.views.page import Page
 from bert_probe.views.payload import unpack
 from bert_probe.views.selection import from_address
@@ -367,6 +368,11 @@ class PicturePayload:
         except RecursionError:
             raise ValueError("The description of the view is nested too deeply.") from None
 
+    def attention(self) -> Array:
+        """Return the attention that the browser computes from queries and keys; empty without these."""
+        has_vectors = {"queries", "keys"} <= self.arrays.keys()
+        return attention_of_vectors(self.arrays, self.leaves["scaling"]) if has_vectors else np.empty(0)
+
 
 @dataclass(frozen=True, eq=False)
 class ViewNumbers:
@@ -441,16 +447,18 @@ class ViewTolerances:
         table: the tolerance for each column, or for the matrix.
         provenance: the tolerance for each float in the provenance.
         payloads: for each payload of the picture, the tolerances for its arrays and leaves.
+        attention: for each payload, the tolerance for `PicturePayload.attention`. Reports do not contain it.
     """
 
     table: tuple[Tolerance, ...] = ()
     provenance: tuple[Tolerance, ...] = ()
     payloads: tuple[tuple[Tolerance, ...], ...] = ()
+    attention: tuple[Tolerance, ...] = ()
 
     @classmethod
     def of(cls, single: ViewNumbers, double: ViewNumbers) -> Self:
         """Compute the tolerances of a view from its values as requested and in float64."""
-        pairs = zip(single.payloads(), double.payloads(), strict=False)
+        pairs = [*zip(single.payloads(), double.payloads(), strict=False)]
         return cls(
             of_table(single.table, double.table),
             of_leaves(single.provenance, double.provenance),
@@ -461,6 +469,7 @@ class ViewTolerances:
                 )
                 for payload, other in pairs
             ),
+            tuple(_from_arrays("", payload.attention(), other.attention()) for payload, other in pairs),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class ViewCheck:
             self._provenance(actual, tolerances.provenance, same_model),
             self._derived_parts(actual, tolerances),
             self._tolerances(tolerances),
-            self._payloads(actual.payloads(), tolerances.payloads, payloads),
+            self._payloads(actual.payloads(), tolerances, payloads),
         )
         self._add_large(tolerances)
         differences = [difference for part in parts for difference in islice(part, MAX_DIFFERENCES)]
@@ -352,7 +352,7 @@ class ViewCheck:
     def _payloads(
         self,
         expected: Sequence[PicturePayload],
-        own: Sequence[tuple[Tolerance, ...]],
+        own: ViewTolerances,
         expected_bytes: Sequence[bytes],
     ) -> Iterator[Difference]:
         stated, digests = self.stated, self.stated.sha256.get("payloads")
@@ -363,11 +363,15 @@ class ViewCheck:
         for index, (parsed, content) in enumerate(zip(expected, expected_bytes, strict=True)):
             payload = self.decode_payload(index, len(content))
             name = f"picture {index + 1}"
-            own_tolerances = own[index] if index < len(own) else ()
+            own_tolerances = own.payloads[index] if index < len(own.payloads) else ()
             all_stated = stated.tolerances.payloads
             stated_tolerances = all_stated[index] if index < len(all_stated) else ()
             allowed = combine(own_tolerances, stated_tolerances)
             differences = [*islice(self._payload(name, payload, parsed, allowed), MAX_DIFFERENCES)]
+            if not differences and payload is not None and index < len(own.attention):
+                # Small changes of queries and keys may add up in the attention that the browser computes.
+                attention = PicturePayload.of(payload).attention(), parsed.attention()
+                differences = [*self._array(name, "attention", *attention, own.attention[index].allowed)]
             yield from differences
             stated_digest = digests[index] if index < len(digests) else ""
             actual_digest = digest(payload) if payload is not None else "cannot be read"

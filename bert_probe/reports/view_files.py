@@ -394,8 +394,8 @@ def _find_sentences(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
                 check_size(sum(len(sentence.encode("utf-8", "surrogatepass")) for sentence in sentences))
                 return sentences
     raise UnavailableError(
-        f"The sentences of {type(result.question).__name__} are no longer available. Save the table, or save "
-        "the Python code next to the input file."
+        "This result does not contain its sentences, so it cannot be saved in a view file. Save the table, "
+        "or save the Python code next to the input file."
     )
 
 
@@ -563,8 +563,8 @@ def make_attachments(
     """
     if not records.keys() <= data.keys():
         raise UnavailableError(
-            "The input file of this result is no longer available. Save the table, or save the Python code "
-            "next to the input file."
+            "This result does not contain its input file, so it cannot be saved in a view file. Save the "
+            "table, or save the Python code next to the input file."
         )
     attachments = {name: Attachment.of(data[name], record) for name, record in records.items()}
     contents = (attachment.content for attachment in attachments.values())

@@ -210,6 +210,12 @@ def test_sentences_that_were_typed_but_not_compared_are_marked(app: App, page: P
     expect_mark(page, True, button)
     page.get_by_role("button", name="Compare", exact=True).click()
     expect_mark(page, False, button)
+    text_box.fill("")
+    expect_mark(page, True, button)
+    open_page(page, "Tokens")
+    open_page(page, "Sentences")  # The browser draws the field again.
+    expect(text_box).to_have_value("")
+    expect_mark(page, True, button)
 
 
 @pytest.mark.prove

@@ -46,6 +46,7 @@ from bert_probe.reports.tables import digest
 from bert_probe.reports.verification import Verdict, verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.reports.zip_checks import is_same_picture
+from bert_probe.views.head_view import attention_of_vectors
 from bert_probe.views.payload import EmbeddedPayload, decode_text, encode_text, pack, unpack
 from tests.helpers import forgeries
 from tests.helpers.forgeries import RememberedModels, render, reseal, unzip, zip_files
@@ -644,6 +645,35 @@ def test_description_of_another_form_is_found(
     payload = pack({**described, **forge(described["rows"])}, arrays)
     columns = [difference.column for difference in verified(with_picture(stated, payload)).differences]
     assert columns == ["names and types"]
+
+
+def test_small_changes_of_queries_and_keys_that_add_up_are_found(minilm: Checkpoint, tmp_path: Path) -> None:
+    """The browser computes attention from queries and keys, each of which may differ within its tolerance."""
+    models = RememberedModels(forgeries.opener_of(minilm))
+    view = ViewFile.of(bert_probe.Attention(2, 3).of(minilm.trace(" ".join([TEXT] * 12))))
+    view = replace(view, drawn={"as": "lines", "layer": "3", "heads": "4", "head": "4"})
+    report = Report.of(Draft("Lines", (DraftEntry(view),)), models)
+    place = tmp_path / "report.html"
+    place.write_text(report.html(), encoding="utf-8")
+    assert verify(read_report(place), models).differences == ()
+
+    stated = json.loads(json.dumps(report.stated))
+    payload = decode_text(EmbeddedPayload(*stated["views"][0]["payloads"][2]))
+    described, arrays = unpack(payload)
+    allowed = {tolerance.of: tolerance.allowed for tolerance in report.items[0].tolerances.payloads[2]}
+    # Shift a query and a key in the same direction, by the largest allowed difference of each element.
+    before = attention_of_vectors(arrays, described["scaling"])[3]
+    query, key = np.unravel_index(np.abs(before - 0.5).argmin(), before.shape)
+    queries, keys = arrays["queries"].copy(), arrays["keys"].copy()
+    queries[3, query] += 0.99 * allowed["queries"] * np.sign(arrays["keys"][3, key])
+    keys[3, key] += 0.99 * allowed["keys"] * np.sign(arrays["queries"][3, query])
+    payload = pack(described, {**arrays, "queries": queries, "keys": keys})
+    stated["views"][0]["payloads"][2] = list(encode_text(payload))
+    stated["views"][0]["sha256"]["payloads"][2] = digest(payload)
+    place.write_bytes(render(stated))
+    differences = verify(read_report(place), models).differences
+    assert {difference.column for difference in differences} == {"attention"}
+    assert f"4, {query + 1}, {key + 1}" in {difference.row for difference in differences}
 
 
 @pytest.mark.gate(cases=1)

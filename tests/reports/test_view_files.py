@@ -115,9 +115,9 @@ def test_results_that_cannot_be_recomputed_have_no_view_file(small: Checkpoint) 
     arguments = bert_probe.from_attention(weights, [str(token) for token in trace.tokens])
     with pytest.raises(UnavailableError, match="in memory"):
         ViewFile.of(bert_probe.Attention().of(arguments))
-    with pytest.raises(UnavailableError, match="no longer available"):
+    with pytest.raises(UnavailableError, match="cannot be saved in a view file"):
         ViewFile.of(bert_probe.HeadMeans(resamples=2).of(small, [TEXT]))
-    with pytest.raises(UnavailableError, match="no longer available"):
+    with pytest.raises(UnavailableError, match="cannot be saved in a view file"):
         ViewFile.of(bert_probe.Relations().of(small, SAILING, SLEEPING), {"chosen": SAILING})
 
 
@@ -151,7 +151,7 @@ def test_other_input_files_are_refused(small: Checkpoint) -> None:
     with pytest.raises(UnavailableError, match="changes when it"):
         ViewFile.of(result, {"chosen": SLEEPING, "reported": SLEEPING})
     map_of_many = bert_probe.CorpusTokenMap().of(small, (TEXT, TEXT))
-    with pytest.raises(UnavailableError, match="no longer available"):
+    with pytest.raises(UnavailableError, match="cannot be saved in a view file"):
         ViewFile.of(map_of_many, {"rows": (TEXT, "another")})
 
 

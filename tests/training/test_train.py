@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     XLNetConfig,
@@ -236,6 +237,16 @@ def test_head_of_a_decoder_reads_the_same_token_as_in_transformers(
     right = torch.tensor([trained.labels.index(row.label) for row in trained.held_out.rows])
     loss = torch.nn.functional.cross_entropy(logits, right).item()
     assert trained.best.held_out_loss == pytest.approx(loss, abs=1e-5)
+
+
+def test_layers_of_a_decoder_trained_in_memory_run_again(tmp_path: Path) -> None:
+    """The config of the user's model enables the key-value cache."""
+    build("gpt2", tmp_path)
+    model, tokenizer = (kind.from_pretrained(tmp_path) for kind in (AutoModel, AutoTokenizer))
+    trained = Train("head", **QUICK).of(bert_probe.wrap(model, tokenizer), texts(12)).checkpoint
+    result = bert_probe.Attribution(method="value-zeroing").of(trained.trace("one two three"))
+    assert len(result.table()) == len(trained.trace("one two three").tokens)
+    assert model.config.use_cache
 
 
 @pytest.mark.parametrize("update", ["head", "all"])

@@ -68,8 +68,8 @@ addEventListener("drop", (event) => {
 let pressed = null;
 addEventListener(
   "pointerdown",
-  ({ target, clientX: x, clientY: y }) => {
-    const pressable = target instanceof Element ? target.closest("summary, button") : null;
+  ({ target, button, clientX: x, clientY: y }) => {
+    const pressable = target instanceof Element && button === 0 ? target.closest("summary, button") : null;
     pressed = pressable instanceof HTMLElement ? { pressable, x, y } : null;
   },
   true,
@@ -100,19 +100,35 @@ addEventListener(
 // contains the submitted values by widget key; see `ui/blocks.not_run`.
 const NOT_RUN = "Not run yet";
 const NOT_RUN_PAGE = `${NOT_RUN}: this page still shows the results of the last run.`;
+// Streamlit draws a text field before it sets its value, so a new field may be empty for some frames.
+const FRAMES = 60;
+/** @type {WeakMap<HTMLTextAreaElement, number>} number of frames after which an empty field is really empty */
+const remaining = new WeakMap();
+/** @param {HTMLTextAreaElement} field */
+const countFrame = (field) => {
+  const frames = remaining.get(field) ?? 0;
+  if (!frames) return markSoon();
+  remaining.set(field, frames - 1);
+  requestAnimationFrame(() => countFrame(field));
+};
+/** @param {HTMLTextAreaElement} field */
+const hasValue = (field) => {
+  if (field.value) remaining.set(field, 0);
+  else if (!remaining.has(field)) {
+    remaining.set(field, FRAMES);
+    requestAnimationFrame(() => countFrame(field));
+  }
+  return !remaining.get(field);
+};
 /** Returns the value of a widget in the browser; null if it is not on the page. @param {string} key */
 const readValue = (key) => {
   const widget = document.querySelector(`.st-key-${CSS.escape(key)}`);
   const field = widget?.querySelector("textarea, input");
-  // Streamlit draws a text field before it sets its value.
-  if (field instanceof HTMLTextAreaElement && !field.value && !edited.has(field)) return null;
+  if (field instanceof HTMLTextAreaElement && !hasValue(field)) return null;
   if (field instanceof HTMLInputElement && field.type === "checkbox") return field.checked ? "on" : "off";
   if (field instanceof HTMLInputElement || field instanceof HTMLTextAreaElement) return field.value;
   return widget?.querySelector('[aria-checked="true"]')?.textContent ?? null;
 };
-/** @type {WeakSet<EventTarget>} */
-const edited = new WeakSet();
-addEventListener("input", ({ target }) => target && edited.add(target), true);
 /** @param {[string, unknown]} entry */
 const isTyped = ([key, submitted]) => {
   const value = readValue(key);
