@@ -530,8 +530,9 @@ def _max_tokens(config: Any, network: Any) -> int | None:
 def _positions(network: Any) -> int | None:
     """Return the number of positions in the position embedding or the config; None for no limit."""
     table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
-    if isinstance(table, torch.nn.Embedding):
-        reserved = 0 if table.padding_idx is None else table.padding_idx + 1
-        return table.num_embeddings - reserved
-    limit = getattr(network.config, "max_position_embeddings", None)
+    weight, padding = getattr(table, "weight", None), getattr(table, "padding_idx", None)
+    if isinstance(weight, torch.Tensor):  # of an Embedding, or of a QuantEmbedding in I-BERT
+        return len(weight) - (0 if padding is None else padding + 1)
+    names = ("max_position_embeddings", "max_seq_len")  # the latter in MPT
+    limit = next((limit for name in names if (limit := getattr(network.config, name, None))), None)
     return int(limit) if limit and limit > 0 else None  # XLNet states -1 for no limit

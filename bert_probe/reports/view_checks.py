@@ -64,6 +64,7 @@ class ViewCheck:
         numbers: how many numbers of the view have been compared so far.
         remarks: sentences for the user about content that was not checked.
         sha256: for each file of the view in a ZIP, the digest that the manifest must contain.
+        has_same_picture: whether all payloads of the picture are equal within their tolerances.
     """
 
     def __init__(self, number: int, stated: StatedView) -> None:
@@ -71,6 +72,7 @@ class ViewCheck:
         self.numbers = 0
         self.remarks: list[str] = []
         self.sha256: dict[str, str] = {}
+        self.has_same_picture = False
 
     def difference(
         self, table: str, row: Any, column: str, stated: Any, actual: Any, **details: Any
@@ -360,6 +362,7 @@ class ViewCheck:
         for name, count in (("payloads", len(stated.payloads)), ("SHA-256", len(digests))):
             if count != len(expected):
                 yield self.difference("picture", "", name, count, len(expected))
+        is_same = True
         for index, (parsed, content) in enumerate(zip(expected, expected_bytes, strict=True)):
             payload = self.decode_payload(index, len(content))
             name = f"picture {index + 1}"
@@ -372,11 +375,13 @@ class ViewCheck:
                 # Small changes of queries and keys may add up in the attention that the browser computes.
                 attention = PicturePayload.of(payload).attention(), parsed.attention()
                 differences = [*self._array(name, "attention", *attention, own.attention[index].allowed)]
+            is_same &= not differences
             yield from differences
             stated_digest = digests[index] if index < len(digests) else ""
             actual_digest = digest(payload) if payload is not None else "cannot be read"
             if not differences and stated_digest != actual_digest:
                 yield self.difference(name, "", "SHA-256", stated_digest, actual_digest, finding=CHANGED)
+        self.has_same_picture = is_same
 
     def _payload(
         self, name: str, payload: bytes | None, expected: PicturePayload, allowed: Mapping[str, float]

@@ -96,11 +96,12 @@ def file_differences(
 
 
 def _pictures(check: ViewCheck, picture: Page | None) -> dict[str, bytes]:
-    """Return the picture file of a view, drawn from the stated payloads if they are valid.
+    """Return the picture file of a view, drawn from the stated payloads if they do not differ.
 
-    The last digits of recomputed payloads depend on the processor.
+    The last digits of recomputed payloads depend on the processor. Other payloads are not drawn: they may
+    describe a picture of any size.
     """
-    if picture is not None and picture.still is None:
+    if picture is not None and picture.still is None and check.has_same_picture:
         decoded = [check.decode_payload(i, len(payload)) for i, payload in enumerate(picture.payloads)]
         payloads = [payload for payload in decoded if payload is not None]
         if len(payloads) == len(decoded):

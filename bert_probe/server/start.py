@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -91,6 +92,7 @@ def start(
         )
     lifespan = _announcing_lifespan(message, url, browser and _has_display())
     app = st.App(**asgi.app_arguments(names, token_file, address) | {"lifespan": lifespan})
+    _end_on_hangup()
     # uvicorn ends the process by the signal it received, unless the signal has a handler.
     with exit_on_sigterm(), suppress(KeyboardInterrupt):
         app.run(
@@ -102,6 +104,14 @@ def start(
                 "logger.hideWelcomeMessage": True,
             }
         )
+
+
+def _end_on_hangup() -> None:
+    """Handle SIGHUP, which a closed terminal sends, like SIGTERM; uvicorn does not handle it."""
+    # Processes started by nohup ignore the signal. Only the main thread may set handlers.
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: signal.raise_signal(signal.SIGTERM))
 
 
 @cache
@@ -128,11 +138,11 @@ def _check(host: str, port: int) -> None:
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind((host, port))
             trial.listen()
-    except (OSError, UnicodeError) as error:
+    except (OSError, UnicodeError, TypeError) as error:  # TypeError: the name is not UTF-8
         raise AddressError(_reason(error, host, port)) from None
 
 
-def _reason(error: OSError | UnicodeError, host: str, port: int) -> str:
+def _reason(error: Exception, host: str, port: int) -> str:
     if isinstance(error, OSError):
         if error.errno == errno.EADDRINUSE:
             return f"Port {port} of {host} is already in use. Choose another port with --port."

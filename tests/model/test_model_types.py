@@ -82,6 +82,9 @@ def test_every_question_is_answered_or_refused(name: str, tmp_path: Path) -> Non
             for question in questions:
                 with suppress(ProbeError):
                     assert len(question.of(*traces).table())
+        for truncate in (False, True):  # texts that are too long are refused or truncated
+            with suppress(ProbeError):
+                checkpoint.trace("we " * 400, truncate=truncate)
 
 
 def test_hidden_size_may_differ_between_layers(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from PIL import Image
 import bert_probe
 from bert_probe.errors import ReportError, ReportTooLargeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.reports import json_reader, numbers
+from bert_probe.reports import json_reader, numbers, zip_checks
 from bert_probe.reports import page as page_writer
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import (
@@ -41,12 +41,13 @@ from bert_probe.reports.numbers import (
 )
 from bert_probe.reports.page import written
 from bert_probe.reports.reading import read_report
-from bert_probe.reports.report import MAX_BYTES, Report
+from bert_probe.reports.report import MAX_BYTES, Report, picture_file
 from bert_probe.reports.tables import digest
 from bert_probe.reports.verification import Verdict, verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.reports.zip_checks import is_same_picture
 from bert_probe.views.head_view import attention_of_vectors
+from bert_probe.views.page import Page
 from bert_probe.views.payload import EmbeddedPayload, decode_text, encode_text, pack, unpack
 from tests.helpers import forgeries
 from tests.helpers.forgeries import RememberedModels, render, reseal, unzip, zip_files
@@ -696,6 +697,28 @@ def test_payload_that_cannot_be_drawn_is_found_in_a_zip(
     forged = with_picture(stated, change(described, arrays))
     verdict = verified(zip_files({**unzip(archive), "report.html": forged}))
     assert {"names and types", "payload", "values"} & {each.column for each in verdict.differences}
+
+
+def test_payload_that_differs_is_not_drawn(
+    stated: dict[str, Any], archive: bytes, verified: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may describe a picture of any size."""
+    drawn: list[bytes] = []
+
+    def draw(picture: Page) -> dict[str, bytes]:
+        drawn.extend(picture.payloads)
+        return picture_file(picture)
+
+    monkeypatch.setattr(zip_checks, "picture_file", draw)
+    assert verified(archive).differences == ()
+    described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][1]["payloads"][0])))
+    assert pack(described, arrays) in drawn
+    forged = pack({**described, "size": 1e9}, arrays)
+    drawn.clear()
+    verdict = verified(zip_files({**unzip(archive), "report.html": with_picture(stated, forged)}))
+    assert {each.table for each in verdict.differences} == {"picture 1"}
+    assert drawn
+    assert forged not in drawn
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ import bert_probe
 from bert_probe.server import access, asgi, security_headers
 from bert_probe.views import palette
 from tests.helpers.exactness import assert_printed
+from tests.helpers.gate import prove_unless
 from tests.helpers.installed import foreign_settings, free_port
 from tests.helpers.server import answer, answer_of, run_in_thread
 from tests.helpers.waiting import fetch, wait_for_server
@@ -251,8 +253,10 @@ def test_settings_restrict_the_app_to_this_machine() -> None:
 
 
 @contextmanager
-def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
-    """Start a server with a command in a folder, and yield its origin and its log."""
+def started(
+    command: list[str], folder: Path, ended_by: signal.Signals = signal.SIGTERM
+) -> Iterator[tuple[str, Path]]:
+    """Start a server with a command in a folder, yield its origin and its log, and end it by a signal."""
     port = free_port()
     log = folder / f"server-{port}.log"
     command = [part.format(port=port) for part in command]
@@ -266,7 +270,7 @@ def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
         wait_for_server(process, f"{origin}/_stcore/health", log)
         yield origin, log
     finally:
-        process.terminate()
+        process.send_signal(ended_by)
         process.wait(timeout=20)
 
 
@@ -320,13 +324,18 @@ def test_app_starts_from_any_folder_with_its_protections(
         assert "external IP" not in log.read_text(), "queried an external server"
 
 
-def test_temporary_folders_are_removed_after_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ended_by", prove_unless({signal.SIGHUP}, [signal.SIGHUP, signal.SIGTERM]))
+def test_temporary_folders_are_removed_after_a_signal(
+    ended_by: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    with started(["bert_probe", "app", "--public", "--port={port}", "--no-browser"], tmp_path):
+    command = ["bert_probe", "app", "--public", "--port={port}", "--no-browser"]
+    with started(command, tmp_path, ended_by) as (_, log):
         assert list(temporary.glob("bert-probe-caches-*"))
     assert list(temporary.glob("bert-probe-*")) == []
+    assert "Traceback" not in log.read_text()
 
 
 UPGRADE = {
