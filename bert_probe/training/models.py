@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, list_parameters
 from bert_probe.core.field_types import FieldType
 from bert_probe.errors import SelectionError, UnavailableError
-from bert_probe.model.architectures import disable_cache
+from bert_probe.model.architectures import configs_of, disable_cache
 from bert_probe.model.checkpoint import (
     FILL_MASK,
     SENTENCE_SIMILARITY,
@@ -154,7 +154,9 @@ def to_checkpoint(
     """
     wrapped = wrap(full_model, tokenizer)
     full_model.eval().requires_grad_(False)
-    full_model.set_attn_implementation(wrapped.initial_description.implementation)
+    for config in configs_of(full_model.modules()):
+        # Directly, because `set_attn_implementation` ignores "eager" in models that lack it, such as Falcon.
+        config._attn_implementation = wrapped.initial_description.implementation
     disable_cache(full_model)
     values = {field.name: getattr(wrapped, field.name) for field in fields(Checkpoint)}
     return Checkpoint(

@@ -239,9 +239,10 @@ def test_head_of_a_decoder_reads_the_same_token_as_in_transformers(
     assert trained.best.held_out_loss == pytest.approx(loss, abs=1e-5)
 
 
-def test_layers_of_a_decoder_trained_in_memory_run_again(tmp_path: Path) -> None:
-    """The config of the user's model enables the key-value cache."""
-    build("gpt2", tmp_path)
+@pytest.mark.parametrize("name", ["gpt2", "falcon"])
+def test_layers_of_a_decoder_trained_in_memory_run_again(name: str, tmp_path: Path) -> None:
+    """The config of the user's model enables the key-value cache, and Falcon has no eager attention."""
+    build(name, tmp_path)
     model, tokenizer = (kind.from_pretrained(tmp_path) for kind in (AutoModel, AutoTokenizer))
     trained = Train("head", **QUICK).of(bert_probe.wrap(model, tokenizer), texts(12)).checkpoint
     result = bert_probe.Attribution(method="value-zeroing").of(trained.trace("one two three"))
