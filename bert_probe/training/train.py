@@ -17,7 +17,8 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.errors import SelectionError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint, TrainingHistory, overlap_warning
-from bert_probe.model.checks import CHECK_TEXT, check_padding
+from bert_probe.model.checks import check_heads
+from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.preflight import format_bytes, reserved_memory
 from bert_probe.model.progress import Progress, no_progress
@@ -388,6 +389,8 @@ class TrainingPlan:
                     if isinstance(objective, SimilarityObjective)
                     else with_head(self.checkpoint, objective.task, objective.labels, objective.problem)
                 )
+                if not is_similarity:
+                    _check_head(full_model.eval(), self.checkpoint.tokenizer, objective.task)
                 if update == LORA:
                     lora = LoraModel(full_model)
                     run = self._train(full_model, lora.updated, progress, on_evaluation)
@@ -434,8 +437,6 @@ class TrainingPlan:
         """Train a model and restore its best checkpoint."""
         dataset, objective = self.material, self.material.objective
         device = self.checkpoint.device
-        if isinstance(objective, TextObjective):
-            _check_padding(self.checkpoint, OutputHead(objective.task, full_model.eval()))
         if _trains_linear_head(self.question.update, objective):
             linear_head = LinearHead(full_model.eval(), objective)
             texts = len(dataset.training) + len(dataset.held_out)
@@ -486,21 +487,18 @@ class TrainingPlan:
         return TrainingLoop(updated, evaluate, steps, epochs, patience, progress, on_evaluation, before)
 
 
-def _check_padding(checkpoint: Checkpoint, head: OutputHead) -> None:
-    """Raise an error if the head reads the padding of texts in a batch.
+def _check_head(full_model: Any, tokenizer: Any, task: str) -> None:
+    """Raise an error if the trained head could not be used, for example because it reads padding.
 
     Raises:
-        UnavailableError: the head reads padding.
+        UnavailableError: the output of the head does not depend only on the vectors of the encoder.
     """
-    trace = checkpoint.trace(CHECK_TEXT, truncate=True)
-    try:
-        check_padding(trace, head)
-    except UnavailableError as error:
+    wrapped = wrap(full_model, tokenizer)
+    if task not in wrapped.outputs:
+        _, reasons = check_heads(wrapped, [OutputHead(task, full_model)])
         raise UnavailableError(
-            f"{type(head.model).__name__} cannot be trained: {error}. Choose another model."
-        ) from None
-    except (RuntimeError, TypeError, AttributeError, IndexError):  # the head needs more than the vectors
-        return
+            f"{type(full_model).__name__} cannot be trained. {' '.join(reasons)} Choose another model."
+        )
 
 
 def _trains_linear_head(update: str, objective: Objective) -> bool:

@@ -239,6 +239,21 @@ def test_head_of_a_decoder_reads_the_same_token_as_in_transformers(
     assert trained.best.held_out_loss == pytest.approx(loss, abs=1e-5)
 
 
+@pytest.mark.parametrize("is_labeled", [True, False])
+def test_model_whose_head_could_not_be_used_is_not_trained(is_labeled: bool, tmp_path: Path) -> None:
+    """The heads of LUKE read the vectors of entities."""
+    build("luke", tmp_path)
+    labeled = texts(12)
+    data = labeled if is_labeled else [row.text for row in labeled.rows]
+    started: list[int] = []
+    message = r"^Luke.* cannot be trained\. The head for .* Choose another model\.$"
+    with pytest.raises(UnavailableError, match=message):
+        Train("all", **QUICK).of(
+            bert_probe.load(tmp_path), data, progress=lambda done, _: started.append(done)
+        )
+    assert not any(started)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "falcon"])
 def test_layers_of_a_decoder_trained_in_memory_run_again(name: str, tmp_path: Path) -> None:
     """The config of the user's model enables the key-value cache, and Falcon has no eager attention."""
@@ -255,7 +270,9 @@ def test_model_whose_head_reads_padding_is_not_trained(update: str, tmp_path: Pa
     save_tokenizer("bert", tmp_path)
     sizes = XLNetConfig(vocab_size=120, d_model=32, n_layer=1, n_head=4, d_inner=64)
     XLNetModel(sizes).save_pretrained(tmp_path)
-    message = "^XLNetForSequenceClassification cannot be trained: it reads the padding after a text"
+    message = (
+        "^XLNetForSequenceClassification cannot be trained. The head .* is not used: it reads the padding"
+    )
     with pytest.raises(UnavailableError, match=message):
         Train(update, **QUICK).of(bert_probe.load(tmp_path), texts(12))
 
