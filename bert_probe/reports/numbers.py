@@ -245,6 +245,11 @@ def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
     return Tolerance(name, float(largest), float(error))
 
 
+def _from_rows(single: Array, double: Array) -> Tolerance:
+    largest, error = (np.nansum(np.abs(array), -1).max(initial=0.0) for array in (double, single - double))
+    return Tolerance("", float(largest), float(error))
+
+
 def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
     """Return the allowed difference by name: the larger of the recomputed and the stated tolerance.
 
@@ -267,15 +272,6 @@ def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, 
         )
         for tolerance in own
     }
-
-
-def is_close(stated: Any, actual: Any, allowed: float) -> bool:
-    """Return whether two values are equal within a tolerance; infinite or missing values must be the same."""
-    if isinstance(stated, bool) or not isinstance(stated, int | float) or not isinstance(actual, int | float):
-        return stated is None and actual is None
-    if not math.isfinite(stated) or not math.isfinite(actual):
-        return stated == actual
-    return abs(stated - actual) <= allowed
 
 
 DIFFERS: Final = "differs from the recomputed value"
@@ -369,9 +365,10 @@ class PicturePayload:
             raise ValueError("The description of the view is nested too deeply.") from None
 
     def attention(self) -> Array:
-        """Return the attention that the browser computes from queries and keys; empty without these."""
-        has_vectors = {"queries", "keys"} <= self.arrays.keys()
-        return attention_of_vectors(self.arrays, self.leaves["scaling"]) if has_vectors else np.empty(0)
+        """Return the attention of a head view, sent or computed from queries and keys; otherwise empty."""
+        if {"queries", "keys"} <= self.arrays.keys():
+            return attention_of_vectors(self.arrays, self.leaves["scaling"])
+        return self.arrays.get("weights", np.empty((0, 0))).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -447,7 +444,8 @@ class ViewTolerances:
         table: the tolerance for each column, or for the matrix.
         provenance: the tolerance for each float in the provenance.
         payloads: for each payload of the picture, the tolerances for its arrays and leaves.
-        attention: for each payload, the tolerance for `PicturePayload.attention`. Reports do not contain it.
+        attention: for each payload, the tolerance for the sum of the absolute differences in a row of
+            `PicturePayload.attention`. Reports do not contain it.
     """
 
     table: tuple[Tolerance, ...] = ()
@@ -469,7 +467,7 @@ class ViewTolerances:
                 )
                 for payload, other in pairs
             ),
-            tuple(_from_arrays("", payload.attention(), other.attention()) for payload, other in pairs),
+            tuple(_from_rows(payload.attention(), other.attention()) for payload, other in pairs),
         )
 
     def to_json(self) -> dict[str, Any]:

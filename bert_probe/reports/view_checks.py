@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -33,7 +34,6 @@ from bert_probe.reports.numbers import (
     clip,
     combine,
     exact_text,
-    is_close,
     leaves,
     outline,
     portable_leaves,
@@ -372,9 +372,8 @@ class ViewCheck:
             allowed = combine(own_tolerances, stated_tolerances)
             differences = [*islice(self._payload(name, payload, parsed, allowed), MAX_DIFFERENCES)]
             if not differences and payload is not None and index < len(own.attention):
-                # Small changes of queries and keys may add up in the attention that the browser computes.
                 attention = PicturePayload.of(payload).attention(), parsed.attention()
-                differences = [*self._array(name, "attention", *attention, own.attention[index].allowed)]
+                differences = [*self._attention(name, *attention, own.attention[index].allowed)]
             is_same &= not differences
             yield from differences
             stated_digest = digests[index] if index < len(digests) else ""
@@ -411,6 +410,21 @@ class ViewCheck:
             else:
                 yield from self._array(name, array, left, right, allowed.get(array, 0.0))
 
+    def _attention(self, name: str, stated: Array, expected: Array, tolerance: float) -> Iterator[Difference]:
+        """Compare rows of attention.
+
+        Small changes add up in weights that the browser computes from queries and keys, and in their sums.
+        """
+        distances = np.nansum(np.abs(stated - expected), axis=-1)
+        for row in np.argwhere(distances > tolerance)[:MAX_DIFFERENCES]:
+            index = tuple(row.tolist())
+            yield self.difference(
+                *(name, ", ".join(str(i + 1) for i in index), "attention"),
+                *(np.nansum(stated[index]), np.nansum(expected[index])),
+                difference=float(distances[index]),
+                tolerance=tolerance,
+            )
+
     def _extremes(self, name: str, stated: PicturePayload) -> Iterator[Difference]:
         """Compare the minimum and maximum in a heatmap's legend with the values of the heatmap."""
         values = stated.arrays.get("values")
@@ -444,6 +458,15 @@ class ViewCheck:
                 difference=difference,
                 tolerance=tolerance,
             )
+
+
+def is_close(stated: Any, actual: Any, allowed: float) -> bool:
+    """Return whether two values are equal within a tolerance; infinite or missing values must be the same."""
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not isinstance(actual, int | float):
+        return stated is None and actual is None
+    if not math.isfinite(stated) or not math.isfinite(actual):
+        return stated == actual
+    return abs(stated - actual) <= allowed
 
 
 def _are_numbers(*cells: Any) -> bool:

@@ -674,7 +674,25 @@ def test_small_changes_of_queries_and_keys_that_add_up_are_found(minilm: Checkpo
     place.write_bytes(render(stated))
     differences = verify(read_report(place), models).differences
     assert {difference.column for difference in differences} == {"attention"}
-    assert f"4, {query + 1}, {key + 1}" in {difference.row for difference in differences}
+    assert f"4, {query + 1}" in {difference.row for difference in differences}
+
+
+def test_small_changes_of_weights_that_add_up_are_found(models: NamedModels, verified: Verify) -> None:
+    """A figure shows the sum of all other weights of a row."""
+    trace = models.open(ModelReference()).trace(TEXT)
+    view = replace(
+        ViewFile.of(bert_probe.Attention(1).of(trace)),
+        drawn={"as": "lines", "layer": "2", "heads": "1", "head": "1"},
+    )
+    report = Report.of(Draft("Lines", (DraftEntry(view),)), models)
+    assert verified(report.html().encode()).differences == ()
+    stated = json.loads(json.dumps(report.stated))
+    described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][0]["payloads"][1])))
+    (allowed,) = (item for item in report.items[0].tolerances.payloads[1] if item.of == "weights")
+    payload = pack(described, {**arrays, "weights": arrays["weights"] + np.float32(0.9 * allowed.allowed)})
+    stated["views"][0]["payloads"][1] = list(encode_text(payload))
+    stated["views"][0]["sha256"]["payloads"][1] = digest(payload)
+    assert {difference.column for difference in verified(render(stated)).differences} == {"attention"}
 
 
 @pytest.mark.gate(cases=1)

@@ -41,13 +41,13 @@ from bert_probe.reports.numbers import (
     Tolerance,
     ViewNumbers,
     ViewTolerances,
-    is_close,
     of_table,
 )
 from bert_probe.reports.reading import ReportFile, read_report
 from bert_probe.reports.report import MAX_BYTES, Report, text_files
 from bert_probe.reports.tables import ReportTable, digest
 from bert_probe.reports.verification import verify
+from bert_probe.reports.view_checks import is_close
 from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.text.documents import Document
 from bert_probe.views.payload import encode_text, pack, unpack
