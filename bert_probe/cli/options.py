@@ -265,8 +265,7 @@ def output_options(command: Command) -> Command:
             elif out is not None:
                 _save_result(result, out, csv_safe, force)
         if out is None or has_own_format:
-            table = result.table() if isinstance(result, Result) else result
-            print_bytes(files.to_bytes(table, "csv", csv_safe))
+            print_bytes(files.to_bytes(_table_of(result), "csv", csv_safe))
         if view_error is not None:
             raise view_error
 
@@ -279,8 +278,13 @@ def _save_result(result: Any, out: Path, csv_safe: bool, force: bool) -> None:
         page = _to_page(result, out.with_suffix(".csv").name)
         save_or_rescue(lambda path: page.save(path, overwrite=force), out)
     else:
-        table = result.table() if isinstance(result, Result) else result
+        table = _table_of(result)
         save_or_rescue(lambda path: save(table, path, csv_safe, overwrite=force), out)
+
+
+def _table_of(result: Any) -> Any:
+    """Return the table of a result. Some commands return a table instead of a result."""
+    return result.table() if isinstance(result, Result) else result
 
 
 def save_or_rescue(write_to: Callable[[Path], object], path: Path) -> None:
@@ -402,7 +406,7 @@ def _to_page(result: Any, table_name: str) -> Page:
 
     if isinstance(result, Result) and pictures.is_drawn(result):
         return pictures.page(result)
-    table = result.table() if isinstance(result, Result) else result
+    table = _table_of(result)
     _rescue(lambda path: save(table, path), table_name, ExportError(f"This result {_NO_FIGURE}"))
 
 

@@ -192,8 +192,10 @@ def _bytes(text: str) -> int:
 
 def _quote(word: str) -> str:
     if not _UNSAFE_CHARACTERS.search(word):
-        # zsh replaces =name by the path of a command.
-        return f"'{word}'" if shlex.quote(word).startswith("=") else shlex.quote(word)
+        quoted = shlex.quote(word)
+        return (
+            f"'{word}'" if quoted.startswith("=") else quoted
+        )  # zsh replaces =name by the path of a command
     # Command substitution removes line breaks at the end. `$'...'` is shorter, but unknown to dash.
     start = word.rstrip("\n")
     escaped = _ESCAPED_CHARACTERS.sub(lambda match: f"\\0{ord(match[0]):03o}", start)

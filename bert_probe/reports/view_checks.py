@@ -370,9 +370,10 @@ class ViewCheck:
             all_stated = stated.tolerances.payloads
             stated_tolerances = all_stated[index] if index < len(all_stated) else ()
             allowed = combine(own_tolerances, stated_tolerances)
-            differences = [*islice(self._payload(name, payload, parsed, allowed), MAX_DIFFERENCES)]
-            if not differences and payload is not None and index < len(own.attention):
-                attention = PicturePayload.of(payload).attention(), parsed.attention()
+            picture = _parsed(payload)
+            differences = [*islice(self._payload(name, picture, parsed, allowed), MAX_DIFFERENCES)]
+            if not differences and picture is not None and index < len(own.attention):
+                attention = picture.attention(), parsed.attention()
                 differences = [*self._attention(name, *attention, own.attention[index].allowed)]
             is_same &= not differences
             yield from differences
@@ -383,12 +384,12 @@ class ViewCheck:
         self.has_same_picture = is_same
 
     def _payload(
-        self, name: str, payload: bytes | None, expected: PicturePayload, allowed: Mapping[str, float]
+        self,
+        name: str,
+        stated: PicturePayload | None,
+        expected: PicturePayload,
+        allowed: Mapping[str, float],
     ) -> Iterator[Difference]:
-        try:
-            stated = None if payload is None else PicturePayload.of(payload)
-        except ValueError:
-            stated = None
         if stated is None:
             yield self.difference(name, "", "payload", "cannot be read", "", finding=NOT_RENDERED)
             return
@@ -458,6 +459,14 @@ class ViewCheck:
                 difference=difference,
                 tolerance=tolerance,
             )
+
+
+def _parsed(payload: bytes | None) -> PicturePayload | None:
+    """Parse a stated payload; None if it is missing or invalid."""
+    try:
+        return None if payload is None else PicturePayload.of(payload)
+    except ValueError:
+        return None
 
 
 def is_close(stated: Any, actual: Any, allowed: float) -> bool:

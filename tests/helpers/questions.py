@@ -780,7 +780,7 @@ EXAMPLES = (
 def covering(examples: tuple[QuestionExample, ...]) -> tuple[QuestionExample, ...]:
     """Return examples that cover each type of field and each kind of file.
 
-    The selection is greedy: the next example is the one that covers the most uncovered ones.
+    The selection is greedy: the next example is the one that adds the most.
     """
     covered = [_covered(example) for example in examples]
     missing = set[str | tuple[str, ...]]().union(*covered)
