@@ -9,7 +9,7 @@ import base64
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, BinaryIO, Final, TextIO
 
 import anyio
@@ -27,12 +27,8 @@ from bert_probe.core import files
 from bert_probe.core.field_types import Schema
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, StalledError
-from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.loading import load
-from bert_probe.model.progress import Cancelled, Progress
-from bert_probe.model.trace import Trace
+from bert_probe.model.progress import Cancelled
 from bert_probe.runtime import permissions
-from bert_probe.runtime.cache import Cache, ResultCache
 from bert_probe.text import strict_json
 from bert_probe.text.strict_json import DuplicateKeyError
 
@@ -42,6 +38,9 @@ MAX_CELLS: Final = 20_000
 
 MAX_CALLS: Final = 4
 """Maximum number of calls that are computed at once; further calls wait, and can be canceled."""
+
+MAX_TRACE_BYTES: Final = 300_000_000
+"""Size of the cache of traces in the process of an agent."""
 
 INSTRUCTIONS: Final = (
     "Shows what a BERT-family encoder computes for a text: attention, vectors, predictions and their "
@@ -118,7 +117,6 @@ def select_rows(result: Result, first_row: int, max_rows: int) -> dict[str, Any]
 def call_tool(
     question: RegisteredQuestion,
     arguments: dict[str, Any],
-    shared: body.ModelServices,
     cancelled: threading.Event,
 ) -> types.CallToolResult:
     """Call a tool and return its result; for invalid requests, return an error result for the agent."""
@@ -146,7 +144,7 @@ def call_tool(
             record = select_rows(result, options["first_row"], options["most_rows"])
             return record, _picture(result) if options["picture"] else []
 
-        record, picture = body.read_body(question, content).answer(shared, progress, finish)
+        record, picture = body.read_body(question, content).answer(progress, finish)
     except Exception as error:
         problem = errors.problem_for(error)
         if problem is None:
@@ -178,9 +176,7 @@ def _picture(result: Result) -> list[types.ImageContent]:
     return [types.ImageContent(type="image", data=png, mime_type="image/png")]
 
 
-def build_server(
-    shared: body.ModelServices, questions: dict[str, RegisteredQuestion], version: str
-) -> Server[Any]:
+def build_server(questions: dict[str, RegisteredQuestion], version: str) -> Server[Any]:
     """Return an MCP server with one tool for each question."""
     # Calls have their own threads, so that messages are read and written while all of these are busy.
     threads = anyio.CapacityLimiter(MAX_CALLS)
@@ -207,7 +203,7 @@ def build_server(
         question, arguments = questions[parameters.name], dict(parameters.arguments or {})
         try:
             return await to_thread.run_sync(
-                call_tool, question, arguments, shared, cancelled, abandon_on_cancel=True, limiter=threads
+                call_tool, question, arguments, cancelled, abandon_on_cancel=True, limiter=threads
             )
         finally:
             cancelled.set()
@@ -328,39 +324,3 @@ def _error(code: int, sentence: str, message: Any = None) -> types.JSONRPCError:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number in JSON")
-
-
-MAX_CHECKPOINTS, MAX_TRACE_BYTES, MAX_ANSWER_BYTES = 2, 300_000_000, 100_000_000
-
-
-class LocalModels:
-    """An implementation of `ModelServices` with its own caches, for a process without server sessions."""
-
-    def __init__(self) -> None:
-        self.answers = ResultCache(MAX_ANSWER_BYTES)
-        self._checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(MAX_CHECKPOINTS)
-        self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(MAX_TRACE_BYTES, lambda trace: trace.nbytes)
-
-    def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """Return a cached or newly opened checkpoint; the name "" stands for the built-in model."""
-        permissions.current().check_model(model, revision)
-        return self._checkpoints.once(
-            (model, revision), lambda: load(model or None, revision or None, progress=progress)
-        )
-
-    def traces(
-        self,
-        checkpoint: Checkpoint,
-        texts: Sequence[tuple[str, str | None]],
-        truncate: bool,
-        check: Callable[[], None] = lambda: None,
-    ) -> list[Trace]:
-        """Return the traces of texts from the cache, and compute missing traces."""
-        return [
-            self._traces.once(
-                (checkpoint.description, text, truncate),
-                lambda text=text: checkpoint.trace(*text, truncate=truncate),  # type: ignore[misc]
-                check,
-            )
-            for text in texts
-        ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import pandas as pd
 
@@ -27,9 +27,7 @@ from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import MAX_CHARACTERS
 from bert_probe.model.progress import Progress
-from bert_probe.model.trace import Trace
-from bert_probe.runtime import permissions
-from bert_probe.runtime.cache import ResultCache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.jobs import SLOTS, Semaphore
 from bert_probe.runtime.permissions import (
     MAX_BODY_BYTES,
@@ -60,26 +58,6 @@ FORMATS: Final[Mapping[str, str]] = {
     "application/vnd.apache.arrow.stream": "arrow",
 }
 """Media type → file format. All except CSV include the provenance."""
-
-
-class ModelServices(Protocol):
-    """Protocol for services that all requests share: open models, cached traces and cached results."""
-
-    answers: ResultCache
-
-    def open_checkpoint(self, model: str, revision: str, progress: Progress) -> Checkpoint:
-        """Return a checkpoint, opening it if necessary; the name "" stands for the built-in model."""
-        ...
-
-    def traces(
-        self,
-        checkpoint: Checkpoint,
-        texts: Sequence[tuple[str, str | None]],
-        truncate: bool,
-        check: Callable[[], None],
-    ) -> list[Trace]:
-        """Return cached or new traces of texts; `check` may raise an exception to end the request."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -114,9 +92,7 @@ class Body:
     files: Mapping[str, BodyFile]
     truncate: bool
 
-    def answer(
-        self, shared: ModelServices, progress: Progress, finish: Callable[[Result], FinishedT]
-    ) -> FinishedT:
+    def answer(self, progress: Progress, finish: Callable[[Result], FinishedT]) -> FinishedT:
         """Answer the request, and return what `finish` makes of the result.
 
         A request that takes long or much memory waits for a slot before its traces are computed, and holds it
@@ -130,7 +106,7 @@ class Body:
         Raises:
             ProbeError: the question cannot be answered.
         """
-        checkpoints = [shared.open_checkpoint(*model, progress) for model in self.models]
+        checkpoints = [shared_cache.open_checkpoint(*model, progress) for model in self.models]
         progress(0, 0)
         question = self.registered.question.from_json(self.question_fields, checkpoints[0].description)
 
@@ -139,7 +115,7 @@ class Body:
 
         slots = self._slots(question)
         with nullcontext() if slots is None else slots.turn(check):
-            arguments = self._arguments(shared, checkpoints, check)
+            arguments = self._arguments(checkpoints, check)
             check()
             question.check_limits(*arguments)
             untyped_question: Any = question
@@ -149,7 +125,7 @@ class Body:
             if self.files or isinstance(question, AttentionLong):
                 result: Result = untyped_question.of(*arguments, **options)
             else:
-                result = shared.answers.of(untyped_question.of, *arguments, **options)
+                result = shared_cache.answers.of(untyped_question.of, *arguments, **options)
             check()
             return finish(result)
 
@@ -164,11 +140,9 @@ class Body:
         is_large = characters > SMALL_CHARACTERS or isinstance(question, AttentionLong)
         return LARGE_SLOTS if is_large else None
 
-    def _arguments(
-        self, shared: ModelServices, checkpoints: Sequence[Checkpoint], check: Callable[[], None]
-    ) -> list[Any]:
+    def _arguments(self, checkpoints: Sequence[Checkpoint], check: Callable[[], None]) -> list[Any]:
         """Return the positional arguments of the question's method `of`."""
-        read = partial(shared.traces, texts=self.texts, truncate=self.truncate, check=check)
+        read = partial(shared_cache.traces, texts=self.texts, truncate=self.truncate, check=check)
         inputs = self.registered.inputs
         if inputs.models > 1:
             traces = [read(checkpoint)[0] for checkpoint in checkpoints if self.texts]

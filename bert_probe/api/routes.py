@@ -199,7 +199,7 @@ def _answer_table(name: str, content: bytes, request: Request, progress: Progres
     # Parsed JSON can take 25 times its size, so one large body at a time is parsed and checked.
     with nullcontext() if len(content) <= SMALL_BYTES else _PARSING.turn(lambda: progress(0, 0)):
         query = body.read_body(question, body.parse_json(content))
-    table = query.answer(shared_cache, progress, lambda result: body.serialize(result, media))
+    table = query.answer(progress, lambda result: body.serialize(result, media))
     return compressed_response(request, table, _NO_STORE, media)
 
 

@@ -164,12 +164,14 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
         import anyio
 
         from bert_probe.api import agents
-        from bert_probe.api.agents import LocalModels
-        from bert_probe.runtime import permissions
+        from bert_probe.model import lengths
+        from bert_probe.runtime import permissions, shared_cache
 
     if models is not None:
         permissions.set_current(permissions.public(models.split(",")))
-    server = agents.build_server(LocalModels(), agents.select_questions(only), __version__)
+        lengths.limit_tasks(permissions.current().task_bytes)
+    shared_cache.limit_traces(agents.MAX_TRACE_BYTES)
+    server = agents.build_server(agents.select_questions(only), __version__)
     failure = ""
     try:
         anyio.run(agents.serve, server, incoming, outgoing)

@@ -377,18 +377,18 @@ def open_heads(
         network: the loaded encoder.
 
     Returns:
-        The heads, and a sentence for each head that the config names but that cannot be loaded. Heads of
-        encoder-decoder models are not loaded, because their input is the decoder's output.
+        The heads, and a sentence for each head that the config names but that cannot be loaded. Of the heads
+        of encoder-decoder models, only those for tokens are loaded; the input of the others is the decoder's
+        output.
     """
-    if is_encoder_decoder(config):
-        return [], []
+    tasks = (TOKEN_CLASSIFICATION,) if is_encoder_decoder(config) else tuple(CLASSES)
     try:
         configured = read_head_settings(folder)
     except CheckpointError as error:
         return [], [f"No task head is loaded. {error}"]
     heads, refused = [], []
-    for task, classes in CLASSES.items():
-        name = classes.get(config.model_type, "")
+    for task in tasks:
+        name = CLASSES[task].get(config.model_type, "")
         is_configured = name in configured.architectures
         if not name or not (is_configured or task in _DISTINCTIVE):
             continue

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from bert_probe import Positions
+from bert_probe import Positions, load
 from bert_probe.analyses.weights.positions import (
     count_directions,
     diagonal_means,
@@ -19,6 +21,7 @@ from bert_probe.analyses.weights.positions import (
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact
+from tests.helpers.families import build
 
 Family = Callable[[str], Checkpoint]
 
@@ -91,6 +94,69 @@ def test_learned_positions_equal_rows_added_by_model(name: str, family: Family) 
     assert len(table.vectors) == result.positions == checkpoint.description.max_tokens
     assert np.array_equal(table.vectors[: len(encoding)], rows[0].reshape(-1, table.vectors.shape[1]).numpy())
     assert result.sinusoids.shape == table.vectors.shape
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("bart", "embed_positions"),
+        ("biogpt", "embed_positions"),
+        ("blenderbot", "embed_positions"),
+        ("clip_text_model", "embeddings.position_embedding"),
+        ("gpt2", "wpe"),
+        ("openai-gpt", "positions_embed"),
+        ("opt", "decoder.embed_positions"),
+    ],
+)
+def test_tables_with_other_names_equal_rows_added_by_model(name: str, path: str, tmp_path: Path) -> None:
+    build(name, tmp_path)
+    checkpoint = load(tmp_path)
+    rows: list[torch.Tensor] = []
+    module = checkpoint.model.get_submodule(path)
+    hook = module.register_forward_hook(lambda _module, _args, output: rows.append(output.detach()))
+    encoding = checkpoint.encode("A small boat crosses the wide river.")
+    try:
+        checkpoint.trace_encodings([encoding])
+    finally:
+        hook.remove()
+    result = Positions().of(checkpoint)
+    table = result.position_table.vectors
+    assert result.available == LEARNED
+    assert len(table) == result.positions == 160
+    assert np.array_equal(table[: len(encoding)], rows[0].reshape(-1, table.shape[1]).numpy())
+
+
+@pytest.mark.parametrize("name", ["t5", "switch_transformers"])
+def test_bias_of_t5_equals_that_of_model(name: str, tmp_path: Path) -> None:
+    build(name, tmp_path)
+    checkpoint = load(tmp_path)
+    result = Positions().of(checkpoint)
+    assert result.available == ("bias",)
+    assert result.bias is not None
+    attention: list[Any] = []
+    blocks = getattr(checkpoint.model, "encoder", checkpoint.model).block
+    hook = (
+        blocks[-1]
+        .layer[0]
+        .SelfAttention.register_forward_hook(
+            lambda _module, _args, output: attention.append(output[1].detach())
+        )
+    )
+    encoding = checkpoint.encode("A small boat crosses the wide river.")
+    try:
+        checkpoint.trace_encodings([encoding])
+    finally:
+        hook.remove()
+    size = len(encoding)
+    distances = np.arange(size)[None, :] - np.arange(size)[:, None] + result.positions - 1
+    assert np.array_equal(result.bias.values[:, distances], attention[0][0, :, :size, :size].numpy())
+
+
+@pytest.mark.parametrize("name", ["marian", "umt5"])
+def test_fixed_positions_and_biases_of_single_layers_are_refused(name: str, tmp_path: Path) -> None:
+    build(name, tmp_path)
+    with pytest.raises(UnavailableError, match="that can be shown"):
+        Positions().of(load(tmp_path))
 
 
 def test_tables_of_built_in_model_equal_numpy(minilm: Checkpoint) -> None:

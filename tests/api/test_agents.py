@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,48 +17,45 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mcp import Client, types
 from PIL import Image
 
 from bert_probe.api import agents
-from bert_probe.api.agents import LocalModels
 from bert_probe.api.registry import registered_questions
 from bert_probe.errors import SelectionError
+from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.loading import load
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import permissions
 from tests.helpers.command_line import bert_probe
+from tests.helpers.families import build
 from tests.helpers.gate import prove_unless
 
 TEXT = "The small boat crosses the wide river."
 
 
-@pytest.fixture(scope="module")
-def shared() -> LocalModels:
-    """Return models and caches that all tests share."""
-    return LocalModels()
-
-
-def run_client(shared: LocalModels, action: Callable[[Client], Awaitable[Any]], *questions: str) -> Any:
+def run_client(action: Callable[[Client], Awaitable[Any]], *questions: str) -> Any:
     """Run an action with an MCP client connected to a server in this process, and return its result."""
 
     async def run() -> Any:
-        async with Client(agents.build_server(shared, agents.select_questions(questions), "0")) as client:
+        async with Client(agents.build_server(agents.select_questions(questions), "0")) as client:
             return await action(client)
 
     return asyncio.run(run())
 
 
-def call_tool(shared: LocalModels, name: str, arguments: dict[str, Any]) -> Any:
+def call_tool(name: str, arguments: dict[str, Any]) -> Any:
     """Call a tool and return its result."""
-    return run_client(shared, lambda client: client.call_tool(name, arguments))
+    return run_client(lambda client: client.call_tool(name, arguments))
 
 
-def test_tool_returns_the_table_of_the_command_line(shared: LocalModels, minilm: Checkpoint) -> None:
+def test_tool_returns_the_table_of_the_command_line(minilm: Checkpoint) -> None:
     body = {"text": TEXT, "question": {"layer": 2, "head": 3}}
-    answer = call_tool(shared, "attention", body).structured_content
+    answer = call_tool("attention", body).structured_content
     header, *lines = bert_probe("attention", TEXT, "--layer", "2", "--head", "3", built_in=minilm).rows
     tokens, *numbers = answer["columns"].values()
     assert tokens == [line[0] for line in lines]
@@ -67,14 +65,14 @@ def test_tool_returns_the_table_of_the_command_line(shared: LocalModels, minilm:
     assert answer["provenance"]["question"]["layer"] == 2
 
 
-def test_every_question_is_a_tool(shared: LocalModels) -> None:
-    tools = run_client(shared, lambda client: client.list_tools()).tools
+def test_every_question_is_a_tool() -> None:
+    tools = run_client(lambda client: client.list_tools()).tools
     assert [tool.name for tool in tools] == list(registered_questions())
     for tool in tools:
         assert not tool.input_schema.keys() & {"oneOf", "anyOf", "allOf"}
         assert tool.description
         assert {"first_row", "most_rows", "picture"} <= tool.input_schema["properties"].keys()
-    selected = run_client(shared, lambda client: client.list_tools(), "heads", "attention").tools
+    selected = run_client(lambda client: client.list_tools(), "heads", "attention").tools
     assert [tool.name for tool in selected] == ["attention", "heads"]
     with pytest.raises(
         SelectionError,
@@ -83,13 +81,13 @@ def test_every_question_is_a_tool(shared: LocalModels) -> None:
         agents.select_questions(["head"])
 
 
-def test_long_table_is_returned_in_parts(shared: LocalModels, minilm: Checkpoint) -> None:
+def test_long_table_is_returned_in_parts(minilm: Checkpoint) -> None:
     records = bert_probe("heads", TEXT, built_in=minilm).records
-    result = call_tool(shared, "heads", {"text": TEXT, "most_rows": 40})
+    result = call_tool("heads", {"text": TEXT, "most_rows": 40})
     first = result.structured_content
     assert (first["rows"], first["first_row"], len(first["columns"]["head"])) == (72, 1, 40)
     assert first["more"] == "Call the tool again with first_row 41."
-    second = call_tool(shared, "heads", {"text": TEXT, "first_row": 41, "most_rows": 40}).structured_content
+    second = call_tool("heads", {"text": TEXT, "first_row": 41, "most_rows": 40}).structured_content
     assert "more" not in second
     columns = {name: [*first["columns"][name], *second["columns"][name]] for name in first["columns"]}
     assert [str(column) for column in columns["label"]] == [row["label"] for row in records]
@@ -97,22 +95,22 @@ def test_long_table_is_returned_in_parts(shared: LocalModels, minilm: Checkpoint
     assert json.loads(result.content[0].text) == first
 
 
-def test_wide_table_is_limited_to_fewer_rows(shared: LocalModels) -> None:
-    result = call_tool(shared, "hidden-states", {"text": " ".join(["boat"] * 100), "most_rows": 1000})
+def test_wide_table_is_limited_to_fewer_rows() -> None:
+    result = call_tool("hidden-states", {"text": " ".join(["boat"] * 100), "most_rows": 1000})
     answer = result.structured_content
     assert len(answer["columns"]["token"]) == agents.MAX_CELLS // 384
     assert answer["rows"] == 102
 
 
-def test_picture_is_png(shared: LocalModels) -> None:
-    contents = call_tool(shared, "attention", {"text": TEXT, "picture": True}).content
+def test_picture_is_png() -> None:
+    contents = call_tool("attention", {"text": TEXT, "picture": True}).content
     assert [content.type for content in contents] == ["text", "image"]
     assert contents[1].mime_type == "image/png"
     with Image.open(io.BytesIO(base64.b64decode(contents[1].data))) as picture:
         assert picture.format == "PNG"
         assert min(picture.size) > 200
         assert len(picture.convert("RGB").getcolors(1 << 20)) > 20
-    assert len(call_tool(shared, "tokens", {"text": TEXT, "picture": True}).content) == 1
+    assert len(call_tool("tokens", {"text": TEXT, "picture": True}).content) == 1
 
 
 @pytest.mark.parametrize(
@@ -139,18 +137,20 @@ def test_picture_is_png(shared: LocalModels) -> None:
     ],
 )
 def test_invalid_call_is_an_error_result(
-    name: str, arguments: dict[str, Any], message: str, shared: LocalModels
+    name: str,
+    arguments: dict[str, Any],
+    message: str,
 ) -> None:
-    answer = call_tool(shared, name, arguments)
+    answer = call_tool(name, arguments)
     assert answer.is_error
     assert message in answer.content[0].text
 
 
-def test_cancelled_call_ends(shared: LocalModels) -> None:
+def test_cancelled_call_ends() -> None:
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(Cancelled):
-        agents.call_tool(registered_questions()["head-ablation-sweep"], {"text": TEXT}, shared, cancelled)
+        agents.call_tool(registered_questions()["head-ablation-sweep"], {"text": TEXT}, cancelled)
 
 
 def test_messages_are_read_while_all_threads_for_calls_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +173,30 @@ def test_messages_are_read_while_all_threads_for_calls_are_busy(monkeypatch: pyt
     assert ids[:2] == [0, 99]
 
 
-def test_models_option_applies_the_limits_of_a_public_server(shared: LocalModels) -> None:
+def test_replaced_model_is_opened_again(tmp_path: Path) -> None:
+    arguments = {"model": str(tmp_path / "model"), "text": TEXT, "question": {"layer": 1, "head": 1}}
+    answers = []
+    for seed in (0, 1):
+        shutil.rmtree(tmp_path / "model", ignore_errors=True)
+        build("bert", tmp_path / "model", seed)
+        _, *columns = call_tool("attention", arguments).structured_content["columns"].values()
+        answers.append(columns)
+        raw = load(tmp_path / "model").trace(TEXT).attention(0, 0)
+        np.testing.assert_allclose(np.array(columns).T, raw, atol=1e-6)
+    assert answers[0] != answers[1]
+
+
+def test_texts_that_need_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lengths, "MAX_TRACE_BYTES", 1_000_000)
+    answer = call_tool("padding-effect", {"texts": [f"{TEXT} {number}" for number in range(40)]})
+    assert answer.is_error
+    assert "Use fewer or shorter texts." in answer.content[0].text
+
+
+def test_models_option_applies_the_limits_of_a_public_server() -> None:
     with permissions.using(replace(permissions.public([BUILT_IN]), max_job_seconds=0)):
         error = agents.refusal(message(id=1, method="ping").ljust(1_000_001))
-        answer = call_tool(shared, "head-ablation-sweep", {"text": TEXT})
+        answer = call_tool("head-ablation-sweep", {"text": TEXT})
     assert error is not None
     assert "more than 1,000,000 bytes" in error.error.message
     assert answer.is_error
@@ -259,7 +279,7 @@ INITIALIZATION: dict[str, object] = {
 def answers(*lines: bytes, out: io.StringIO | None = None) -> list[dict[str, Any]]:
     """Return the messages that the server writes in response to lines of standard input."""
     out = io.StringIO() if out is None else out
-    server = agents.build_server(LocalModels(), agents.select_questions(["tokens"]), "0")
+    server = agents.build_server(agents.select_questions(["tokens"]), "0")
     asyncio.run(agents.serve(server, io.BytesIO(b"\n".join(lines) + b"\n"), out))
     return [json.loads(line) for line in out.getvalue().splitlines()]
 

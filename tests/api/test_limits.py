@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import no_progress
-from bert_probe.runtime import permissions
+from bert_probe.runtime import permissions, shared_cache
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].split())
@@ -67,10 +66,10 @@ def test_evaluations_of_too_much_data_are_refused(
     monkeypatch.setattr(label_evaluation, "MAX_PROBABILITIES", 4)
     monkeypatch.setattr(retrieval_evaluation, "MAX_SCORES", 1)
     members = {key: {"file": file, "content": content} for key, (file, content) in files.items()}
-    services: Any = SimpleNamespace(open_checkpoint=lambda *_: minilm, traces=print)
+    monkeypatch.setattr(shared_cache, "open_checkpoint", lambda *_: minilm)
     request = body.read_body(registered_questions()[name], {"files": members})
     with pytest.raises(UnavailableError, match=r"evaluates at most .*, or the command line"):
-        request.answer(services, no_progress, body.build_table)
+        request.answer(no_progress, body.build_table)
 
 
 def test_schema_states_the_limit_of_a_text() -> None:

@@ -214,6 +214,28 @@ def test_heads_with_equal_weight_names_are_identified_by_config(tmp_path: Path) 
     assert "classifier.bias" in checkpoint.description.notes[-1]
 
 
+@pytest.mark.gate(cases=1)
+@pytest.mark.parametrize("name", ["mt5", "t5", "umt5"])
+def test_only_heads_for_tokens_of_encoder_decoders_are_loaded(name: str, tmp_path: Path) -> None:
+    trained.build(name, "token-classification", tmp_path / "tokens")
+    checkpoint = bert_probe.load(tmp_path / "tokens", dtype="float64")
+    keep_float64(checkpoint.model)
+    assert checkpoint.tasks == ("token-classification",)
+    assert checkpoint.description.notes == ()
+    trace = checkpoint.trace(TEXT)
+    expected = logits(
+        complete_model(name, "token-classification", tmp_path / "tokens"),
+        "token-classification",
+        trace.encoding,
+    )
+    assert_exact(checkpoint.outputs["token-classification"].logits(trace), expected)
+    trace = bert_probe.load(tmp_path / "tokens").trace(TEXT)
+    for method in ("integrated-gradients", "attention-gradient"):
+        assert len(bert_probe.Attribution(method=method, at=1).of(trace).table())
+    trained.build(name, "text-classification", tmp_path / "texts")
+    assert bert_probe.load(tmp_path / "texts").tasks == ()
+
+
 @pytest.mark.gate(cases=3)
 @pytest.mark.parametrize(
     ("changes", "message"),

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from bert_probe.api.agents import LocalModels
 from bert_probe.errors import AddressError, NotFoundError, StalledError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
@@ -51,10 +50,9 @@ def test_too_many_models_and_invalid_origins_are_refused() -> None:
     assert allowed.frame_sources == "'self' https://huggingface.co https://*.hf.space"
 
 
-@pytest.mark.parametrize("open_model", [shared_cache.open_checkpoint, LocalModels().open_checkpoint])
-def test_pages_api_and_agents_cannot_open_another_model(open_model: object) -> None:
+def test_pages_api_and_agents_cannot_open_another_model() -> None:
     with permissions.using(permissions.public()), pytest.raises(NotFoundError, match="on this server"):
-        open_model("/etc", "", no_progress)  # type: ignore[operator]
+        shared_cache.open_checkpoint("/etc", "", no_progress)
 
 
 def test_a_job_ends_at_the_time_limit_of_the_server() -> None:

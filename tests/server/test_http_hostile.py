@@ -14,7 +14,6 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message
 
 from bert_probe.api import agents, errors
-from bert_probe.api.agents import LocalModels
 from bert_probe.api.body import Body
 from bert_probe.api.registry import registered_questions
 from bert_probe.runtime import jobs, permissions, shared_cache
@@ -92,9 +91,8 @@ def test_page_is_served_with_a_trailing_slash(here: TestClient) -> None:
 def test_agent_may_write_an_integer_as_a_float() -> None:
     def call(layer: object) -> types.CallToolResult:
         arguments = {**TOKENS, "question": {"layer": layer}}
-        return agents.call_tool(registered_questions()["attention"], arguments, shared, threading.Event())
+        return agents.call_tool(registered_questions()["attention"], arguments, threading.Event())
 
-    shared = LocalModels()
     assert call(2.0).structured_content == call(2).structured_content
     assert call(2).structured_content is not None
     assert call(float("inf")).is_error

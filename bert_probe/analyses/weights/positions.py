@@ -274,6 +274,10 @@ def format_distances(table: RelativeTable) -> list[str]:
 
 
 _FREQUENCIES = re.compile(r"(?:(?P<kind>\w+)_)?inv_freq")
+_TABLE_NAMES = ("position_embeddings", "position_embedding", "embed_positions", "positions_embed", "wpe")
+"""Names of learned position embeddings in models such as BERT, CLIP, BART and OPT, OpenAI GPT, and GPT-2."""
+_SHARED_BIAS_OF_FIRST_LAYER = {"mt5", "switch_transformers", "t5"}
+"""Model types in which all layers add the bias of the first layer; each layer of UMT5 has its own."""
 
 
 def sinusoids(positions: int, dimensions: int) -> Array:
@@ -362,12 +366,16 @@ class RelativeTable:
 
 def position_table(model: Any, max_positions: int) -> PositionTable | None:
     """Return the learned position embeddings of a model, or None if it has none."""
-    for module in (getattr(model, "embeddings", None), model):
-        table = getattr(module, "position_embeddings", None)
-        if isinstance(table, torch.nn.Embedding) and getattr(module, "position_biased_input", True):
-            first = 0 if table.padding_idx is None else table.padding_idx + 1
-            rows = as_array(table.weight.detach()[first : first + max_positions])
-            return PositionTable(read_only(rows.copy()), first)
+    for module in (getattr(model, "embeddings", None), getattr(model, "decoder", None), model):
+        if not getattr(module, "position_biased_input", True):
+            continue
+        for name in _TABLE_NAMES:
+            table = getattr(module, name, None)
+            if isinstance(table, torch.nn.Embedding) and "Sinusoidal" not in type(table).__name__:
+                first = 0 if table.padding_idx is None else table.padding_idx + 1
+                first = getattr(table, "offset", first)  # BART and models derived from it
+                rows = as_array(table.weight.detach()[first : first + max_positions])
+                return PositionTable(read_only(rows.copy()), first)
     return None
 
 
@@ -397,13 +405,18 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
 
 def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
     """Return the distance-dependent bias that all layers of a model share, or None if it has none."""
-    encoder: Any = getattr(model, "encoder", None)
-    if not hasattr(encoder, "relative_attention_bias") or not hasattr(encoder, "compute_position_bias"):
+    encoder: Any = getattr(model, "encoder", model)
+    if hasattr(encoder, "relative_attention_bias") and hasattr(encoder, "compute_position_bias"):  # MPNet
+        device = encoder.relative_attention_bias.weight.device
+        bias = as_array(encoder.compute_position_bias(torch.zeros(1, max_positions, 1, device=device))[0])
+        of_first_key, of_first_query = bias[:, :, 0], bias[:, 0, :]
+    elif model.config.model_type in _SHARED_BIAS_OF_FIRST_LAYER:
+        attention = encoder.block[0].layer[0].SelfAttention
+        of_first_key = as_array(attention.compute_bias(max_positions, 1)[0, :, :, 0])
+        of_first_query = as_array(attention.compute_bias(1, max_positions)[0, :, 0, :])
+    else:
         return None
-    device = encoder.relative_attention_bias.weight.device
-    bias = as_array(encoder.compute_position_bias(torch.zeros(1, max_positions, 1, device=device))[0])
-    # Combine the bias of all queries for the first key with the bias of the first query for all keys.
-    values = np.concatenate([bias[:, :0:-1, 0], bias[:, 0, :]], axis=1)
+    values = np.concatenate([of_first_key[:, :0:-1], of_first_query], axis=1)
     return DistanceBias(np.arange(1 - max_positions, max_positions), read_only(values))
 
 
