@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bert_probe.errors import CheckpointError, TextError
 from bert_probe.model.encoding import Encoder, Encoding
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import has_file, read_json
+from bert_probe.model.sources import Stamp, has_file, read_json
 from bert_probe.model.trace import Trace
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class Checkpoint:
         projections: for each layer the output projection, a linear module whose input is exactly the
             concatenated outputs of the attention heads; None for a layer without such a module.
         folder: the folder with the checkpoint's files; None for a model in memory.
+        files: stamp of the files of a local folder, taken before they were read; None for other models.
         outputs: the trained task heads, by task.
         training_history: earlier training runs of this app on the model, oldest first.
         sentence_model: the modules with which sentence-transformers encodes a text as one vector; None if the
@@ -145,6 +146,7 @@ class Checkpoint:
     pads: bool = True
     projections: tuple[torch.nn.Linear | None, ...] = ()
     folder: Path | None = None
+    files: Stamp | None = None
     outputs: Mapping[str, OutputHead] = field(default_factory=dict)
     training_history: tuple[TrainingHistory, ...] = ()
     sentence_model: SentenceModel | None = None
@@ -160,7 +162,7 @@ class Checkpoint:
     @property
     def cache_key(self) -> Hashable:
         """Return the key under which results are cached; models with different output have different keys."""
-        return self.description
+        return self.description, self.files
 
     def snapshot(self) -> Checkpoint:
         """Return a checkpoint pinned to the current weights; running it fails if the weights have changed.

@@ -84,6 +84,7 @@ from bert_probe.model.sources import (
     digest,
     locate,
     read_config,
+    stamp,
     weight_files,
 )
 from bert_probe.model.token_positions import check_positions
@@ -138,6 +139,7 @@ def load(
     """
     target = _device(device)
     precision = _dtype(dtype)
+    files = None if model is None else stamp(os.fspath(model))
     source = locate(model, revision, progress)
     root, source = source.folder, at_encoder(source)
     config = load_config(source.folder, source.name)
@@ -153,7 +155,13 @@ def load(
         )
         encoder = make_encoder(opened.tokenizer, description, opened.network)
         checkpoint = Checkpoint(
-            description, encoder, opened.network, versions, folder=root, training_history=trainings
+            description,
+            encoder,
+            opened.network,
+            versions,
+            folder=root,
+            files=files,
+            training_history=trainings,
         )
         description = self_check(checkpoint)
         sentence_model, sentence_model_error = open_sentence_model(

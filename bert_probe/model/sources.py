@@ -152,7 +152,8 @@ _STAMPED_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".metadata")
 
 def stamp(model: str) -> Stamp | None:
     """Return a stamp that changes with the files of a local folder; None if the folder cannot be read."""
-    folder = existing(model) if model.strip() not in ("", BUILT_IN) else None
+    name = model.strip()
+    folder = existing(name) if name not in ("", BUILT_IN) else None
     try:
         # sentence-transformers modules are in subfolders; the modules of a Router are one level deeper.
         has_modules = folder is not None and (folder / "modules.json").is_file()

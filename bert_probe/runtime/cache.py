@@ -130,10 +130,6 @@ class ResultCache:
         self.cache: Cache[tuple[Hashable, ...], Any] = Cache(max_bytes, lambda result: max(1, result.nbytes))
         self._slots: AbstractContextManager[Any] = nullcontext() if slots is None else slots
 
-    def forget(self) -> None:
-        """Remove all results from the cache."""
-        self.cache.drop(lambda _: True)
-
     def of(self, function: Callable[P, R], *inputs: P.args, **options: P.kwargs) -> R:
         """Call a question's method ``of``, or return its cached result for the same question and inputs.
 
@@ -175,7 +171,6 @@ def cache_key(question: Hashable, *inputs: Any) -> tuple[Hashable, ...]:
 def _input_key(value: Any) -> Hashable:
     if isinstance(value, Trace):
         encoding = value.encoding
-        # Include the complete description: models with equal weights may differ in config or tokenizer.
         model_key: Hashable = value if value.made_by is None else value.made_by.cache_key
         return (model_key, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(value, Checkpoint | Document | DocumentList) or hasattr(type(value), "cache_key"):

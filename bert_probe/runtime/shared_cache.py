@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 import cachetools
 
 from bert_probe.errors import NotFoundError
-from bert_probe.model.checkpoint import Checkpoint, Description
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.lengths import check_trace_bytes
 from bert_probe.model.progress import Progress, no_progress
@@ -209,7 +209,6 @@ _Key = tuple[str, str, str]
 
 _openings: dict[_Key, OpeningProgress] = {}
 _checkpoints: Cache[_Key, Checkpoint] = Cache(CHECKPOINTS)
-_stamps: dict[_Key, Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 passes = Semaphore(MAX_CONCURRENT_PASSES)
 """Semaphore that limits concurrent forward passes, and computations without progress reports, for memory."""
@@ -239,7 +238,7 @@ def cached_checkpoint(model: str, revision: str, dtype: str = "float32") -> Chec
     if checkpoint is None:
         return None
     current_stamp = stamp(model)
-    if current_stamp is not None and current_stamp != _stamps.get(key, current_stamp):
+    if current_stamp is not None and current_stamp != checkpoint.files:
         evict(model)
         return None
     return checkpoint
@@ -252,7 +251,8 @@ def _key(model: str, revision: str, dtype: str) -> _Key:
 
 def loaded_stamp(model: str, revision: str, dtype: str = "float32") -> Stamp | None:
     """Return the file stamp that a checkpoint had when it was loaded; None if it is not in a local folder."""
-    return _stamps.get(_key(model, revision, dtype))
+    checkpoint = _checkpoints.get(_key(model, revision, dtype))
+    return None if checkpoint is None else checkpoint.files
 
 
 def is_in_memory(model: str) -> bool:
@@ -290,11 +290,9 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
 
 
 def evict(model: str) -> None:
-    """Remove a model whose files have changed, its traces, and all results from the caches."""
+    """Remove a model whose files have changed, and its traces, from the caches."""
     _checkpoints.drop(lambda key: key[0] == model)
-    # Find traces by model name, because a changed tokenizer may leave the description unchanged.
-    _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
-    answers.forget()
+    _drop_stale_traces()
 
 
 def opening_progress(model: str, revision: str, dtype: str = "float32") -> OpeningProgress:
@@ -330,7 +328,6 @@ def open_checkpoint(
         from bert_probe.model.loading import load  # fast, because `preload` has already imported it
 
         state = _openings[key] = OpeningProgress()
-        file_stamp = stamp(model)
 
         def update(done: int, total: int) -> None:
             state.done, state.total = done, total
@@ -341,8 +338,6 @@ def open_checkpoint(
 
         try:
             checkpoint = load(model or None, revision or None, dtype=dtype, progress=update, notice=notice)
-            if file_stamp is not None:
-                _stamps[key] = file_stamp
             loaded_here.append(checkpoint)
             return checkpoint
         finally:
@@ -361,7 +356,7 @@ def open_checkpoint(
 
 def _drop_stale_traces() -> None:
     """Remove the traces of evicted models, because a trace keeps its model in memory."""
-    current = {checkpoint.description for checkpoint in _checkpoints.values()}
+    current = {checkpoint.cache_key for checkpoint in _checkpoints.values()}
     _traces.drop(lambda key: key[0] not in current)
 
 
@@ -386,13 +381,12 @@ def traces(
                 encoding = checkpoint.encode(*text, truncate=truncate)
             # Lengths within a group differ by less than a factor of 2, because padding costs time.
             padded_length = 1 << len(encoding).bit_length()
-            group = (checkpoint.description, padded_length)
+            group = (checkpoint.cache_key, padded_length)
             return _texts.make(
                 encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // padded_length), check
             )
 
-        # Include the complete description: models with equal weights may differ in config or tokenizer.
-        return _traces.once((checkpoint.description, text, truncate), make, check)
+        return _traces.once((checkpoint.cache_key, text, truncate), make, check)
 
     computed: list[Trace] = []
     sizes: list[int] = []

@@ -12,6 +12,7 @@ import streamlit as st
 from bert_probe.errors import ProbeError, ReportError, ReportTooLargeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
+from bert_probe.model.sources import stamp
 from bert_probe.reports import tables
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels
@@ -288,7 +289,7 @@ def _report(draft: Draft) -> None:
     names = ", ".join(dict.fromkeys(model.shown for model in models))
     created = jobs.run(
         "report",
-        hashlib.sha256(draft.to_bytes()).digest(),
+        (hashlib.sha256(draft.to_bytes()).digest(), *(stamp(model.name) for model in models)),
         "Create the report",
         lambda progress: _create(draft, progress),
         "views",

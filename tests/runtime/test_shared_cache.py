@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bert_probe import HiddenStates, load
 from bert_probe.errors import TextError, TooLongError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
+from tests.helpers.families import build
+from tests.helpers.folders import change_config
 
 TEXTS = ("a boat", "the small boat crosses", "we had left", "the wide river at night", "no bridge")
 
@@ -69,3 +73,23 @@ def test_traces_of_a_list_of_texts_are_limited(minilm: Checkpoint, monkeypatch: 
     monkeypatch.setattr(lengths, "MAX_TRACE_BYTES", sum(trace.nbytes for trace in traces[:4]))
     with pytest.raises(TextError, match="first 5 texts need more than"):
         shared_cache.traces(minilm, texts, truncate=False)
+
+
+@pytest.mark.parametrize("name", ["{}", "{} "])
+@pytest.mark.parametrize("is_evicted", [False, True])
+def test_results_of_changed_files_are_computed_again(tmp_path: Path, name: str, is_evicted: bool) -> None:
+    build("bert", tmp_path)
+    model = name.format(tmp_path)
+
+    def answer() -> Any:
+        checkpoint = shared_cache.open_checkpoint(model, "")
+        trace = shared_cache.traces(checkpoint, [(TEXTS[0], None)], truncate=False)[0]
+        return shared_cache.answers.of(HiddenStates(layer=1).of, trace).table().to_numpy()
+
+    before = answer()
+    if is_evicted:
+        shared_cache.evict(model)
+    change_config(tmp_path, layer_norm_eps=0.5)  # the digest of the weights remains the same
+    raw = load(tmp_path).trace(TEXTS[0]).vectors(1)
+    assert np.array_equal(answer(), raw)
+    assert np.abs(before - raw).max() > 0.01

@@ -206,9 +206,9 @@ def test_uploaded_report_asks_for_consent(looked_up_names: list[str]) -> None:
     app.switch_page("../../pages/report.py").run()
     assert "org/name" in error_text(app)
     assert [button.label for button in app.button if button.label == "Create the report"] == []
+    assert looked_up_names == []
     press(app, "Open")
     assert any(button.label == "Create the report" for button in app.button)
-    assert looked_up_names == []
 
 
 def test_only_store_with_unknown_weights_asks_for_consent(
