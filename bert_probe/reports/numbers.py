@@ -1,19 +1,11 @@
-"""Compute all numeric values of a view (in its table, provenance and picture) and their tolerances.
-
-The last digits of float32 results depend on the processor, which may add numbers in a different order.
-Therefore, every result is computed twice: as requested, and with the same weights in float64, where rounding
-errors are a million times smaller. The difference estimates the float32 error for this model, text and
-formula. Results from two processors may differ from the exact value by about this error, in opposite
-directions.
-"""
+"""Compute all numeric values of a view, in its table, provenance and picture, and their tolerances."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -27,13 +19,8 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports.json_reader import parse_object
-from bert_probe.reports.tables import (
-    MAX_CELLS,
-    MAX_TABLE_CHARACTERS,
-    ReportTable,
-    format_cell,
-    match_rows,
-)
+from bert_probe.reports.tables import MAX_CELLS, MAX_TABLE_CHARACTERS, ReportTable, format_cell
+from bert_probe.reports.tolerances import Tolerance, of_arrays, of_leaves, of_table
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
 from bert_probe.views import pictures
 from bert_probe.views.head_view import attention_of_vectors
@@ -41,138 +28,8 @@ from bert_probe.views.page import Page
 from bert_probe.views.payload import unpack
 from bert_probe.views.selection import from_address
 
-FACTOR: Final = 8
-"""Tolerance as a multiple of the measured float32 error. For 19 model families, three instruction sets and
-two thread counts, float32 results differed by at most 4.6 times the error of the raw model."""
-
-FLOOR: Final = 32 * float(np.finfo(np.float32).eps)
-"""Minimum tolerance relative to the largest value; the error of a small group may be 0 by chance."""
-
-MAX_STATED_FACTOR: Final = 8
-"""Limit of the tolerance stated in a report, as a multiple of the recomputed tolerance. The recomputed error
-of a few values may be small by chance, so a larger stated tolerance is accepted up to this limit."""
-
-MAX_SHARE: Final = 0.01
-"""Share of the largest value up to which a tolerance verifies numbers. A larger tolerance is never taken from
-a report, and is reported if it is measured."""
-
-_SHARE: Final = re.compile(r"facts\.calibration\.(percentile|histogram\.percent\.[0-9]+)")
-"""Matches the provenance paths of calibration values that are percentages of random pairs."""
-_MIN_SHARE_ERROR: Final = 0.01
-"""Minimum error of a percentile or of a histogram bar, in percent. It allows for four of 44,850 random pairs
-whose scores are so close to a bin edge that rounding moves them to the next bin."""
-
-ENTRIES: Final = "entries"
-"""Name of the array in a picture's payload that contains color indices, which refer to a color table."""
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """The tolerance for a group of values.
-
-    Attributes:
-        of: name of the column or array, or path of the leaf; "" for all values of a matrix.
-        largest: largest absolute value in the group.
-        error: largest absolute difference between float32 and float64 results in the group.
-    """
-
-    of: str
-    largest: float
-    error: float
-
-    @property
-    def allowed(self) -> float:
-        """Return the largest allowed difference from the same value computed on another machine."""
-        return max(FLOOR * self.largest, FACTOR * self.error)
-
-    @property
-    def is_large(self) -> bool:
-        """Whether rounding changes the values so much that `verify` cannot distinguish them from others."""
-        is_fixed = self.of == ENTRIES or _SHARE.fullmatch(self.of) is not None
-        return self.allowed > MAX_SHARE * self.largest and not is_fixed
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the tolerance as a JSON object."""
-        return asdict(self) | {"tolerance": self.allowed}
-
-    @classmethod
-    def from_json(cls, value: Any) -> Self:
-        """Parse and check the JSON of a tolerance.
-
-        Raises:
-            ReportError: the value is not a tolerance, or one of its numbers is negative.
-        """
-        with parse_object(value, "A tolerance in the report") as parsed:
-            tolerance = cls(parsed.text("of"), parsed.number("largest"), parsed.number("error"))
-            parsed.number("tolerance")  # ignored, because `allowed` recomputes it
-        if min(tolerance.largest, tolerance.error) < 0:
-            raise ReportError("A tolerance in the report is negative. Create the report again.")
-        return tolerance
-
-
-def of_table(single: ReportTable, double: ReportTable) -> tuple[Tolerance, ...]:
-    """Return the tolerance for each numeric column of a table, or one tolerance for a matrix.
-
-    Args:
-        single: the table as requested, computed in float32 by default.
-        double: the table computed in float64.
-    """
-    rows = match_rows(single, double)
-    double_columns = {column.name: column for column in double.columns}
-    pairs = {
-        column.name: [
-            (cell, double_columns[column.name].cells[row])
-            for cell, row in zip(column.cells, rows, strict=True)
-            if row is not None and column.name in double_columns
-        ]
-        for column in single.columns
-        if column.kind == "number"
-    }
-    if single.matrix:
-        return (_from_pairs("", [pair for column in pairs.values() for pair in column]),) if pairs else ()
-    return tuple(_from_pairs(name, column) for name, column in pairs.items())
-
-
-def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple[Tolerance, ...]:
-    """Return the tolerance for each float array in a picture's payload, and for its color indices.
-
-    Color indices may differ by 1.
-
-    Args:
-        single: the arrays as requested, by name.
-        double: the arrays computed in float64, by name.
-    """
-    tolerances = []
-    for name, array in sorted(single.items()):  # safetensors returns arrays in any order
-        other = double.get(name)
-        if other is None or other.shape != array.shape:
-            continue
-        if array.dtype.kind == "f":
-            tolerances.append(_from_arrays(name, array, other))
-        elif name == ENTRIES:
-            tolerances.append(Tolerance(name, 0.0, 1 / FACTOR))
-    return tuple(tolerances)
-
-
-def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tolerance, ...]:
-    """Return the tolerance for each float among the `leaves` of a provenance or a picture's description.
-
-    Args:
-        single: the leaves as requested, by path.
-        double: the leaves computed in float64, by path.
-    """
-    tolerances = [
-        _from_pairs(path, [(value, double.get(path, value))])
-        for path, value in single.items()
-        if isinstance(value, float)
-    ]
-    return tuple(
-        replace(tolerance, error=max(tolerance.error, _MIN_SHARE_ERROR))
-        if _SHARE.fullmatch(tolerance.of)
-        else tolerance
-        for tolerance in tolerances
-    )
-
+_BLOCK: Final = 2_000_000
+"""Maximum number of attention weights that are computed at once. 8,192 tokens have 67 million per head."""
 
 _MAX_LEAVES: Final = 400_000
 """Maximum number of leaves of a JSON value, each of which takes up to 3,000 bytes with its path and text."""
@@ -222,56 +79,6 @@ def outline(value: Any) -> Any:
         return [outline(child) for child in value]
     value = value.item() if isinstance(value, np.generic) else value
     return None if value is None else type(value).__name__
-
-
-def _from_pairs(name: str, pairs: Iterable[tuple[Any, Any]]) -> Tolerance:
-    """Compute a tolerance from (float32, float64) pairs; ignore pairs that are not finite."""
-    finite = [
-        (float(single), float(double))
-        for single, double in pairs
-        if isinstance(single, int | float)
-        and isinstance(double, int | float)
-        and math.isfinite(single)
-        and math.isfinite(double)
-    ]
-    largest = max((abs(double) for _, double in finite), default=0.0)
-    return Tolerance(name, largest, max((abs(single - double) for single, double in finite), default=0.0))
-
-
-def _from_arrays(name: str, single: Array, double: Array) -> Tolerance:
-    is_finite = np.isfinite(single) & np.isfinite(double)
-    singles, doubles = single[is_finite].astype(np.float64), double[is_finite].astype(np.float64)
-    largest, error = np.abs(doubles).max(initial=0.0), np.abs(singles - doubles).max(initial=0.0)
-    return Tolerance(name, float(largest), float(error))
-
-
-def _from_rows(single: Array, double: Array) -> Tolerance:
-    largest, error = (np.nansum(np.abs(array), -1).max(initial=0.0) for array in (double, single - double))
-    return Tolerance("", float(largest), float(error))
-
-
-def combine(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
-    """Return the allowed difference by name: the larger of the recomputed and the stated tolerance.
-
-    A stated tolerance is limited to `MAX_STATED_FACTOR` times the recomputed tolerance, and to `MAX_SHARE` of
-    the largest value. That of color indices is fixed.
-
-    Args:
-        own: the tolerances recomputed on this machine.
-        stated: the tolerances in the report.
-    """
-    stated_by_name = {tolerance.of: tolerance.allowed for tolerance in stated}
-    return {
-        tolerance.of: max(
-            tolerance.allowed,
-            min(
-                stated_by_name.get(tolerance.of, 0.0),
-                (1 if tolerance.of == ENTRIES else MAX_STATED_FACTOR) * tolerance.allowed,
-                MAX_SHARE * tolerance.largest,
-            ),
-        )
-        for tolerance in own
-    }
 
 
 DIFFERS: Final = "differs from the recomputed value"
@@ -331,6 +138,9 @@ _MACHINE_KEYS: Final = ("origin", "device", "libraries", "skipped")
 """Keys of a provenance that are not verified, because their values depend on the machine, or on rows of a
 file that are not part of the view."""
 
+ROWS, RECEIVED = "rows of attention", "received attention"
+"""Names of the tolerances of sums of attention."""
+
 _LAYOUT_DIGEST: Final = re.compile("[0-9a-f]{16}")
 
 
@@ -364,11 +174,59 @@ class PicturePayload:
         except RecursionError:
             raise ValueError("The description of the view is nested too deeply.") from None
 
-    def attention(self) -> Array:
-        """Return the attention of a head view, sent or computed from queries and keys; otherwise empty."""
-        if {"queries", "keys"} <= self.arrays.keys():
-            return attention_of_vectors(self.arrays, self.leaves["scaling"])
-        return self.arrays.get("weights", np.empty((0, 0))).astype(np.float64)
+    def attention(self) -> Iterator[tuple[int, Array]]:
+        """Yield the attention of a head view, sent or computed from queries and keys, in blocks.
+
+        A block is the index of a head, and the weights of some of its queries, float64 of shape [query, key].
+        """
+        arrays = self.arrays
+        is_computed = {"queries", "keys"} <= arrays.keys()
+        rows = arrays.get("queries" if is_computed else "weights", np.empty((0, 0, 0)))
+        heads, queries = rows.shape[:2]
+        size = max(1, _BLOCK // max(1, queries))
+        for head in range(heads):
+            for start in range(0, queries, size):
+                block = slice(start, start + size)
+                if is_computed:
+                    yield head, attention_of_vectors(arrays, self.leaves["scaling"], head, block)
+                else:
+                    yield head, rows[head, block].astype(np.float64)
+
+    def compare_attention(self, other: Self, check: Callable[[], object]) -> AttentionSums:
+        """Return sums of the attention of this payload and another one of the same shape.
+
+        Args:
+            check: called for each block; an exception from this callback ends the work.
+        """
+        distances, sizes = [], []
+        columns: dict[int, Array] = {}
+        for (head, left), (_, right) in zip(self.attention(), other.attention(), strict=True):
+            check()
+            distances.append(np.nansum(np.abs(left - right), axis=1))
+            sizes.append(np.nansum(np.abs(right), axis=1))
+            columns[head] = columns.get(head, 0) + np.nansum(np.stack([left, right]), axis=1)
+        if not columns:
+            empty = np.empty((0, 0))
+            return AttentionSums(empty, empty, empty, empty)
+        rows = np.stack([np.concatenate(arrays) for arrays in (distances, sizes)])
+        by_query = rows.reshape(2, len(columns), -1)
+        by_key = np.stack([*columns.values()], axis=1)
+        return AttentionSums(by_query[0], by_query[1], by_key[0], by_key[1])
+
+
+class AttentionSums(NamedTuple):
+    """Sums of the attention of two payloads, each of shape [head, token].
+
+    Attributes:
+        distances: sum of the absolute differences in the row of each query.
+        sizes: sum of the absolute weights in each row of the second payload.
+        received, other_received: sum of the weights of each key, over all queries, in each payload.
+    """
+
+    distances: Array
+    sizes: Array
+    received: Array
+    other_received: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -441,20 +299,20 @@ class ViewTolerances:
     """The tolerances of the values of a view.
 
     Attributes:
-        table: the tolerance for each column, or for the matrix.
+        table: the tolerance for each group of numbers; see `tolerances.table_groups`.
         provenance: the tolerance for each float in the provenance.
         payloads: for each payload of the picture, the tolerances for its arrays and leaves.
         attention: for each payload, the tolerance for the sum of the absolute differences in a row of
-            `PicturePayload.attention`. Reports do not contain it.
+            attention, and for the sum of the attention that a token receives. Reports do not contain these.
     """
 
     table: tuple[Tolerance, ...] = ()
     provenance: tuple[Tolerance, ...] = ()
     payloads: tuple[tuple[Tolerance, ...], ...] = ()
-    attention: tuple[Tolerance, ...] = ()
+    attention: tuple[tuple[Tolerance, Tolerance], ...] = ()
 
     @classmethod
-    def of(cls, single: ViewNumbers, double: ViewNumbers) -> Self:
+    def of(cls, single: ViewNumbers, double: ViewNumbers, progress: Progress = no_progress) -> Self:
         """Compute the tolerances of a view from its values as requested and in float64."""
         pairs = [*zip(single.payloads(), double.payloads(), strict=False)]
         return cls(
@@ -467,7 +325,10 @@ class ViewTolerances:
                 )
                 for payload, other in pairs
             ),
-            tuple(_from_rows(payload.attention(), other.attention()) for payload, other in pairs),
+            tuple(
+                _of_attention(payload.compare_attention(other, lambda: progress(0, 0)))
+                for payload, other in pairs
+            ),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -494,6 +355,15 @@ class ViewTolerances:
                 tuple(map(Tolerance.from_json, payload)) for payload in payloads if isinstance(payload, list)
             ),
         )
+
+
+def _of_attention(sums: AttentionSums) -> tuple[Tolerance, Tolerance]:
+    differences = np.abs(sums.received - sums.other_received)
+    received = np.abs(sums.other_received)
+    return (
+        Tolerance(ROWS, *(float(array.max(initial=0.0)) for array in (sums.sizes, sums.distances))),
+        Tolerance(RECEIVED, *(float(array.max(initial=0.0)) for array in (received, differences))),
+    )
 
 
 @dataclass
@@ -555,7 +425,7 @@ class NamedModels:
             ViewNumbers.of(view, self._answer(view, models, progress))
             for models in (self.of(view), self.float64_references(view))
         )
-        return single, ViewTolerances.of(single, double)
+        return single, ViewTolerances.of(single, double, progress)
 
     def _answer(self, view: ViewFile, models: Sequence[Checkpoint], progress: Progress) -> AnsweredView:
         """Answer a view's question; calibrate sentence similarities with reference sentences."""

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from bert_probe.errors import ReportError, ReportTooLargeError
 from bert_probe.reports import tables
-from bert_probe.reports.numbers import FACTOR, ViewTolerances
+from bert_probe.reports.numbers import ViewTolerances
 from bert_probe.reports.tables import ReportTable, digest
+from bert_probe.reports.tolerances import FACTOR
 from bert_probe.views import built
 from bert_probe.views.page import theme_style
 from bert_probe.views.text import describe_calibration

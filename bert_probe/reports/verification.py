@@ -93,12 +93,16 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
     sha256: dict[str, str] = {}
     is_complete = True
     for number, stated in enumerate(read.views, start=1):
-        progress(number - 1, len(read.views))
+
+        def tick(*_: object, done: int = number - 1) -> None:
+            progress(done, len(read.views))
+
+        tick()
         check = ViewCheck(number, stated)
         model_differences: list[Difference] = []
         try:
             model_differences += check.models(models.of(stated.view))
-            actual, tolerances = models.computed(stated.view)
+            actual, tolerances = models.computed(stated.view, tick)
         except ProbeError as error:
             if not model_differences:
                 raise type(error)(f"View {number}: {error}") from None
@@ -107,7 +111,7 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
             is_complete = False
             continue
         differences += model_differences
-        differences += check.all(actual, tolerances, same_model=not model_differences)
+        differences += check.all(actual, tolerances, same_model=not model_differences, check=tick)
         if read.files is not None and is_same_version:
             differences += file_differences(check, read.files, actual)
         numbers += check.numbers

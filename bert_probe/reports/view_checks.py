@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 
+from bert_probe.analyses.attention.measures import get_measure
 from bert_probe.core.result import SortOrder
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
@@ -23,16 +24,14 @@ from bert_probe.reports.numbers import (
     DIFFERS,
     DISPLAY_DIFFERS,
     MAX_DIFFERENCES,
-    MAX_SHARE,
     NOT_RENDERED,
     OTHER_MODEL,
+    ROWS,
     Difference,
     PicturePayload,
-    Tolerance,
     ViewNumbers,
     ViewTolerances,
     clip,
-    combine,
     exact_text,
     leaves,
     outline,
@@ -41,10 +40,13 @@ from bert_probe.reports.numbers import (
 from bert_probe.reports.reading import StatedView, are_versions
 from bert_probe.reports.report import Item
 from bert_probe.reports.tables import Column, ReportTable, changed, digest, finite, match_rows
+from bert_probe.reports.tolerances import MAX_SHARE, Tolerance, array_groups, combine, table_groups
 from bert_probe.views.payload import decode_text
 
 _PAYLOAD_EXTRA: Final = 65_536
 """Number of bytes by which the payload of a picture may exceed twice its expected size."""
+_EXACT_ZEROS: Final = ("weights", "value-norm", "rollout")
+"""Measures of attention that are 0 only where a mask or an underflow makes them 0."""
 _MAX_NAMES: Final = 10
 """Maximum number of names in a remark."""
 _UNCHECKABLE: Final = b""
@@ -90,13 +92,20 @@ class ViewCheck:
                     "model", model.shown, "weights_sha256", model.weights_sha256, actual, finding=OTHER_MODEL
                 )
 
-    def all(self, actual: ViewNumbers, tolerances: ViewTolerances, same_model: bool) -> list[Difference]:
+    def all(
+        self,
+        actual: ViewNumbers,
+        tolerances: ViewTolerances,
+        same_model: bool,
+        check: Callable[[], object] = lambda: None,
+    ) -> list[Difference]:
         """Compare all parts of the view, and return the differences.
 
         Args:
             actual: the recomputed numbers of the view.
             tolerances: the recomputed tolerances.
             same_model: whether the opened models have the stated weights.
+            check: called repeatedly; an exception from this callback ends the work.
         """
         stated = self.stated
         payloads = [] if actual.picture is None else actual.picture.payloads
@@ -106,7 +115,7 @@ class ViewCheck:
             self._provenance(actual, tolerances.provenance, same_model),
             self._derived_parts(actual, tolerances),
             self._tolerances(tolerances),
-            self._payloads(actual.payloads(), tolerances, payloads),
+            self._payloads(actual.payloads(), tolerances, payloads, check),
         )
         self._add_large(tolerances)
         differences = [difference for part in parts for difference in islice(part, MAX_DIFFERENCES)]
@@ -124,7 +133,8 @@ class ViewCheck:
     def _add_large(self, own: ViewTolerances) -> None:
         """Add a remark about numbers that rounding changes too much to be verified."""
         groups = [("", own.table), ("", own.provenance)]
-        groups += [(f" of picture {number}", group) for number, group in enumerate(own.payloads, 1)]
+        for groups_of_pictures in (own.payloads, own.attention):
+            groups += [(f" of picture {number}", group) for number, group in enumerate(groups_of_pictures, 1)]
         large = [
             f"{tolerance.of or 'table'}{place} (± {tolerance.allowed:.2g})"
             for place, group in groups
@@ -160,10 +170,11 @@ class ViewCheck:
                 continue
             self.numbers += len(column.cells) if column.kind == "number" else 0
             suspect_rows = changed_rows if index in changed_columns else set()
-            tolerance = allowed.get("" if stated.matrix else column.name, 0.0)
+            group = table_groups(actual, other)
+            tolerances = [0.0 if match is None else allowed.get(group(match), 0.0) for match in rows]
             if column.kind != other.kind:
                 yield self.difference("table", "", f"kind of {column.name}", column.kind, other.kind)
-            yield from self._column(column, other, rows, tolerance, suspect_rows)
+            yield from self._column(column, other, rows, tolerances, suspect_rows)
         if names == [*actual_columns] and stated.rows == actual.rows:
             yield from self._order(view, rows, allowed)
         if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
@@ -193,13 +204,15 @@ class ViewCheck:
         Args:
             view: the recomputed view.
             rows: for each row of the stated table, the index of the matching recomputed row, or None.
-            allowed: tolerance of each column, by name; "" is the key for a matrix.
+            allowed: tolerance of each group, by name; see `table_groups`.
         """
         order = view.result.sort_order
-        tolerance = 0.0 if order is None else allowed.get(order.column, 0.0)
+        sorting = next((item for item in view.table.columns if order and item.name == order.column), None)
+        group = None if sorting is None else table_groups(view.table, sorting)
         for row, match in enumerate(rows):
             if match is None or match == row:
                 continue
+            tolerance = 0.0 if group is None else allowed.get(group(match), 0.0)
             # Without a tolerance, all numbers are 0 and do not determine an order.
             if order is None or not tolerance or not self._is_near(row, view.table, order, tolerance):
                 yield self.difference(
@@ -225,13 +238,13 @@ class ViewCheck:
         column: Column,
         other: Column,
         rows: Sequence[int | None],
-        tolerance: float,
+        tolerances: Sequence[float],
         suspect_rows: set[int],
     ) -> Iterator[Difference]:
         is_measured = column.kind == "number" or other.kind == "number"
         for row, stated in enumerate(column.cells):
             match = rows[row]
-            actual = None if match is None else other.cells[match]
+            actual, tolerance = None if match is None else other.cells[match], tolerances[row]
             is_same = is_close(stated, actual, tolerance) if is_measured else stated == actual
             if not is_same or row in suspect_rows:
                 is_numeric = _are_numbers(stated, actual)
@@ -356,6 +369,7 @@ class ViewCheck:
         expected: Sequence[PicturePayload],
         own: ViewTolerances,
         expected_bytes: Sequence[bytes],
+        check: Callable[[], object],
     ) -> Iterator[Difference]:
         stated, digests = self.stated, self.stated.sha256.get("payloads")
         digests = digests if isinstance(digests, list) else []
@@ -373,8 +387,11 @@ class ViewCheck:
             picture = _parsed(payload)
             differences = [*islice(self._payload(name, picture, parsed, allowed), MAX_DIFFERENCES)]
             if not differences and picture is not None and index < len(own.attention):
-                attention = picture.attention(), parsed.attention()
-                differences = [*self._attention(name, *attention, own.attention[index].allowed)]
+                own_attention = own.attention[index]
+                differences = [
+                    *self._attention(name, picture, parsed, own_attention, check),
+                    *self._zeros(name, picture, parsed),
+                ]
             is_same &= not differences
             yield from differences
             stated_digest = digests[index] if index < len(digests) else ""
@@ -409,22 +426,48 @@ class ViewCheck:
                 forms = [None if side is None else f"{side.dtype} {side.shape}" for side in (left, right)]
                 yield self.difference(name, "", array, *forms)
             else:
-                yield from self._array(name, array, left, right, allowed.get(array, 0.0))
+                limits = [allowed.get(group, 0.0) for group in array_groups(array, right)]
+                tolerance = np.reshape(limits, (-1, *[1] * (right.ndim - 1)) if len(limits) > 1 else ())
+                yield from self._array(name, array, left, right, np.broadcast_to(tolerance, right.shape))
 
-    def _attention(self, name: str, stated: Array, expected: Array, tolerance: float) -> Iterator[Difference]:
-        """Compare rows of attention.
+    def _attention(
+        self,
+        name: str,
+        stated: PicturePayload,
+        expected: PicturePayload,
+        own: tuple[Tolerance, Tolerance],
+        check: Callable[[], object],
+    ) -> Iterator[Difference]:
+        """Compare rows of attention, and the attention that each token receives.
 
         Small changes add up in weights that the browser computes from queries and keys, and in their sums.
         """
-        distances = np.nansum(np.abs(stated - expected), axis=-1)
-        for row in np.argwhere(distances > tolerance)[:MAX_DIFFERENCES]:
-            index = tuple(row.tolist())
-            yield self.difference(
-                *(name, ", ".join(str(i + 1) for i in index), "attention"),
-                *(np.nansum(stated[index]), np.nansum(expected[index])),
-                difference=float(distances[index]),
-                tolerance=tolerance,
-            )
+        sums = stated.compare_attention(expected, check)
+        received = np.abs(sums.received - sums.other_received)
+        for tolerance, differences in zip(own, (sums.distances, received), strict=True):
+            for place in np.argwhere(differences > tolerance.allowed)[:MAX_DIFFERENCES]:
+                index = tuple(place.tolist())
+                is_row = tolerance.of == ROWS
+                yield self.difference(
+                    *(name, ", ".join(str(i + 1) for i in index), tolerance.of),
+                    *(("", "") if is_row else (sums.received[index], sums.other_received[index])),
+                    difference=float(differences[index]),
+                    tolerance=tolerance.allowed,
+                )
+
+    def _zeros(self, name: str, stated: PicturePayload, expected: PicturePayload) -> Iterator[Difference]:
+        """Compare which weights are 0, because a head view draws and counts a line for each other weight."""
+        is_exact = expected.leaves.get("valueName") in {get_measure(item).value for item in _EXACT_ZEROS}
+        if not is_exact or "weights" not in expected.arrays:
+            return
+        is_half = any(model.dtype == "float16" for model in self.stated.view.models)
+        smallest = np.finfo(np.float16 if is_half else np.float32).tiny
+        left, right = stated.arrays["weights"], expected.arrays["weights"]
+        changed = ((left == 0) != (right == 0)) & (np.maximum(left, right) > smallest)
+        for place in np.argwhere(changed)[:MAX_DIFFERENCES]:
+            index = tuple(place.tolist())
+            position = ", ".join(str(i + 1) for i in index)
+            yield self.difference(name, position, "weights", left[index], right[index])
 
     def _extremes(self, name: str, stated: PicturePayload) -> Iterator[Difference]:
         """Compare the minimum and maximum in a heatmap's legend with the values of the heatmap."""
@@ -439,13 +482,13 @@ class ViewCheck:
                 yield self.difference(name, "", path, *texts, finding=DISPLAY_DIFFERS)
 
     def _array(
-        self, name: str, array: str, stated: Array, expected: Array, tolerance: float
+        self, name: str, array: str, stated: Array, expected: Array, tolerances: Array
     ) -> Iterator[Difference]:
         self.numbers += stated.size if stated.dtype.kind == "f" else 0
         left, right = stated.astype(np.float64), expected.astype(np.float64)
         with np.errstate(invalid="ignore"):
             distance = np.abs(left - right)
-        is_same = (distance <= tolerance) | (left == right) | (np.isnan(left) & np.isnan(right))
+        is_same = (distance <= tolerances) | (left == right) | (np.isnan(left) & np.isnan(right))
         for row in np.argwhere(~is_same)[:MAX_DIFFERENCES]:
             index = tuple(row.tolist())
             position = ", ".join(str(i + 1) for i in index)
@@ -457,7 +500,7 @@ class ViewCheck:
                 stated[index],
                 expected[index],
                 difference=difference,
-                tolerance=tolerance,
+                tolerance=float(tolerances[index]),
             )
 
 

@@ -295,21 +295,23 @@ def _vectors(data: HeadViewData, layer: int) -> dict[str, Array] | None:
     return arrays
 
 
-def attention_of_vectors(arrays: Mapping[str, Array], scaling: float) -> Array:
-    """Return the numbers that the browser computes from the arrays of `_vectors`, shape [head, query, key].
+def attention_of_vectors(arrays: Mapping[str, Array], scaling: float, head: int, queries: slice) -> Array:
+    """Return numbers that the browser computes from the arrays of `_vectors`, float64 of shape [query, key].
 
     Args:
         arrays: The queries and keys, the bits of the mask, and the value norms, if the measure uses them.
         scaling: Factor of the scores.
+        head: Index of the head, from 0.
+        queries: The queries to compute.
     """
-    scores = np.asarray(arrays["queries"], np.float64) @ arrays["keys"].swapaxes(1, 2) * scaling
+    scores = np.asarray(arrays["queries"][head, queries], np.float64) @ arrays["keys"][head].T * scaling
     if "mask" in arrays:
-        is_visible = np.unpackbits(arrays["mask"], axis=1, count=scores.shape[-1])
+        is_visible = np.unpackbits(arrays["mask"][queries], axis=1, count=scores.shape[-1])
         scores = np.where(is_visible, scores, -np.inf)
     with np.errstate(invalid="ignore"):  # A query without keys has no weights.
         exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return weights * arrays["lengths"][:, None] if "lengths" in arrays else weights
+    return weights * arrays["lengths"][head] if "lengths" in arrays else weights
 
 
 def _rounded(data: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:

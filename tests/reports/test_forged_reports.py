@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import io
 import json
 import random
@@ -31,18 +32,17 @@ from bert_probe.reports import page as page_writer
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import (
     CHANGED,
-    FACTOR,
-    MAX_STATED_FACTOR,
     OTHER_VERSION,
+    RECEIVED,
+    ROWS,
     NamedModels,
-    Tolerance,
-    combine,
-    of_arrays,
+    PicturePayload,
 )
 from bert_probe.reports.page import written
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import MAX_BYTES, Report, picture_file
 from bert_probe.reports.tables import digest
+from bert_probe.reports.tolerances import FACTOR, MAX_STATED_FACTOR, Tolerance, combine, of_arrays
 from bert_probe.reports.verification import Verdict, verify
 from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.reports.zip_checks import is_same_picture
@@ -50,6 +50,8 @@ from bert_probe.views.head_view import attention_of_vectors
 from bert_probe.views.page import Page
 from bert_probe.views.payload import EmbeddedPayload, decode_text, encode_text, pack, unpack
 from tests.helpers import forgeries
+from tests.helpers.exactness import assert_exact
+from tests.helpers.families import build
 from tests.helpers.forgeries import RememberedModels, render, reseal, unzip, zip_files
 from tests.helpers.gate import examples, prove_unless
 
@@ -663,7 +665,7 @@ def test_small_changes_of_queries_and_keys_that_add_up_are_found(minilm: Checkpo
     described, arrays = unpack(payload)
     allowed = {tolerance.of: tolerance.allowed for tolerance in report.items[0].tolerances.payloads[2]}
     # Shift a query and a key in the same direction, by the largest allowed difference of each element.
-    before = attention_of_vectors(arrays, described["scaling"])[3]
+    before = attention_of_vectors(arrays, described["scaling"], 3, slice(None))
     query, key = np.unravel_index(np.abs(before - 0.5).argmin(), before.shape)
     queries, keys = arrays["queries"].copy(), arrays["keys"].copy()
     queries[3, query] += 0.99 * allowed["queries"] * np.sign(arrays["keys"][3, key])
@@ -673,8 +675,8 @@ def test_small_changes_of_queries_and_keys_that_add_up_are_found(minilm: Checkpo
     stated["views"][0]["sha256"]["payloads"][2] = digest(payload)
     place.write_bytes(render(stated))
     differences = verify(read_report(place), models).differences
-    assert {difference.column for difference in differences} == {"attention"}
-    assert f"4, {query + 1}" in {difference.row for difference in differences}
+    assert {difference.column for difference in differences} <= {ROWS, RECEIVED}
+    assert f"4, {query + 1}" in {difference.row for difference in differences if difference.column == ROWS}
 
 
 def test_small_changes_of_weights_that_add_up_are_found(models: NamedModels, verified: Verify) -> None:
@@ -692,7 +694,88 @@ def test_small_changes_of_weights_that_add_up_are_found(models: NamedModels, ver
     payload = pack(described, {**arrays, "weights": arrays["weights"] + np.float32(0.9 * allowed.allowed)})
     stated["views"][0]["payloads"][1] = list(encode_text(payload))
     stated["views"][0]["sha256"]["payloads"][1] = digest(payload)
-    assert {difference.column for difference in verified(render(stated)).differences} == {"attention"}
+    columns = {difference.column for difference in verified(render(stated)).differences}
+    assert ROWS in columns <= {ROWS, RECEIVED, "weights"}
+
+
+def test_small_changes_of_weights_add_up_in_rows_and_columns() -> None:
+    rows, columns = 40, 60
+    arrays = {"weights": np.full((2, rows, columns), 1 / columns)}
+    single, double = (PicturePayload({}, copy.deepcopy(arrays), None) for _ in range(2))
+    single.arrays["weights"][0, :, 7] += 1e-4
+    single.arrays["weights"][0, :, 8:] -= 1e-4 / (columns - 8)
+    sums = single.compare_attention(double, lambda: None)
+    assert sums.distances.shape == (2, rows)
+    assert sums.received.shape == (2, columns)
+    np.testing.assert_allclose(sums.distances, [[2e-4] * rows, [0] * rows], atol=1e-12)
+    assert (sums.received - sums.other_received)[0, 7] == pytest.approx(rows * 1e-4)
+    assert np.abs(sums.received - sums.other_received)[1].max() == 0
+
+
+def test_attention_is_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    arrays = {name: generator.normal(size=(3, 11, 4)).astype(np.float32) for name in ("queries", "keys")}
+    mask = np.tril(np.ones((11, 11), bool))
+    first = PicturePayload({"scaling": 0.5}, {**arrays, "mask": np.packbits(mask, axis=1)}, None)
+    second = PicturePayload({"scaling": 0.25}, first.arrays, None)
+    expected = first.compare_attention(second, lambda: None)
+    monkeypatch.setattr(numbers, "_BLOCK", 25)
+    calls: list[None] = []
+    actual = first.compare_attention(second, lambda: calls.append(None))
+    assert len(calls) == 3 * 6
+    for left, right in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(left, right, rtol=0, atol=1e-12)
+    scores = np.einsum("hqd,hkd->hqk", *(arrays[name].astype(np.float64) for name in ("queries", "keys")))
+    weights = [np.where(mask, np.exp(scale * scores), 0) for scale in (0.5, 0.25)]
+    weights = [array / array.sum(axis=-1, keepdims=True) for array in weights]
+    assert_exact(expected.distances, np.abs(weights[0] - weights[1]).sum(axis=2))
+    assert_exact(expected.received, weights[0].sum(axis=1))
+
+
+def test_each_measure_of_a_model_view_has_its_own_tolerance(models: NamedModels, verified: Verify) -> None:
+    """Distances in tokens are large, so their tolerance would hide changes of shares."""
+    trace = models.open(ModelReference()).trace(" ".join([TEXT] * 6))
+    view = replace(ViewFile.of(bert_probe.Attention(1).of(trace)), drawn={"as": "model"})
+    report = Report.of(Draft("All heads", (DraftEntry(view),)), models)
+    assert verified(report.html().encode()).differences == ()
+    stated = json.loads(json.dumps(report.stated))
+    described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][0]["payloads"][0])))
+    measures, values = described["measures"], arrays["numbers"].copy()
+    scale = np.abs(values).max(axis=(1, 2))
+    smallest, largest = scale.argmin(), scale.argmax()
+    assert scale[largest] > 20 * scale[smallest]
+    allowed = {item.of: item.allowed for item in report.items[0].tolerances.payloads[0]}
+    assert {f"numbers.{index + 1}" for index in range(len(measures))} <= allowed.keys()
+    values[smallest, 0, 0] += 0.9 * allowed[f"numbers.{largest + 1}"]
+    payload = pack(described, {**arrays, "numbers": values})
+    stated["views"][0]["payloads"][0] = list(encode_text(payload))
+    stated["views"][0]["sha256"]["payloads"][0] = digest(payload)
+    differences = verified(render(stated)).differences
+    assert [(each.column, each.row) for each in differences] == [("numbers", f"{smallest + 1}, 1, 1")]
+
+
+def test_masked_weights_must_be_zero(tmp_path: Path) -> None:
+    """A head view draws and counts a line for each weight that is not 0, however small it is."""
+    build("gpt2", tmp_path / "model")
+    checkpoint = bert_probe.load(tmp_path / "model")
+    models = RememberedModels(lambda _: checkpoint)
+    view = ViewFile.of(bert_probe.Attention(1).of(checkpoint.trace(TEXT)))
+    view = replace(view, drawn={"as": "lines", "layer": "2", "heads": "1", "head": "1"})
+    report = Report.of(Draft("Lines", (DraftEntry(view),)), models)
+    place = tmp_path / "report.html"
+    place.write_text(report.html(), encoding="utf-8")
+    assert verify(read_report(place), models).differences == ()
+    stated = json.loads(json.dumps(report.stated))
+    described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][0]["payloads"][1])))
+    weights = arrays["weights"].copy()
+    assert weights[0, 0, 3] == 0
+    weights[0, 0, 3] = 1e-7
+    payload = pack(described, {**arrays, "weights": weights})
+    stated["views"][0]["payloads"][1] = list(encode_text(payload))
+    stated["views"][0]["sha256"]["payloads"][1] = digest(payload)
+    place.write_bytes(render(stated))
+    differences = verify(read_report(place), models).differences
+    assert [(each.column, each.row) for each in differences] == [("weights", "1, 1, 4")]
 
 
 @pytest.mark.gate(cases=1)

@@ -20,32 +20,31 @@ import bert_probe
 from bert_probe.analyses.retrieval import calibration
 from bert_probe.analyses.retrieval.search_explanation import SearchExplanation
 from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit
+from bert_probe.core import frames
 from bert_probe.core.files import flatten_index
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress as Progress
 from bert_probe.model.progress import no_progress
 from bert_probe.model.trace import Trace
-from bert_probe.reports import numbers, page, view_checks
+from bert_probe.reports import numbers, page, tolerances, view_checks
 from bert_probe.reports import report as report_module
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import (
     CHANGED,
     DIFFERS,
     DISPLAY_DIFFERS,
-    FLOOR,
     NOT_RENDERED,
     OTHER_MODEL,
     Difference,
     NamedModels,
-    Tolerance,
     ViewNumbers,
     ViewTolerances,
-    of_table,
 )
 from bert_probe.reports.reading import ReportFile, read_report
 from bert_probe.reports.report import MAX_BYTES, Report, text_files
 from bert_probe.reports.tables import ReportTable, digest
+from bert_probe.reports.tolerances import FLOOR, MIN_ERROR, Tolerance, of_table
 from bert_probe.reports.verification import verify
 from bert_probe.reports.view_checks import is_close
 from bert_probe.reports.view_files import ModelReference, ViewFile
@@ -247,7 +246,7 @@ def test_only_sorted_rows_with_nearly_equal_numbers_may_change_places(
     ],
 )
 def test_stated_tolerance_is_limited(own: float, stated: float, allowed: float) -> None:
-    limits = numbers.combine([Tolerance("a", 10.0, own)], [Tolerance("a", 10.0, stated)])
+    limits = tolerances.combine([Tolerance("a", 10.0, own)], [Tolerance("a", 10.0, stated)])
     assert limits == {"a": pytest.approx(allowed)}
 
 
@@ -257,7 +256,7 @@ def test_numbers_with_large_tolerances_are_named(
     result = bert_probe.Heads().of(models.open(ModelReference()).trace(TEXT))
     draft = Draft("", (DraftEntry(ViewFile.of(result)),))
     assert verify(read(Report.of(draft, models).html()), models).remarks == ()
-    monkeypatch.setattr(numbers, "FACTOR", 10_000_000)
+    monkeypatch.setattr(tolerances, "FACTOR", 10_000_000)
     verdict = verify(read(Report.of(draft, models).html()), models)
     assert verdict.differences == ()
     (remark,) = verdict.remarks
@@ -736,7 +735,25 @@ def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: Na
         Report.of(Draft("", (DraftEntry(view),)), models)
 
 
+def test_different_quantities_do_not_share_a_tolerance() -> None:
+    measures = pd.DataFrame(
+        {"measure": ["accuracy", "loss", "texts"], "value": [0.5, 2.5, 4_000.0], "low": 0.4}
+    )
+    table = ReportTable.of(pd.DataFrame(columns))
+    limits = {tolerance.of: tolerance.allowed for tolerance in of_table(table, table)}
+    assert limits["value of accuracy"] == pytest.approx(0.5 * 8 * MIN_ERROR)
+    assert limits["value of texts"] == pytest.approx(4_000 * FLOOR)
+    assert limits["low of loss"] == pytest.approx(0.4 * 8 * MIN_ERROR)
+
+    steps = ReportTable.of(frames.vectors(np.array([[0.01, 0.02], [5.0, 3.5]]), ["segment", "sum"], "step"))
+    limits = {tolerance.of: tolerance.allowed for tolerance in of_table(steps, steps)}
+    assert limits == {"1 segment": 0.02 * FLOOR, "2 sum": pytest.approx(3.5 * FLOOR)}
+
+    counts = ReportTable.of(pd.DataFrame({"number": [0.25, 0.125, 9_000.0]}))
+    assert of_table(counts, counts)[0].allowed == 0.25 * FLOOR
+
+
 def test_tolerances_only_of_arrays_with_a_counterpart_of_the_same_shape() -> None:
     single = {name: np.ones(2, np.float32) for name in ("a", "b", "c")} | {"d": np.ones(2, np.int64)}
     double = {"a": np.ones(2), "b": np.ones(3), "d": np.ones(2, np.int64)}
-    assert [tolerance.of for tolerance in numbers.of_arrays(single, double)] == ["a"]
+    assert [tolerance.of for tolerance in tolerances.of_arrays(single, double)] == ["a"]

@@ -33,7 +33,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         def forward(ids: torch.Tensor) -> torch.Tensor:
             progress(steps, 2 * steps)  # raises an error if the work was cancelled
             states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
-            # The head finds its token in the ids of the text. Decoders read the last token that is not padding.
+            # Heads of decoders find the last token in the ids of the text: the baseline may be padding.
             ids_of_text = inputs["input_ids"].expand(len(ids), -1)
             return number.on(inputs | {"input_ids": ids_of_text}, states, pooled)
 
