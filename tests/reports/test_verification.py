@@ -736,10 +736,8 @@ def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: Na
 
 
 def test_different_quantities_do_not_share_a_tolerance() -> None:
-    measures = pd.DataFrame(
-        {"measure": ["accuracy", "loss", "texts"], "value": [0.5, 2.5, 4_000.0], "low": 0.4}
-    )
-    table = ReportTable.of(pd.DataFrame(columns))
+    names, values = ["accuracy", "loss", "texts"], [0.5, 2.5, 4_000.0]
+    table = ReportTable.of(pd.DataFrame({"measure": names, "value": values, "low": 0.4}))
     limits = {tolerance.of: tolerance.allowed for tolerance in of_table(table, table)}
     assert limits["value of accuracy"] == pytest.approx(0.5 * 8 * MIN_ERROR)
     assert limits["value of texts"] == pytest.approx(4_000 * FLOOR)
