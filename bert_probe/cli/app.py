@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from io import TextIOWrapper
 from pathlib import Path
@@ -173,6 +174,8 @@ def mcp(only: tuple[str, ...], models: str | None) -> None:
     shared_cache.limit_traces(agents.MAX_TRACE_BYTES)
     server = agents.build_server(agents.select_questions(only), __version__)
     failure = ""
+    # Ctrl+C ends the process like other signals. By default, asyncio would wait for the current calls.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         anyio.run(agents.serve, server, incoming, outgoing)
     except* OSError as group:

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -325,3 +326,28 @@ def test_unusable_streams_are_reported_in_one_sentence(redirection: str) -> None
     assert ended.returncode == 2
     (sentence,) = ended.stderr.splitlines()
     assert re.match("bert-probe: Standard (input or output is closed|output cannot be written)", sentence)
+
+
+@pytest.mark.prove
+def test_ctrl_c_ends_the_server_during_a_call() -> None:
+    command = [sys.executable, "-m", "bert_probe", "mcp"]
+    start = message(id=0, method="initialize", params=INITIALIZATION)
+    arguments = {"texts": [f"{TEXT} {number}" for number in (1, 2)]}
+    call = message(
+        id=1, method="tools/call", params={"name": "similarity-attribution", "arguments": arguments}
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(
+                start + b"\n" + message(method="notifications/initialized") + b"\n" + call + b"\n"
+            )
+            process.stdin.flush()
+            assert process.stdout.readline()
+
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == -signal.SIGINT
+        finally:
+            process.kill()
