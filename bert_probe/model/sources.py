@@ -147,7 +147,10 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 Stamp = tuple[tuple[str, int, int, int], ...]
 """For each file of a model: relative path, inode, size and modification time in nanoseconds."""
 
-_STAMPED_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".metadata")
+_STAMPED_FILE = re.compile(
+    r".*\.(json|jinja|safetensors|metadata"
+    r"|txt|model.*|spm|codes|tokenizer|vocab|tiktoken)"  # vocabularies
+)
 
 
 def stamp(model: str) -> Stamp | None:
@@ -164,7 +167,7 @@ def stamp(model: str) -> Stamp | None:
             (os.path.relpath(entry.path, folder), entry.stat())
             for part in folders
             for entry in os.scandir(part)
-            if entry.name.endswith(_STAMPED_SUFFIXES)
+            if _STAMPED_FILE.fullmatch(entry.name)
         ]
     except OSError:  # A file may have been deleted in the meantime.
         return None

@@ -76,7 +76,7 @@ def render() -> None:
     )
     checkpoint = workbench.checkpoint()
     result = shared_cache.answers.of(Positions().of, checkpoint)
-    st.markdown(_summary(result))
+    st.markdown(_summary(result, checkpoint.description.layers))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         options = {name: _LABELS[name] for name in result.available}
         view = state.segmented_control("positions_show", "View", options, result.available[0])
@@ -118,7 +118,7 @@ def _draw(result: PositionsResult) -> None:
     numbers(result.frame())
 
 
-def _summary(result: PositionsResult) -> str:
+def _summary(result: PositionsResult, layers: int) -> str:
     """Return Markdown text that explains how the model encodes positions."""
     sentences = []
     if result.learned is not None:
@@ -135,8 +135,10 @@ def _summary(result: PositionsResult) -> str:
                 "the same size; this model does not use sinusoids."
             )
     if result.rotary:
+        rotated = len({layer for rotary in result.rotary for layer in rotary.layers})
+        where = "every layer" if rotated == layers else f"{rotated} of the {layers} layers"
         sentences.append(
-            "This model uses **rotary** position embeddings (Su et al. 2021): in every layer, pairs of "
+            f"This model uses **rotary** position embeddings (Su et al. 2021): in {where}, pairs of "
             "dimensions of queries and keys are rotated by an angle that grows with the position, so that "
             "their dot product depends on the distance."
         )

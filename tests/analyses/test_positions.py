@@ -196,6 +196,55 @@ def test_sinusoidal_table_is_detected(family: Family) -> None:
 # ---------------------------------------------------------------- other position encodings
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("cohere2", {"layer_types": ["sliding_attention"] * 2 + ["full_attention"], "sliding_window": 8}),
+        ("exaone4", {"layer_types": ["sliding_attention"] * 2 + ["full_attention"], "sliding_window": 8}),
+        ("smollm3", {"no_rope_layers": [1, 1, 0]}),
+    ],
+)
+def test_layers_without_rotary_embeddings_are_not_listed(
+    name: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """The attention of a layer depends on the frequencies exactly if the layer rotates."""
+    build(name, tmp_path, **changes)
+    checkpoint = load(tmp_path)
+    (rotary,) = Positions().of(checkpoint).rotary
+    text = "A small boat crosses the wide river at night."
+    assert (rotary.name, rotary.layers) == ("rotary", (0, 1))
+    inputs: list[dict[str, Any]] = []
+    modules = [layer.self_attn for layer in checkpoint.model.layers]
+    hooks = [
+        module.register_forward_pre_hook(
+            lambda _module, _args, kwargs: inputs.append(kwargs), with_kwargs=True
+        )
+        for module in modules
+    ]
+    checkpoint.trace(text)
+    for hook in hooks:
+        hook.remove()
+    with torch.no_grad():
+        for layer, (module, kwargs) in enumerate(zip(modules, inputs, strict=True)):
+            cosines, sines = kwargs["position_embeddings"]
+            turned = {**kwargs, "position_embeddings": (cosines.flip(1), sines.flip(1))}
+            is_equal = torch.equal(module(**kwargs)[0], module(**turned)[0])
+            assert is_equal == (layer not in rotary.layers)
+
+
+def test_equal_frequencies_of_layer_types_are_one_rotary_embedding(tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": 160_000.0}
+    build("modernbert", tmp_path, rope_parameters={"full_attention": rope, "sliding_attention": rope})
+    (rotary,) = Positions().of(load(tmp_path)).rotary
+    assert (rotary.name, rotary.layers) == ("rotary", (0, 1, 2))
+
+
+def test_falcon_with_a_bias_has_no_rotary_embeddings(tmp_path: Path) -> None:
+    build("falcon", tmp_path, alibi=True)
+    with pytest.raises(UnavailableError, match="that can be shown"):
+        Positions().of(load(tmp_path))
+
+
 @pytest.mark.parametrize("name", ["nomic_bert", "eurobert", "gte", "jina_embeddings_v3", "modernbert"])
 def test_rotary_frequencies_equal_those_of_model(name: str, family: Family) -> None:
     checkpoint = family(name)

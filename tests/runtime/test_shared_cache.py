@@ -15,6 +15,8 @@ from bert_probe import HiddenStates, load
 from bert_probe.errors import TextError, TooLongError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import stamp
+from bert_probe.model.tokenizer_files import OTHER_TOKENIZER_FILES
 from bert_probe.runtime import shared_cache
 from tests.helpers.families import build
 from tests.helpers.folders import change_config
@@ -93,3 +95,14 @@ def test_results_of_changed_files_are_computed_again(tmp_path: Path, name: str, 
     raw = load(tmp_path).trace(TEXTS[0]).vectors(1)
     assert np.array_equal(answer(), raw)
     assert np.abs(before - raw).max() > 0.01
+
+
+def test_vocabularies_are_part_of_the_stamp(tmp_path: Path) -> None:
+    stamps = [stamp(str(tmp_path))]
+    for name in (
+        "config.json",
+        *(pattern.replace("*", f"x{number}") for number, pattern in enumerate(OTHER_TOKENIZER_FILES)),
+    ):
+        (tmp_path / name).write_text("x")
+        stamps.append(stamp(str(tmp_path)))
+    assert len({*stamps}) == len(stamps)

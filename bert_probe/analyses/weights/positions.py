@@ -313,8 +313,8 @@ class Rotary:
     """Rotary position embeddings, which rotate pairs of dimensions in queries and keys.
 
     Attributes:
-        name: name of the layer type; "rotary" if all layers have the same frequencies.
-        layers: layers with these frequencies, from 0.
+        name: name of the layer type; "rotary" if all layers that rotate have the same frequencies.
+        layers: layers that rotate with these frequencies, from 0.
         frequencies: angle of rotation in radians per position, float64 [pair].
     """
 
@@ -380,27 +380,44 @@ def position_table(model: Any, max_positions: int) -> PositionTable | None:
 
 
 def rotaries(model: Any) -> tuple[Rotary, ...]:
-    """Return the distinct rotary position embeddings of a model."""
+    """Return the distinct rotary position embeddings of a model, with the layers that use them."""
     layer_types = list(getattr(model.config, "layer_types", None) or ())
-    layers = range(model.config.num_hidden_layers)
-    result: list[Rotary] = []
+    rotated = _rotated_layers(model.config)
+    found: list[tuple[str, set[int], Array]] = []
     for path, buffer in model.named_buffers():
         match = _FREQUENCIES.fullmatch(path.rpartition(".")[2])
         if match is None or match["kind"] == "original" or str(match["kind"]).endswith("_original"):
             continue
         frequencies = buffer.detach().double().cpu().numpy().ravel()
-        if any(np.array_equal(rotary.frequencies, frequencies) for rotary in result):
-            continue  # Several layers may have equal buffers. Keep only one of them.
         kind = match["kind"] if match["kind"] in layer_types else None
-        own = [layer for layer in layers if kind is None or layer_types[layer] == kind]
-        name = "rotary" if kind is None else kind.replace("_", " ")
-        result.append(Rotary(name, tuple(own), read_only(frequencies)))
+        own = {layer for layer in rotated if kind is None or layer_types[layer] == kind}
+        # Several layers, or types of layers, may have equal frequencies.
+        equal = [layers for _, layers, other in found if np.array_equal(other, frequencies)]
+        if equal:
+            equal[0].update(own)
+        else:
+            found.append(("rotary" if kind is None else kind.replace("_", " "), own, frequencies))
     if model.config.model_type == "roformer":
         # RoFormer stores the sines and cosines of all angles; the angles of position 1 are the frequencies.
         table = model.encoder.embed_positions.weight.detach().double().cpu().numpy()
         sines, cosines = np.split(table[1], 2)
-        result.append(Rotary("rotary", tuple(layers), read_only(np.arctan2(sines, cosines))))
-    return tuple(result)
+        found.append(("rotary", set(rotated), np.arctan2(sines, cosines)))
+    return tuple(
+        Rotary("rotary" if layers == {*rotated} else name, tuple(sorted(layers)), read_only(frequencies))
+        for name, layers, frequencies in found
+        if layers
+    )
+
+
+def _rotated_layers(config: Any) -> list[int]:
+    """Return the layers that rotate queries and keys if the model has rotary position embeddings."""
+    layers = range(config.num_hidden_layers)
+    if getattr(config, "alibi", False):  # Falcon adds a bias to the scores instead.
+        return []
+    if config.model_type == "cohere2" or (config.model_type == "exaone4" and config.sliding_window):
+        return [layer for layer in layers if config.layer_types[layer] == "sliding_attention"]
+    is_rotated = getattr(config, "no_rope_layers", None)  # SmolLM3: 1 for a layer with rotary embeddings
+    return [layer for layer in layers if not is_rotated or is_rotated[layer]]
 
 
 def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
