@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -248,7 +249,7 @@ class LabelList(str):
 
 
 class NonTextCell(str):
-    """A cell whose JSON value is neither a string nor a number; contains its type, such as "an object"."""
+    """A cell whose JSON value is neither text nor a finite number; contains its type, such as "a list"."""
 
     __slots__ = ()
 
@@ -298,8 +299,8 @@ def json_table(
 ) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Read a JSON lines file as a table. Return its header, and an iterator over (line number, row) pairs.
 
-    A JSON string becomes a row with the column "text". Numbers become digits, null becomes an empty cell, and
-    lists of labels are joined by "|".
+    A JSON string becomes a row with the column "text". Numbers become digits, null and NaN become an empty
+    cell, and lists of labels are joined by "|".
 
     Args:
         lines: the lines of the file.
@@ -355,6 +356,8 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "" if math.isnan(value) else NonTextCell("an infinite number")  # pandas writes null as NaN
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list):

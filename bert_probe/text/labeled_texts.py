@@ -236,13 +236,13 @@ def _cells(line: int, row: Sequence[str], columns: Sequence[int], header: Sequen
             f"the row has {cells}, but the header has {len(header)}; quote texts that contain the separator"
         )
         return _Cells(line, [], "", error)
-    for column in columns:
+    group_column = next((index for index, name in enumerate(header) if name.casefold() == GROUP), None)
+    for column in columns if group_column is None else [*columns, group_column]:
         if isinstance(row[column], NonTextCell):
             return _Cells(line, [], "", f"{header[column]} is {row[column]}")
     *texts, label = (" ".join(lines(row[column])) for column in columns)  # replace line breaks with spaces
     is_list = isinstance(row[columns[-1]], LabelList)
     empty = [header[column] for column, text in zip(columns, texts, strict=False) if not text]
-    group_column = next((index for index, name in enumerate(header) if name.casefold() == GROUP), None)
     group = "" if group_column is None else " ".join(lines(row[group_column]))
     return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "", is_list, group)
 

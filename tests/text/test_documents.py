@@ -56,6 +56,12 @@ def test_columns_of_a_table(tmp_path: Path, name: str, content: str) -> None:
     ]
 
 
+def test_missing_numbers_are_null() -> None:
+    lines = (b'{"_id": %b, "title": %b, "text": "One boat."}' % (value, value) for value in (b"NaN", b"null"))
+    documents = [parse_documents(io.BytesIO(line), "a.jsonl")[0] for line in lines]
+    assert documents[0].line == documents[1].line == Document("One boat.", "1").line
+
+
 @pytest.mark.parametrize(
     ("name", "content", "error", "sentence"),
     [
@@ -68,6 +74,14 @@ def test_columns_of_a_table(tmp_path: Path, name: str, content: str) -> None:
         ("a.jsonl", b'{"text": "a", "Text": "b"}\n', TextError, "a.jsonl has several columns named text."),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', InvalidFileError, "line 2: Expecting value"),
         ("a.jsonl", b'{"text": "a"}\n{"text": {}}\n', InvalidFileError, "line 2: a cell is an object"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": 1e400}\n', InvalidFileError, "line 2: a cell is an infinite"),
+        ("a.jsonl", b'{"text": "a", "_id": -Infinity}\n', InvalidFileError, "line 1: a cell is an infinite"),
+        (
+            "a.jsonl",
+            b'{"text": NaN, "title": NaN}\n',
+            InvalidFileError,
+            "title and the text are both missing",
+        ),
         ("a.jsonl", b'{"text": "\\ud800"}', InvalidFileError, "line 1: a text is not UTF-8, or contains"),
         (
             "a.jsonl",

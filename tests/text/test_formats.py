@@ -27,6 +27,7 @@ from bert_probe.text.sentence_files import (
     read_sentences,
     sentences_in_text,
 )
+from bert_probe.text.similarity_examples import parse_similarity_examples
 from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from tests.helpers.memory import measure_peak
 
@@ -107,6 +108,26 @@ def test_json_lines_are_a_table() -> None:
     assert parse_sentences(b'"One\\ntwo"\n\n"Three"\n', "a.jsonl") == ("One two", "Three")
 
 
+def test_missing_numbers_of_json_lines_are_null() -> None:
+    def dataset(value: str) -> str:
+        row = f'{{"text": "x", "label": "a", "group": {value}}}\n{{"text": "y", "label": "b", "group": "g"}}'
+        return parse_labeled_texts(row.encode(), "a.jsonl").digest
+
+    assert dataset("NaN") == dataset("null")
+    several = b'{"text": "x", "labels": NaN}\n{"text": "y", "labels": "a"}'
+    assert [row.label for row in parse_labeled_texts(several, "a.jsonl").rows] == [(), ("a",)]
+    assert parse_sentences(b'{"text": NaN}\n{"text": "Two"}\n{"text": 3}', "a.jsonl") == ("Two", "3")
+    with pytest.raises(InvalidFileError, match="line 1: positive is empty"):
+        parse_similarity_examples(b'{"anchor": "a", "positive": NaN}', "a.jsonl")
+
+
+def test_infinite_numbers_of_json_lines_are_refused() -> None:
+    with pytest.raises(TextError, match="line 2: the text is an infinite number, but must be a string"):
+        parse_sentences(b'"One"\n{"text": 1e400}', "a.jsonl")
+    with pytest.raises(InvalidFileError, match="line 1: positive is an infinite number"):
+        parse_similarity_examples(b'{"anchor": "a", "positive": -Infinity}', "a.jsonl")
+
+
 @pytest.mark.parametrize(
     ("values", "kind", "labels"),
     [
@@ -133,7 +154,12 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
         ('{"text": "x", "label": [1]}', "line 2: label is a list with a value that is not a string"),
         ('{"text": "x"}', "line 2: no label"),
         ('{"text": null, "label": "a"}', "line 2: text is empty"),
-        ('{"text": "x", "label": NaN}', "line 2: the label nan is a missing"),
+        ('{"text": "x", "label": NaN}', "line 2: no label"),
+        ('{"text": NaN, "label": "a"}', "line 2: text is empty"),
+        ('{"text": Infinity, "label": "a"}', "line 2: text is an infinite number"),
+        ('{"text": "x", "label": -Infinity}', "line 2: label is an infinite number"),
+        ('{"text": "x", "label": "a", "group": 1e400}', "line 2: group is an infinite number"),
+        ('{"text": "x", "label": "a", "group": {"id": 1}}', "line 2: group is an object"),
         ('{"text": "x", "label": "a"', "invalid in line 2: Expecting"),
         ("7", "invalid in line 2: the value is neither an object nor a string"),
         ('{"text": "\\u0000", "label": "a"}', "line 2: a text contains a NUL"),
@@ -146,7 +172,7 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
     ],
 )
 def test_invalid_json_line_is_reported(line: str, reason: str) -> None:
-    first = '{"text": "first", "label": "b"}\n'
+    first = '{"text": "first", "label": "b", "group": ""}\n'
     with pytest.raises(TextError, match=reason):
         parse_labeled_texts(f"{first}{line}\n".encode(), "a.jsonl")
 
