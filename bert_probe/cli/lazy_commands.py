@@ -274,6 +274,7 @@ def _answer(question: Any, values: dict[str, Any]) -> Result:
         for name, path in paths.items()
     }
     arguments = inputs.arguments(InputValues(checkpoints, traces, sentences, files, truncate))
+    question.check_memory(*arguments)
     if question.has_progress:
         with terminal_bar(question.command.capitalize(), "steps") as progress:
             result = cast("Result", question.of(*arguments, progress=progress))

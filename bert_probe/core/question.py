@@ -158,6 +158,12 @@ class Question:
         The HTTP API and the web app call this method. Python and the command line do not limit inputs.
         """
 
+    def check_memory(self, *inputs: Any) -> None:
+        """Raise OutOfMemoryError if the table for the arguments of `of` needs more memory than is available.
+
+        The command line calls this method before the computation.
+        """
+
     def resolved(self, trace: Trace) -> Self:
         """Return the question with 0-based indices for one text in place of negative indices and words.
 

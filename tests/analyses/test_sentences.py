@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import tracemalloc
 import weakref
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import bert_probe
 from bert_probe import Sentences
 from bert_probe.analyses.vectors import sentences
+from bert_probe.analyses.vectors import similarity as similarity_module
 from bert_probe.analyses.vectors.sentences import PairwiseScores
 from bert_probe.errors import (
     EmptyTextError,
@@ -69,6 +71,60 @@ def test_cosines_and_pairs_equal_hand_computation() -> None:
     assert [(pair.first, pair.second) for pair in pairs] == [(0, 4), (0, 1), (1, 4)], "ties keep their order"
     assert_exact(np.array([pair.score for pair in pairs]), [1, 0.96, 0.96])
     assert len(result.nearest(1000)) == 10
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [1, 7, 300, 10_000])
+def test_pairs_equal_direct_computation_in_blocks(
+    similarity: str, dtype: type[np.floating[Any]], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(similarity_module, "_BLOCK_ROWS", 8)
+    # Small integers and repeated rows cause many ties, and the cosine of the row of zeros is NaN.
+    vectors = np.random.default_rng(0).integers(-2, 3, (45, 3)).astype(dtype)
+    vectors[[3, 40]], vectors[20:25] = 0, vectors[5:10]
+    compared = PairwiseScores(vectors, similarity)
+    pairs = [(i, j, float(compared.scores[i, j])) for i, j in itertools.combinations(range(45), 2)]
+    expected = sorted(pairs, key=lambda pair: (np.isnan(pair[2]), -np.nan_to_num(pair[2]), pair[:2]))[:count]
+    actual = compared.nearest(count)
+    np.testing.assert_allclose(
+        [pair.score for pair in actual], [score for *_, score in expected], rtol=1e-14, atol=1e-15
+    )
+    if dtype == np.float32:  # the rounding of a score in float64 may depend on its place in a block
+        assert [(pair.first, pair.second) for pair in actual] == [pair[:2] for pair in expected]
+
+
+def test_pairs_of_many_sentences_need_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.random.default_rng(0).standard_normal((1_500, 4)).astype(np.float32)
+    monkeypatch.setattr(similarity_module, "_BLOCK_ROWS", 100)
+    tracemalloc.start()
+    try:
+        pairs = PairwiseScores(vectors).nearest(5)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(pairs) == 5
+    assert peak < 1_500**2 / 2, "less than a byte for each pair"
+
+
+@pytest.mark.parametrize(
+    ("question", "size"),
+    [
+        (Sentences(), 24 * 20_000**2),
+        (Sentences(show="vectors", order="tree"), 24 * 20_000**2),
+        (Sentences(show="nearest", count=1_000_000), 400_000_000),
+    ],
+)
+def test_tables_that_do_not_fit_into_memory_are_refused(
+    question: Sentences, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["a"] * 20_000
+    monkeypatch.setattr(preflight, "free_memory", lambda: size)
+    question.check_memory(None, texts)
+    monkeypatch.setattr(preflight, "free_memory", lambda: size - 1)
+    with pytest.raises(OutOfMemoryError, match=r"The table of 20,000 sentences needs about .* Use fewer"):
+        question.check_memory(None, texts)
+    Sentences(show="vectors").check_memory(None, texts)
 
 
 def test_tree_order_groups_similar_sentences() -> None:

@@ -356,6 +356,16 @@ def test_sentences_of_a_file_are_a_matrix(table: Table, minilm: Checkpoint, tmp_
     assert table("sentences", str(columns), "--column", "statement") == table("sentences", str(plain))
 
 
+def test_matrix_that_does_not_fit_into_memory_is_refused_before_the_computation(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("One.\nTwo.\n", encoding="utf-8")
+    monkeypatch.setattr("bert_probe.model.preflight.free_memory", lambda: 2**2 * 24 - 1)
+    monkeypatch.setattr("bert_probe.analyses.vectors.sentences.encode_texts", None)
+    assert "The table of 2 sentences needs about" in run("sentences", str(file)).refusal
+
+
 def test_sentences_have_other_tables(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:
     texts = ["It rains, again", "Apples are not oranges", "It is raining", "An orange is not an apple"]
     file = tmp_path / "a.txt"

@@ -22,7 +22,7 @@ from bert_probe.analyses.vectors.pooling import (
     pool,
     resolve_pooling,
 )
-from bert_probe.analyses.vectors.similarity import cosine, scores, unit_rows
+from bert_probe.analyses.vectors.similarity import cosine, nearest_pairs, scores, unit_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Dimensions, Name, Number, Optional
 from bert_probe.core.inputs import SentenceList
@@ -55,6 +55,8 @@ _ID_DTYPE = np.dtype(">u4")
 """Data type of the token IDs in sort keys: big-endian, so that bytes sort in the same order as IDs."""
 _PROGRESS_CHARACTERS = 100_000
 """Number of characters between two reports of progress while texts are tokenized."""
+_SCORE_BYTES, _PAIR_BYTES = 24, 400
+"""Memory for a score in the matrix or in a hierarchical clustering, and for a pair, as CSV."""
 ORDERED = "Order of the rows: the input order, or by similarity (hierarchical clustering)."
 
 
@@ -143,6 +145,15 @@ class Sentences(Question):
             encoded.dropped,
         )
 
+    def check_memory(self, *inputs: Any) -> None:
+        """Raise OutOfMemoryError if the matrix of scores, its order or the pairs do not fit in memory."""
+        count = len(inputs[1])
+        matrix, pairs = _SCORE_BYTES * count**2, _PAIR_BYTES * min(self.count, count * (count - 1) // 2)
+        sizes = {"scores": matrix, "nearest": pairs, "vectors": matrix if self.order == "tree" else 0}
+        remedy = "Use fewer sentences, or --show nearest with a smaller --count."
+        with reserved_memory(sizes[self.show], f"The table of {count:,} sentences", remedy):
+            return
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values; ``count`` is included only if the table shows pairs."""
         values = super().to_json()
@@ -224,18 +235,16 @@ class PairwiseScores:
         Raises:
             SelectionError: count is below 1.
             UnavailableError: there are fewer than two sentences.
+            OutOfMemoryError: the pairs need more memory than is available.
         """
         if count < 1:
             raise SelectionError(f"count is {count}, but must be at least 1.")
         if len(self.vectors) < 2:
             raise UnavailableError("A single sentence has no pairs. Use at least two sentences.")
-        first, second = np.triu_indices(len(self.vectors), k=1)
-        values = self.scores[first, second]
-        # Sort only the best pairs, because two thousand sentences have two million pairs.
-        threshold = -np.inf if count >= len(values) else np.partition(values, -count)[-count]
-        best = np.flatnonzero(~(values < threshold))
-        best = best[np.argsort(-values[best], kind="stable")][:count]
-        return tuple(SentencePair(int(first[i]), int(second[i]), float(values[i])) for i in best)
+        with memory_errors(f"{count:,} pairs need more memory than is available. Use fewer pairs."):
+            values, first, second = nearest_pairs(self.vectors, self.similarity, count)
+            pairs = zip(first.tolist(), second.tolist(), values.tolist(), strict=True)
+            return tuple(SentencePair(*pair) for pair in pairs)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -25,6 +25,8 @@ from bert_probe.model.trace import Array, Trace, read_only, resolve_index
 
 _BLOCK_NUMBERS = 1_000_000
 """Maximum number of values of a matrix that are converted to float64 at once."""
+_BLOCK_ROWS = 2_048
+"""Number of rows and columns of the blocks in which the scores of all pairs are computed."""
 
 
 def cosine(a: Array, b: Array) -> Array:
@@ -423,6 +425,50 @@ def scores(a: Array, b: Array, similarity: str) -> Array:
     values = -cdist(first, second, {"euclidean": "euclidean", "manhattan": "cityblock"}[similarity])
     compared: Array = values.astype(dtype)
     return compared
+
+
+def nearest_pairs(vectors: Array, similarity: str, count: int) -> tuple[Array, Array, Array]:
+    """Return the pairs of rows with the highest scores, without computing all scores at once.
+
+    Args:
+        vectors: vectors of shape [n, size].
+        similarity: a name in `SIMILARITIES`.
+        count: maximum number of pairs.
+
+    Returns:
+        The scores in descending order, NaN last, and the indices of the first and the second vectors. Pairs
+        with equal scores are in the order of their indices.
+    """
+    values = np.empty(0, np.result_type(vectors, np.float32))
+    first = second = np.empty(0, np.int64)
+    starts = range(0, len(vectors), _BLOCK_ROWS)
+    for row, column in ((row, column) for row in starts for column in starts if column >= row):
+        rows, columns = vectors[row : row + _BLOCK_ROWS], vectors[column : column + _BLOCK_ROWS]
+        block = scores(rows, columns, similarity)
+        is_candidate = np.ones(block.shape, bool)
+        if len(values) == count and not np.isnan(values[-1]):
+            is_candidate = block >= values[-1]
+        positions = np.flatnonzero(np.triu(is_candidate, 1) if row == column else is_candidate)
+        positions = positions[_largest(block.ravel()[positions], count)]
+        values = np.concatenate((values, block.ravel()[positions]))
+        first = np.concatenate((first, row + positions // len(columns)))
+        second = np.concatenate((second, column + positions % len(columns)))
+        by_index = np.lexsort((second, first))
+        best = by_index[_largest(values[by_index], count)]
+        values, first, second = values[best], first[best], second[best]
+    return values, first, second
+
+
+def _largest(values: Array, count: int) -> Array:
+    """Return the indices of the largest values in descending order, NaN last; ties keep their order."""
+    keys = np.where(np.isnan(values), -np.inf, values)
+    candidates = np.arange(len(keys))
+    if len(keys) > count:  # sort only the largest values
+        threshold = np.partition(keys, -count)[-count]
+        above, equal = np.flatnonzero(keys > threshold), np.flatnonzero(keys == threshold)
+        candidates = np.sort(np.concatenate((above, equal[: count - len(above)])))
+    largest: Array = candidates[np.argsort(-keys[candidates], kind="stable")]
+    return largest
 
 
 def scores_of_rows(a: Array, b: Array, similarity: str) -> Array:
