@@ -254,22 +254,31 @@ def output_options(command: Command) -> Command:
             _check_has_figure()
         with reserve_outputs(_output_files(out, has_own_format, save_view), force):
             result = command(**values)
-            view_error = None
+            errors: list[ProbeError] = []  # raised after all outputs are written
             if save_view is not None:
-                try:
+                with _collected(errors):
                     _save_view(result, save_view, force)
-                except ProbeError as error:
-                    view_error = error  # raised after the result is written
-            if out is not None and has_own_format:
-                save_or_rescue(lambda path: result.save(path, overwrite=force), out)
-            elif out is not None:
-                _save_result(result, out, csv_safe, force)
+            with _collected(errors):
+                if out is not None and has_own_format:
+                    save_or_rescue(lambda path: result.save(path, overwrite=force), out)
+                elif out is not None:
+                    _save_result(result, out, csv_safe, force)
         if out is None or has_own_format:
-            print_bytes(files.to_bytes(_table_of(result), "csv", csv_safe))
-        if view_error is not None:
-            raise view_error
+            with _collected(errors):
+                print_bytes(files.to_bytes(_table_of(result), "csv", csv_safe))
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExportError(" ".join(map(str, errors)))
 
     return run
+
+
+@contextmanager
+def _collected(errors: list[ProbeError]) -> Iterator[None]:
+    """Add an error in the block to a list instead of raising it."""
+    try:
+        yield
+    except ProbeError as error:
+        errors.append(error)
 
 
 def _save_result(result: Any, out: Path, csv_safe: bool, force: bool) -> None:
@@ -324,10 +333,12 @@ def _rescue(write_to: Callable[[Path], object], name: str, error: ExportError) -
 
 
 def _save_view(result: Any, file: Path, force: bool) -> None:
-    if not isinstance(result, Result):
+    if isinstance(result, Page):
         raise UnavailableError(
             "This figure cannot be saved as a view file. Omit --save-view, or write the table."
         )
+    if not isinstance(result, Result):
+        raise UnavailableError("This table cannot be saved as a view file. Omit --save-view.")
     from bert_probe.reports.view_files import ViewFile
 
     content = ViewFile.of(result).to_bytes()

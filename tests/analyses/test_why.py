@@ -501,7 +501,7 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(
         ]
         right += ("plain", "marked")[int(np.argmax(values))] == line.split("\t")[0]
     assert result.accuracies[0, 1] == right / len(texts)
-    with pytest.raises(TextError, match="Line 2 must start with a label and a tab"):
+    with pytest.raises(TextError, match=r"Line 2 must start with a label and a tab, .* to a \.txt file"):
         HeadPruning().of(checkpoint, [lines[0], "no label"])
     with pytest.raises(EmptyTextError):
         HeadPruning().of(checkpoint, [" "])

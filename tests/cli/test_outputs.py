@@ -368,6 +368,27 @@ def test_result_that_does_not_fit_on_its_disk_is_saved_elsewhere(
     assert [f"The result is in {file}." in refusal for file in files] == [True] * (failures == 1)
 
 
+@pytest.mark.parametrize("out", ["a.csv", "a.npz"])
+def test_view_and_result_that_do_not_fit_on_their_disk_are_both_named(
+    out: str, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = writing._write_new
+
+    def failing(path: Path, *arguments: Any) -> None:
+        if "bert-probe-" not in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, *arguments)
+
+    monkeypatch.setattr(writing, "_write_new", failing)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    words = ("attention", "a boat", "--layer", "1", "--head", "1", "--save-view", "v.json", "--out", out)
+    refusal = run(*words, built_in=minilm).refusal
+    for name in ("v.json", out):
+        assert f"{name} cannot be written: No space left on device" in refusal
+        assert f"The result is in {[*tmp_path.glob(f'bert-probe-*/{name}')][0]}." in refusal
+        assert not Path(name).exists()
+
+
 @pytest.mark.parametrize("has_home", [True, False])
 def test_result_is_saved_at_home_without_a_temporary_folder(
     has_home: bool, minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -124,6 +124,15 @@ def test_invalid_input_is_refused(arguments: list[str], sentence: str, run: Run,
     assert not list(tmp_path.glob("r.*"))
 
 
+def test_table_without_a_question_is_printed_but_not_saved_as_a_view(
+    family_folder: Callable[[str], Path], run: Run
+) -> None:
+    words = ("check", str(family_folder("bert")), "--config-only")
+    status, out, error = run(*words, "--save-view", "t.json")
+    assert (status, out) == (2, run(*words)[1])
+    assert "This table cannot be saved as a view file. Omit --save-view." in error
+
+
 def test_tokens_are_saved_as_a_view(run: Run) -> None:
     assert run("tokens", TEXT, "--save-view", "t.json")[0] == 0
     assert json.loads(Path("t.json").read_text(encoding="utf-8"))["question"] == "Tokens"

@@ -242,6 +242,10 @@ def test_questions_survive_round_trips(question: Any, stores: Stores) -> None:
         (["heads", "tokens", "--top", "3"], "Add --which"),
         (["heads", "tokens", "--which", "typical", "--measure", "self"], "Add --head, such as 3.1"),
         (
+            ["heads", "tokens", "--which", "typical", "--head", "", "--measure", "self"],
+            "Add --head, such as 3.1",
+        ),
+        (
             ["heads", "tokens", "--which", "typical", "--head", "1", "--measure", "self"],
             "Add --head, such as 3.1",
         ),

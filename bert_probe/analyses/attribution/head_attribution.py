@@ -248,7 +248,10 @@ def _trace_labeled(
         text, pair_tab, pair = remainder.partition(SEPARATOR)
         if not tab or label not in output.labels:
             labels = format_labels(output.labels)
-            raise TextError(f"Line {number} must start with a label and a tab. The labels are {labels}.")
+            raise TextError(
+                f"Line {number} must start with a label and a tab, followed by the text. The labels are "
+                f"{labels}. Write lines of this form to a .txt file; the label column of a table is not read."
+            )
         try:
             yield checkpoint.trace(text, pair if pair_tab else None, truncate), output.labels.index(label)
         except TextError as error:
