@@ -25,7 +25,31 @@ from bert_probe.text.labeled_texts import KINDS
 
 TEXT: Final = "The small boat crosses the wide river at night."
 OTHER_TEXT: Final = "The small boat crosses the wide valley at dawn."
-_TREEBANK: Final = "1\tBoats\tboat\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tsink\tsink\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+_TREEBANK: Final = "".join(
+    f"1\t{noun}\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\t{verb}\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+    for noun, verb in (("Boats", "sink"), ("Birds", "sing"), ("Rivers", "rise"), ("Children", "play"))
+)
+_TREEBANK_FILE: Final = ("sentences.conllu", _TREEBANK)
+_DOCUMENTS: Final = "".join(
+    json.dumps({"_id": name, "text": text}) + "\n" for name, text in (("1", TEXT), ("2", OTHER_TEXT))
+)
+_TEXT_TABLE: Final = "text,label\nA boat,ship\nA ferry,ship\nA car,vehicle\nA bus,vehicle\n"
+_PAIR_TABLE: Final = "text_a,text_b,label\nA boat,A ship,1\nA car,A bus,1\nA boat,A map,0\nA car,A song,0\n"
+
+_FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "texts": ("texts.csv", _TEXT_TABLE),
+    "pairs": ("pairs.csv", _PAIR_TABLE),
+    "documents": ("documents.jsonl", _DOCUMENTS),
+    "queries": ("queries.jsonl", json.dumps({"_id": "q", "text": "When does the boat cross?"}) + "\n"),
+    "judgments": ("judgments.tsv", "query-id\tcorpus-id\tscore\nq\t1\t1\n"),
+}
+"""Argument → name and content of an example file; the other arguments are treebanks."""
+_MEMBERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "answer-change": {"pair": OTHER_TEXT},
+    "faithfulness-summary": {"sentences": ["A boat sinks.\tA ship sinks."]},
+    "similarity-attribution": {"question": {"steps": 4}, "texts": ["A boat sinks.", "A ship sinks."]},
+}
+"""Question → members of the example body: two sentences for the built-in model, or a short computation."""
 
 _EXAMPLES: Final[Mapping[type, Any]] = {
     HeadSet: ["1.1"],
@@ -213,14 +237,17 @@ def example(registered: RegisteredQuestion) -> dict[str, Any]:
     elif max_texts != 0:
         content["texts"] = [TEXT, OTHER_TEXT]
     if registered.inputs.has_sentences and registered.inputs.has_list:
-        content[registered.inputs.list_name] = [TEXT, OTHER_TEXT, "Nobody can read a map at night."]
+        content[registered.inputs.list_name] = [TEXT, OTHER_TEXT, "The moon is bright. The boat waits."]
     elif registered.inputs.has_sentences:
         file = {"file": registered.inputs.list_file, "content": _VECTORS}
         content[registered.inputs.list_name] = file
     if any(file.is_required for file in registered.inputs.files.values()):
-        file = {"file": "sentences.conllu", "content": _TREEBANK}
-        content["files"] = {name: file for name, spec in registered.inputs.files.items() if spec.is_required}
-    return content
+        content["files"] = {
+            argument: dict(zip(("file", "content"), _FILES.get(argument, _TREEBANK_FILE), strict=True))
+            for argument, file in registered.inputs.files.items()
+            if file.is_required
+        }
+    return {**content, **_MEMBERS.get(registered.name, {})}
 
 
 _VECTORS: Final = "".join(

@@ -110,8 +110,8 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
                     "--top and --bin apply only to the rows of one head. Add --which, or omit both options."
                 )
             return HeadStatistics(**arguments).of(store, progress)
-        heads = arguments.pop("heads", None) or ()  # None for an empty --head
-        if len(heads) != 1 or "measure" not in arguments:
+        heads = arguments.pop("heads", None)
+        if heads is None or len(heads) != 1 or "measure" not in arguments:
             raise SelectionError(
                 "--which requires one head and one measure. Add --head, such as 3.1, and --measure."
             )

@@ -385,7 +385,7 @@ def test_view_and_result_that_do_not_fit_on_their_disk_are_both_named(
     refusal = run(*words, built_in=minilm).refusal
     for name in ("v.json", out):
         assert f"{name} cannot be written: No space left on device" in refusal
-        assert f"The result is in {[*tmp_path.glob(f'bert-probe-*/{name}')][0]}." in refusal
+        assert f"The result is in {next(tmp_path.glob(f'bert-probe-*/{name}'))}." in refusal
         assert not Path(name).exists()
 
 
