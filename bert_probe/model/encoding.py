@@ -505,6 +505,12 @@ def _byte_of_character() -> dict[str, int]:
     return table | {chr(256 + index): byte for index, byte in enumerate(nonprintable)}
 
 
+def token_strings(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """Return the tokens with these IDs; "[ID 90]" for an ID of the model that the tokenizer does not have."""
+    strings = tokenizer.convert_ids_to_tokens(list(ids))
+    return [f"[ID {id_}]" if string is None else string for id_, string in zip(ids, strings, strict=True)]
+
+
 def from_bytes(token: str) -> str:
     """Decode a byte-level token; bytes of an incomplete character are shown as ⟨F0 9F⟩."""
     raw = _bytes(token)

@@ -39,7 +39,7 @@ class ModuleCall:
 
     @property
     def vectors(self) -> Any:
-        """Return the output of the call, or the first item if the output is a tuple."""
+        """Return the output of the call, or the first item if the output is a tuple or list."""
         return _vectors(self.output)
 
     @property
@@ -59,8 +59,8 @@ class ModuleCall:
 
 
 def _vectors(output: Any) -> Any:
-    """Return a layer's vectors: its output, or the first item of an output tuple."""
-    return output[0] if isinstance(output, tuple) else output
+    """Return a layer's vectors: its output, or the first item of an output tuple or list (OpenAI GPT)."""
+    return output[0] if isinstance(output, tuple | list) and output else output
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,11 @@ class ForwardPass:
                 f"{self.trace.architecture} does not compute its layers in separate modules."
             )
         # The outermost call ends last. A module with children is a layer; one without children is a norm.
-        return None if [*candidates[-1].module.children()] else candidates[-1]
+        call = candidates[-1]
+        modules = self.trace.checkpoint.model.modules()
+        lists = [module for module in modules if isinstance(module, torch.nn.ModuleList)]
+        is_of_layer = any(call.module is module for modules in lists for module in modules)  # XLM, FlauBERT
+        return None if is_of_layer or [*call.module.children()] else call
 
     def check_pooler(self) -> None:
         """Check that `pooled` reproduces the model's pooler output.

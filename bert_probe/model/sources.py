@@ -147,6 +147,8 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 Stamp = tuple[tuple[str, int, int, int], ...]
 """For each file of a model: relative path, inode, size and modification time in nanoseconds."""
 
+TUNED_LENS = "tuned-lens-"
+"""Prefix of the files of tuned lenses, which may be in the folder of a model, but are not part of it."""
 _STAMPED_FILE = re.compile(
     r".*\.(json|jinja|safetensors|metadata"
     r"|txt|model.*|spm|codes|tokenizer|vocab|tiktoken)"  # vocabularies
@@ -167,7 +169,7 @@ def stamp(model: str) -> Stamp | None:
             (os.path.relpath(entry.path, folder), entry.stat())
             for part in folders
             for entry in os.scandir(part)
-            if _STAMPED_FILE.fullmatch(entry.name)
+            if _STAMPED_FILE.fullmatch(entry.name) and not entry.name.startswith(TUNED_LENS)
         ]
     except OSError:  # A file may have been deleted in the meantime.
         return None

@@ -173,7 +173,9 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
 
 def array_groups(name: str, array: Array) -> list[str]:
     """Return the names of the tolerances of an array: its own name, or one name for each measure."""
-    return [f"{name}.{measure + 1}" for measure in range(len(array))] if name == MEASURES else [name]
+    if name != MEASURES:
+        return [name]
+    return [f"{name} of measure {measure}" for measure in range(1, len(array) + 1)]
 
 
 def _parts(name: str, *arrays: Array) -> list[list[Array]]:

@@ -456,7 +456,7 @@ class ViewCheck:
                 )
 
     def _zeros(self, name: str, stated: PicturePayload, expected: PicturePayload) -> Iterator[Difference]:
-        """Compare which weights are 0, because a head view draws and counts a line for each other weight."""
+        """Compare which weights are positive, because a head view draws and counts these weights as lines."""
         is_exact = expected.leaves.get("valueName") in {get_measure(item).value for item in _EXACT_ZEROS}
         if not is_exact or "weights" not in expected.arrays:
             return
@@ -465,7 +465,7 @@ class ViewCheck:
         is_half = any(model.dtype == "float16" for model in self.stated.view.models)
         smallest = 2 * np.finfo(np.float16).smallest_subnormal if is_half else np.finfo(np.float32).tiny
         is_underflow = (np.maximum(left, right) <= smallest) & ~(right == 0).all(axis=0)
-        changed = ((left == 0) != (right == 0)) & ~is_underflow
+        changed = ((left > 0) != (right > 0)) & ~is_underflow
         for place in np.argwhere(changed)[:MAX_DIFFERENCES]:
             index = tuple(place.tolist())
             position = ", ".join(str(i + 1) for i in index)

@@ -15,6 +15,7 @@ import torch
 
 from bert_probe.errors import SelectionError, SubjectError, TextError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
+from bert_probe.model.encoding import token_strings
 from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.text.labeled_texts import (
     CLASSES,
@@ -274,7 +275,7 @@ def _from_lines(
     notes = []
     if held_out_examples:
         token, share = objective.most_frequent_token(train_examples, held_out_examples)
-        name = checkpoint.tokenizer.convert_ids_to_tokens(token)
+        (name,) = token_strings(checkpoint.tokenizer, [token])
         notes.append(
             f"Always predicting “{name}”, the most frequent token, would be correct for {share:.1%} of "
             "the masked tokens."

@@ -63,6 +63,30 @@ def test_lens_of_a_layer_equals_truncated_model(
         assert_exact(logits_by_id(result, layers), np.atleast_2d(logits), f"{layers} layers")
 
 
+@pytest.mark.gate(cases=2)
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("openai-gpt", "text-classification"),
+        ("xlm", "fill-mask"),
+        ("flaubert", "fill-mask"),
+        ("xlm", "token-classification"),
+    ],
+)
+def test_norms_of_layers_are_not_taken_for_a_final_norm(name: str, task: str, tmp_path: Path) -> None:
+    trained.build(name, task, tmp_path)
+    checkpoint = bert_probe.load(tmp_path, dtype="float64")
+    keep_float64(checkpoint.model)
+    trace = checkpoint.trace(TEXT)
+    with Float64Mode():
+        result = Lens(task, top=ALL).of(trace)
+    inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
+    for layers in range(1, trace.layers + 1):
+        with torch.inference_mode():
+            logits = truncated_model(name, task, tmp_path, layers)(**inputs).logits[0].numpy()
+        assert_exact(logits_by_id(result, layers), np.atleast_2d(logits), f"{layers} layers")
+
+
 def test_lens_of_last_layer_equals_the_prediction_exactly(trained_on: Trained) -> None:
     words = trained_on("bert", "fill-mask").trace("we had [MASK] the ground")
     lens, answer = Lens(top=4).of(words), FillMask(top=4).of(words)

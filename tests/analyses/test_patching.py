@@ -20,6 +20,7 @@ from bert_probe.analyses.attribution.activation_patching import counterparts
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
+from tests.helpers import trained
 from tests.helpers.exactness import EXACT, assert_exact, assert_repeatable
 from tests.helpers.families import FAMILIES, MORE_FAMILIES, REPRESENTATIVE
 from tests.helpers.gate import prove_unless
@@ -333,3 +334,16 @@ def test_unrecoverable_predictions_raise_errors(trained_on: Callable[[str, str],
     minilm = bert_probe.load()
     with pytest.raises(SelectionError, match="Omit `target` and `at`"):
         ActivationPatching(target="x").of(minilm.trace(BOATS), minilm.trace(BRIDGES))
+
+
+def test_rounding_is_not_a_difference_of_predictions(tmp_path: Path) -> None:
+    """In a decoder, a token before the first difference has the same prediction in both texts."""
+    trained.build("gpt2", "token-classification", tmp_path)
+    checkpoint = bert_probe.load(tmp_path)
+    a, b = (
+        checkpoint.trace(f"Almost before we {text}")
+        for text in ("knew it, we had left", "saw it, we had not left")
+    )
+    for component in ("tokens", "heads"):
+        with pytest.raises(SelectionError, match="have the same prediction"):
+            bert_probe.ActivationPatching(component=component, at=1).of(a, b)

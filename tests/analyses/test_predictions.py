@@ -455,3 +455,15 @@ def test_contributions_need_linear_pooling(tmp_path: Path, minilm: Checkpoint) -
     assert result.not_a_sum
     with pytest.raises(UnavailableError, match="because the maximum over all tokens is not linear"):
         result.showing(show="contributions").table()
+
+
+def test_id_without_a_token_has_a_placeholder(tmp_path: Path) -> None:
+    """The word vectors of some models are padded to a multiple of 64."""
+    trained.build("bert", "fill-mask", tmp_path, vocab_size=1_024)
+    checkpoint = bert_probe.load(tmp_path)
+    known = len(checkpoint.tokenizer)
+    with torch.no_grad():
+        checkpoint.outputs["fill-mask"].model.cls.predictions.bias[known] = 1_000.0
+    trace = checkpoint.trace(f"the {checkpoint.tokenizer.mask_token} boat")
+    assert FillMask().of(trace).tokens[0][0] == f"[ID {known}]"
+    assert bert_probe.Lens("fill-mask").of(trace).names[-1][0][0] == f"[ID {known}]"

@@ -15,7 +15,7 @@ from bert_probe import HiddenStates, load
 from bert_probe.errors import TextError, TooLongError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.sources import stamp
+from bert_probe.model.sources import TUNED_LENS, stamp
 from bert_probe.model.tokenizer_files import OTHER_TOKENIZER_FILES
 from bert_probe.runtime import shared_cache
 from tests.helpers.families import build
@@ -99,6 +99,8 @@ def test_results_of_changed_files_are_computed_again(tmp_path: Path, name: str, 
 
 def test_vocabularies_are_part_of_the_stamp(tmp_path: Path) -> None:
     stamps = [stamp(str(tmp_path))]
+    (tmp_path / f"{TUNED_LENS}x.safetensors").write_text("x")
+    assert stamp(str(tmp_path)) is None
     for name in (
         "config.json",
         *(pattern.replace("*", f"x{number}") for number, pattern in enumerate(OTHER_TOKENIZER_FILES)),

@@ -279,7 +279,7 @@ class EndlessWork:
     def __init__(self) -> None:
         self.started, self.ended = threading.Event(), threading.Event()
 
-    def answer(self, _body: Body, _shared: object, progress: Progress, _finish: object) -> None:
+    def answer(self, _body: Body, progress: Progress, _finish: object) -> None:
         self.started.set()
         try:
             while True:
@@ -354,6 +354,7 @@ def test_requests_with_large_traces_or_tables_wait_for_each_other(
             here.post("/api/v1/attention", json=long_text),
             here.post("/api/v1/attention-long-form", json=TOKENS),
         ]
+        monkeypatch.setattr(permissions, "MAX_ANSWER_SECONDS", 60)
         quick = here.post("/api/v1/attention", json=TOKENS)
     for answer in waited:
         problem_detail(answer, 504, "took-too-long")

@@ -400,11 +400,12 @@ class _PatchedText:
         """Return B's target value without patching.
 
         Raises:
-            SelectionError: B's target value equals A's.
+            SelectionError: B's target value equals A's, except for rounding.
         """
-        value = float(self.answer_fn(self.b.states[-1][None])[0])
-        # The cosine of equal vectors is 1, but rounding may make it slightly larger.
-        if value == self.goal or (self.goal == 1 and not value < 1):
+        states = self.b.states[-1]
+        value = float(self.answer_fn(states[None])[0])
+        rounding = 16 * torch.finfo(states.dtype).eps * max(1.0, abs(self.goal))
+        if abs(value - self.goal) <= rounding:
             raise SelectionError(
                 "The two texts have the same prediction, so patching cannot change the prediction. Use "
                 "texts with different predictions."

@@ -22,7 +22,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
-from bert_probe.model.encoding import ModelInputs, Token, panics_as_errors
+from bert_probe.model.encoding import ModelInputs, Token, panics_as_errors, token_strings
 from bert_probe.model.forward import BATCH_TOKENS, batch, forward, group_by_length
 from bert_probe.model.lengths import check_text
 from bert_probe.model.outputs import OutputHead, output_head
@@ -103,7 +103,7 @@ class FillMask(Prediction):
             masked_trace,
             masks,
             read_only(ids),
-            tuple(checkpoint.tokenizer.convert_ids_to_tokens(row) for row in ids.tolist()),
+            tuple(token_strings(checkpoint.tokenizer, row) for row in ids.tolist()),
             read_only(top_logits),
             read_only(np.take_along_axis(probabilities, ids, axis=-1)),
             read_only(ranks_among(logits, top_logits)),
@@ -221,7 +221,7 @@ def target_tokens(checkpoint: Checkpoint, words: Sequence[str]) -> tuple[tuple[i
                 )
             token_id = subword_ids[0]
         ids.append(int(token_id))
-    return tuple(zip(ids, map(str, tokenizer.convert_ids_to_tokens(ids)), strict=True))
+    return tuple(zip(ids, token_strings(tokenizer, ids), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,7 +440,7 @@ def _predict(
 
 
 def _tokens(checkpoint: Checkpoint, ids: Sequence[Array]) -> tuple[str, ...]:
-    return tuple(checkpoint.tokenizer.convert_ids_to_tokens(np.concatenate(ids).tolist()))
+    return tuple(token_strings(checkpoint.tokenizer, np.concatenate(ids).tolist()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,7 +21,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
-from bert_probe.model.encoding import Token
+from bert_probe.model.encoding import Token, token_strings
 from bert_probe.model.forward import as_tensor
 from bert_probe.model.layers import record_forward_pass
 from bert_probe.model.outputs import OutputHead, missing_head_message, output_head
@@ -301,5 +301,5 @@ def _entropy(probabilities: Array) -> Array:
 def _names(output: OutputHead, read: Trace, ids: Array) -> tuple[tuple[tuple[str, ...], ...], ...]:
     if output.task != FILL_MASK:
         return tuple(tuple(tuple(output.labels[index] for index in row) for row in layer) for layer in ids)
-    names = read.checkpoint.tokenizer.convert_ids_to_tokens
-    return tuple(tuple(tuple(names(row)) for row in layer) for layer in ids.tolist())
+    tokenizer = read.checkpoint.tokenizer
+    return tuple(tuple(tuple(token_strings(tokenizer, row)) for row in layer) for layer in ids.tolist())

@@ -26,7 +26,7 @@ from bert_probe.model.checkpoint import (
     TOKEN_CLASSIFICATION,
     Checkpoint,
 )
-from bert_probe.model.encoding import Encoding, ModelInputs
+from bert_probe.model.encoding import Encoding, ModelInputs, token_strings
 from bert_probe.model.forward import as_array, batch, forward, group_by_length
 from bert_probe.model.outputs import OutputHead, no_task_message, output_head
 from bert_probe.model.progress import Progress, no_progress
@@ -259,7 +259,7 @@ def _word_output(
     position = masks[before] if to_hide is not None or token_position is None else token_position
     logits = output.logits(masked_trace, [position])[0]
     word = int(logits.argmax()) if target_word is None else target_tokens(checkpoint, [target_word])[0][0]
-    token = str(checkpoint.tokenizer.convert_ids_to_tokens(word))
+    (token,) = token_strings(checkpoint.tokenizer, [word])
     name = f"logit of {token} at token {position}"
     return TargetOutput(
         masked_trace, FILL_MASK, name, token, (position,), _read_fn(output, lambda out: out[:, 0, word])

@@ -41,6 +41,7 @@ from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.layers import record_forward_pass
 from bert_probe.model.outputs import output_head
 from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.sources import TUNED_LENS
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text import strict_json
 from bert_probe.text.sentence_files import is_file, with_line_numbers
@@ -273,7 +274,6 @@ class TuneLensResult(Result):
         return paths
 
 
-_PREFIX = "tuned-lens-"
 _SENTENCE_KEYS = ("sentences", "sentences_sha256", "tokens_dropped")
 _DTYPES = ("F32", "F64")
 _TRAIN_AGAIN = "Train a tuned lens with bert-probe tune-lens FILE."
@@ -393,7 +393,7 @@ def save_lens(lens: TuneLensResult, folder: Path) -> Path:
     Raises:
         ExportError: the file cannot be written.
     """
-    path = folder / f"{_PREFIX}{lens.digest[:12]}{SUFFIX}"
+    path = folder / f"{TUNED_LENS}{lens.digest[:12]}{SUFFIX}"
     with suppress(OSError):  # `save` raises an error if the folder does not exist
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(path)
@@ -425,5 +425,5 @@ def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
 
 
 def _newest_first(folder: Path) -> Iterator[Path]:
-    files = [file for file in folder.glob(f"{_PREFIX}*{SUFFIX}") if file.is_file()]
+    files = [file for file in folder.glob(f"{TUNED_LENS}*{SUFFIX}") if file.is_file()]
     return iter(sorted(files, key=lambda file: file.stat().st_mtime, reverse=True))

@@ -45,6 +45,7 @@ from bert_probe.core.question import param, question
 from bert_probe.core.result import Result, SortOrder
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import token_strings
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.documents import Document, as_documents
 
@@ -135,7 +136,7 @@ class SearchExplanation(PromptedSearch):
         dropped = sum(trace.encoding.dropped for trace in traces)
         model = checkpoint.sentence_model
         if model is not None and model.is_sparse and recipe.similarity in ("cosine", "dot"):
-            names = checkpoint.encoder.tokenizer.convert_ids_to_tokens([*range(model.size)])
+            names = token_strings(checkpoint.encoder.tokenizer, range(model.size))
             return tuple(_sparse(query, recipe, trace, document_recipe, names) for trace in traces), dropped
         return tuple(
             TokenContributions.of(query, recipe, trace, document_recipe) for trace in traces
