@@ -191,6 +191,18 @@ def text_encoder(model: Any) -> Any:
     return network if tower is None else tower
 
 
+def is_whole_model(network: Any) -> bool:
+    """Return whether transformers and sentence-transformers can open an encoder that is saved by itself.
+
+    From the config of BART's encoder, for example, they would build the complete encoder-decoder.
+    """
+    config = network.config
+    model_class = text_model_class(config) if is_encoder_decoder(config) else AutoModel
+    if model_class is AutoModel:
+        model_class = MODEL_MAPPING.get(type(config), None)
+    return type(network) in (model_class if isinstance(model_class, tuple) else (model_class,))
+
+
 def configs_of(modules: Iterable[torch.nn.Module]) -> list[Any]:
     """Return the distinct configs of modules, including nested configs."""
     configs: dict[int, Any] = {}

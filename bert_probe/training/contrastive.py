@@ -19,6 +19,7 @@ from safetensors.torch import save
 
 from bert_probe.analyses.vectors.pooling import PoolingConfig, pool, resolve_pooling
 from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.model.architectures import is_whole_model
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, Checkpoint
 from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import pad
@@ -313,6 +314,9 @@ def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
     assert model is not None
     reason = "is a SparseEncoder" if model.is_sparse else "has a Router" if model.routes else ""
     reason = reason or ("" if checkpoint.pads else "cannot batch texts of different lengths")
+    if not reason and not is_whole_model(checkpoint.model):
+        encoder = type(checkpoint.model).__name__
+        reason = f"has an encoder ({encoder}) that sentence-transformers cannot open if it is saved by itself"
     if reason:
         raise UnavailableError(
             f"The sentence vectors of {checkpoint.description.name} cannot be trained, because the model "

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save
-from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from bert_probe.analyses.vectors.pooling import resolve_pooling
 from bert_probe.analyses.vectors.sentences import pool_inputs
+from bert_probe.model.architectures import is_whole_model
 from bert_probe.model.checkpoint import Checkpoint, TrainingHistory
 from bert_probe.model.from_model import wrap
 from bert_probe.model.loading import outputs_digest
@@ -65,9 +65,8 @@ def sentence_head_problem(checkpoint: Checkpoint, data: Any) -> str:
     if checkpoint.sentence_model_error is not None:
         return f"the pooling cannot be read: {checkpoint.sentence_model_error}".rstrip(".")
     problem = unsupported_reason(checkpoint.sentence_model)
-    network = type(checkpoint.model).__name__
-    names = MODEL_MAPPING_NAMES.get(checkpoint.description.family, "")
-    if not problem and network not in ([names] if isinstance(names, str) else names):
+    if not problem and not is_whole_model(checkpoint.model):
+        network = type(checkpoint.model).__name__
         problem = f"the encoder of the checkpoint ({network}) is part of a larger model"
     return problem
 

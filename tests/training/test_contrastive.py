@@ -233,6 +233,15 @@ def test_wrong_data(sentence_checkpoint: Callable[[str], Checkpoint], tmp_path: 
         Train().plan(plain, examples("pairs"))
 
 
+@pytest.mark.parametrize("family", ["bart", "switch_transformers", "t5gemma"])
+def test_encoder_that_could_not_be_opened_is_not_trained(family: str, tmp_path: Path) -> None:
+    families.build(family, tmp_path / "encoder")
+    folder = sentence_models.save("mean", tmp_path / "encoder", tmp_path / "original")
+    message = r"cannot be trained, because the model has an encoder \(\w+\) that sentence-transformers cannot"
+    with pytest.raises(UnavailableError, match=message):
+        Train().plan(bert_probe.load(folder), examples("pairs"))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "kind", "first"),
     [

@@ -33,7 +33,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         def forward(ids: torch.Tensor) -> torch.Tensor:
             progress(steps, 2 * steps)  # raises an error if the work was cancelled
             states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
-            # Heads of decoders find the last token in the ids of the text: the baseline may be padding.
+            # The head of a decoder reads the last token whose id is not padding, so it needs the text's ids.
             ids_of_text = inputs["input_ids"].expand(len(ids), -1)
             return number.on(inputs | {"input_ids": ids_of_text}, states, pooled)
 
