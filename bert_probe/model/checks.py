@@ -6,7 +6,7 @@ Each check runs the model on a short text before `load` returns the model.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -311,9 +311,12 @@ def pads(checkpoint: Checkpoint) -> bool:
     """Return whether padding changes the output only by rounding errors.
 
     Some models mix neighboring tokens before the attention (MobileBERT with trigrams, ConvBERT with
-    convolutions), so that the last token depends on the padding after it. For such models, all texts of a
-    batch must have the same length.
+    convolutions), so that the last token depends on the padding after it. Models with LongRoPE (Ding et al.
+    2024) choose the frequencies of all positions by the longest text of a batch. For such models, all texts
+    of a batch must have the same length.
     """
+    if any("longrope" in _rope_types(module) for module in checkpoint.model.modules()):
+        return False
     short, long = (
         checkpoint.encode(text, truncate=True) for text in (CHECK_TEXT, f"{CHECK_TEXT} {CHECK_TEXT}")
     )
@@ -331,6 +334,13 @@ def pads(checkpoint: Checkpoint) -> bool:
     scale = max(1.0, *(float(state.abs().max()) for state in expected))
     difference = max(float((a - b).abs().max()) for a, b in zip(expected, padded_states, strict=True))
     return difference <= pass_tolerance(checkpoint.description) * scale
+
+
+def _rope_types(module: torch.nn.Module) -> Collection[str]:
+    """Return the types of rotary position embeddings that a module of transformers computes."""
+    # "dynamic" is harmless, because its frequencies change only beyond the maximum length of a text.
+    rope_type: Any = getattr(module, "rope_type", ())
+    return rope_type.values() if isinstance(rope_type, dict) else (rope_type,)
 
 
 def _first_states(

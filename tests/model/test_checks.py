@@ -26,6 +26,7 @@ from tests.helpers.families import (
     LONG,
     PAIR,
     TEXT,
+    build,
     config,
     randomize,
     save_tokenizer,
@@ -234,3 +235,27 @@ def test_refusal_lists_tested_families() -> None:
     ):
         assert name in plain
         assert name in FAMILIES
+
+
+@pytest.mark.parametrize("rope_type", ["longrope", "dynamic"])
+def test_rotary_frequencies_do_not_depend_on_other_texts(rope_type: str, tmp_path: Path) -> None:
+    rope: dict[str, Any] = {"rope_type": rope_type, "rope_theta": 1e4, "factor": 4.0}
+    if rope_type == "longrope":
+        rope |= {"original_max_position_embeddings": 30, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+    build("llama", tmp_path, rope_parameters=rope)
+    checkpoint, raw = bert_probe.load(tmp_path, dtype="float64"), Raw(tmp_path, "float64")
+    assert checkpoint.pads == (rope_type == "dynamic")
+    keep_float64(checkpoint.model)
+    traces = checkpoint.traces([PAIR, LONG * 3, TEXT], truncate=True)
+    assert len(traces[0].tokens) < 30 < len(traces[1].tokens) == checkpoint.description.max_tokens
+    for trace in traces:
+        assert_exact(trace.vectors(-1), raw.run(trace.encoding).last_hidden_state[0].numpy())
+
+
+def test_types_of_rotary_positions_by_layer_type(tmp_path: Path) -> None:
+    """ModernBERT has rotary positions of its own for each type of layers."""
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 30}
+    rope |= {"factor": 4.0, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+    local = {"rope_type": "default", "rope_theta": 1e4}
+    build("modernbert", tmp_path, rope_parameters={"full_attention": rope, "sliding_attention": local})
+    assert not bert_probe.load(tmp_path).pads
