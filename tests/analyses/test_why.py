@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -35,7 +36,7 @@ from bert_probe.errors import EmptyTextError, SelectionError, TextError, Unavail
 from bert_probe.model.from_model import keep_float64
 from bert_probe.model.gradients import forward_from_embeddings, linearized
 from bert_probe.model.progress import Cancelled
-from tests.helpers import rules, trained
+from tests.helpers import families, rules, sentence_models, trained
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import FAMILIES, PAIR, REPRESENTATIVE, TEXT, config, save_tokenizer
 from tests.helpers.gate import prove_unless
@@ -135,6 +136,63 @@ def test_integrated_gradients_equal_captum(double_minilm: Checkpoint) -> None:
     assert_exact(np.float64(result.said["gap"]), abs(result.scores.sum() - way))
     assert result.said["gap_share"] <= 0.01
     assert result.said["baseline"] == "pad"
+
+
+def change_special_tokens(folder: Path, count: int) -> None:
+    """Add only the first `count` special tokens to texts: none as in GPT-2, or <s> as in Llama."""
+    file = folder / "tokenizer.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    processor = settings["post_processor"]
+    settings["post_processor"] = processor | {"single": processor["single"][: count + 1]} if count else None
+    file.write_text(json.dumps(settings), encoding="utf-8")
+
+
+def ends_of_path(trace: Any, network: Any, special: int) -> torch.Tensor:
+    """Return the input vectors of a text and of the text of padding tokens, [2, token, size]."""
+    ids = torch.tensor([trace.encoding.ids])
+    baseline = torch.full_like(ids, trace.checkpoint.tokenizer.pad_token_id)
+    baseline[:, :special] = ids[:, :special]
+    vectors: torch.Tensor = network.get_input_embeddings()(torch.cat([ids, baseline]))
+    return vectors
+
+
+@pytest.mark.parametrize(("name", "special"), [("gpt2", 0), ("llama", 1)])
+def test_baseline_of_a_decoder_is_read_at_the_last_token(name: str, special: int, tmp_path: Path) -> None:
+    """The head reads the last token whose id is not padding, but the baseline consists of padding tokens."""
+    trained.build(name, "text-classification", tmp_path)
+    change_special_tokens(tmp_path, special)
+    checkpoint = bert_probe.load(tmp_path, dtype="float64")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, dtype=torch.float64)
+    keep_float64(checkpoint.model)
+    keep_float64(model.eval())
+    trace = checkpoint.trace(TEXT)
+    result = Attribution(method="integrated-gradients").of(trace)
+    with torch.no_grad():
+        # Without ids, transformers reads the last token.
+        logits = model(inputs_embeds=ends_of_path(trace, model, special)).logits
+    label = checkpoint.outputs["text-classification"].labels.index(result.question.target)
+    value, baseline_value = logits[:, label].numpy()
+    assert_exact(result.value, value)
+    assert_exact(np.float64(result.said["baseline_value"]), baseline_value)
+    assert_exact(np.float64(result.said["gap"]), abs(result.scores.sum() - (value - baseline_value)))
+    assert result.said["gap_share"] <= 0.01
+
+
+def test_baseline_of_last_token_pooling_is_read_at_the_last_token(tmp_path: Path) -> None:
+    families.build("qwen3", tmp_path / "encoder")
+    change_special_tokens(tmp_path / "encoder", 0)
+    folder = sentence_models.save("decoder", tmp_path / "encoder", tmp_path / "embedder")
+    checkpoint, model = bert_probe.load(folder, dtype="float64"), sentence_models.reference(folder, "float64")
+    keep_float64(checkpoint.model)
+    traces = [checkpoint.trace(text) for text in (A, B)]
+    result = Attribution(method="integrated-gradients", prompt="none", pair_prompt="none").of(*traces)
+    other = torch.tensor(model.encode([B], prompt=""))
+    encoder = model[0].auto_model
+    with torch.no_grad():
+        states = encoder(inputs_embeds=ends_of_path(traces[0], encoder, 0)).last_hidden_state
+    value, baseline_value = torch.nn.functional.cosine_similarity(states[:, -1], other).numpy()
+    assert_exact(result.value, value)
+    assert_exact(np.float64(result.said["baseline_value"]), baseline_value)
 
 
 def test_attention_gradient_equals_the_formula(double_minilm: Checkpoint) -> None:

@@ -33,9 +33,8 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
         def forward(ids: torch.Tensor) -> torch.Tensor:
             progress(steps, 2 * steps)  # raises an error if the work was cancelled
             states, pooled = run_on_vectors(target.trace, model, embeddings(ids), inputs)
-            # The head of a decoder reads the last token whose id is not padding, so it needs the text's ids.
-            ids_of_text = inputs["input_ids"].expand(len(ids), -1)
-            return number.on(inputs | {"input_ids": ids_of_text}, states, pooled)
+            # Decoders' heads read the last token whose id is not padding, so they need the ids of the text.
+            return number.on(inputs, states, pooled)
 
         ids, baseline_ids, steps = inputs["input_ids"], target.ids_without(), INITIAL_STEPS
         with torch.no_grad():
