@@ -390,7 +390,7 @@ class TrainingPlan:
                     else with_head(self.checkpoint, objective.task, objective.labels, objective.problem)
                 )
                 if not is_similarity:
-                    _check_head(full_model.eval(), self.checkpoint.tokenizer, objective.task)
+                    _check_head(full_model.eval(), self.checkpoint, objective.task, self.material.data)
                 if update == LORA:
                     lora = LoraModel(full_model)
                     run = self._train(full_model, lora.updated, progress, on_evaluation)
@@ -487,17 +487,19 @@ class TrainingPlan:
         return TrainingLoop(updated, evaluate, steps, epochs, patience, progress, on_evaluation, before)
 
 
-def _check_head(full_model: Any, tokenizer: Any, task: str) -> None:
+def _check_head(full_model: Any, original: Checkpoint, task: str, data: Any) -> None:
     """Raise an error if the trained head could not be used, for example because it reads padding.
 
     Raises:
         UnavailableError: the output of the head does not depend only on the vectors of the encoder.
     """
-    wrapped = wrap(full_model, tokenizer)
+    wrapped = wrap(full_model, original.tokenizer)
     if task not in wrapped.outputs:
         _, reasons = check_heads(wrapped, [OutputHead(task, full_model)])
+        can_use_vector = not sentence_head_problem(original, data)
+        remedy = f"Pass --update {HEAD} --head {SENTENCE}, or choose" if can_use_vector else "Choose"
         raise UnavailableError(
-            f"{type(full_model).__name__} cannot be trained. {' '.join(reasons)} Choose another model."
+            f"{type(full_model).__name__} cannot be trained. {' '.join(reasons)} {remedy} another model."
         )
 
 

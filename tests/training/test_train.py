@@ -35,6 +35,7 @@ from bert_probe.training.datasets import check_texts
 from bert_probe.training.models import count_by_scope, select_parameters, with_head
 from bert_probe.training.objectives import TextObjective
 from bert_probe.training.schedule import LengthBuckets, seeded
+from tests.helpers import sentence_models
 from tests.helpers.families import build, save_tokenizer
 from tests.helpers.folders import change_config
 from tests.helpers.gate import prove_unless
@@ -252,6 +253,16 @@ def test_model_whose_head_could_not_be_used_is_not_trained(is_labeled: bool, tmp
             bert_probe.load(tmp_path), data, progress=lambda done, _: started.append(done)
         )
     assert not any(started)
+
+
+def test_refused_head_names_the_head_on_the_sentence_vector(tmp_path: Path) -> None:
+    build("luke", tmp_path / "encoder")
+    folder = sentence_models.save("mean", tmp_path / "encoder", tmp_path / "original")
+    checkpoint = bert_probe.load(folder)
+    with pytest.raises(UnavailableError, match="Pass --update head --head sentence, or choose another model"):
+        Train("all", **QUICK).of(checkpoint, texts(12))
+    trained = Train(head="sentence").of(checkpoint, texts(12)).save_model(tmp_path / "trained")
+    assert "text-classification" in bert_probe.load(trained).tasks
 
 
 @pytest.mark.parametrize("name", ["gpt2", "falcon"])
