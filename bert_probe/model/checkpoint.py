@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_probe.errors import CheckpointError, TextError
 from bert_probe.model.encoding import Encoder, Encoding
+from bert_probe.model.lengths import check_list
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Stamp, has_file, read_json
 from bert_probe.model.trace import Trace
@@ -220,8 +221,7 @@ class Checkpoint:
         Raises:
             EmptyTextError, TooLongError, TextError, OutOfMemoryError: as in `trace`.
         """
-        if isinstance(texts, str):
-            raise TextError("traces needs a list of texts, not a string. Call trace for a single text.")
+        check_list(texts, "text")
         pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
         return self.trace_encodings([self.encode(*pair, truncate=truncate) for pair in pairs])
 

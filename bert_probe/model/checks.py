@@ -296,7 +296,14 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
             if modules[len(calls) - 1] is None and torch.equal(heads, inputs[0]):
                 modules[len(calls) - 1] = module
 
-    linears = [module for module in checkpoint.model.modules() if isinstance(module, torch.nn.Linear)]
+    # Adapters of the package peft add to the output of the linear module in `base_layer`.
+    adapted = [module for module in checkpoint.model.modules() if hasattr(module, "base_layer")]
+    parts = {id(part) for module in adapted for part in module.modules()}
+    linears = [
+        module
+        for module in checkpoint.model.modules()
+        if isinstance(module, torch.nn.Linear) and id(module) not in parts
+    ]
     hooks = [module.register_forward_pre_hook(compare) for module in linears]
     try:
         with recording() as calls:

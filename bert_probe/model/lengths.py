@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from bert_probe.errors import TextError, TokenizerError, TooLongError
@@ -36,6 +36,13 @@ MAX_SPACES = 10_000
 tokenizers, such as that of DeepSeek-LLM, take time that grows with its square: a second for 15,000.
 """
 _SPACES = re.compile(r"\s+")
+
+
+def check_list(texts: object, item_name: str) -> None:
+    """Raise TextError for a string, a mapping or a DataFrame, whose items are characters or names."""
+    if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns"):
+        kind = "string" if isinstance(texts, str) else type(texts).__name__
+        raise TextError(f"Pass a list of {item_name}s, not a {kind}.")
 
 
 def check_text(text: object) -> None:

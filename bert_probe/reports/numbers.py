@@ -174,6 +174,11 @@ class PicturePayload:
         except RecursionError:
             raise ValueError("The description of the view is nested too deeply.") from None
 
+    @property
+    def row_axis(self) -> str:
+        """The name of the rows of a matrix; "" for other pictures."""
+        return str(self.leaves.get("rowAxis", ""))
+
     def attention(self) -> Iterator[tuple[int, Array]]:
         """Yield the attention of a head view, sent or computed from queries and keys, in blocks.
 
@@ -320,7 +325,7 @@ class ViewTolerances:
             of_leaves(single.provenance, double.provenance),
             tuple(
                 (
-                    *of_arrays(payload.arrays, other.arrays),
+                    *of_arrays(payload.arrays, other.arrays, payload.row_axis),
                     *of_leaves(payload.leaves, other.leaves),
                 )
                 for payload, other in pairs

@@ -53,6 +53,9 @@ ENTRIES: Final = "entries"
 MEASURES: Final = "numbers"
 """Name of the array in a picture's payload with the values of different measures, along its first axis."""
 
+_MIXED_ROWS: Final = ("method", "step", "vector")
+"""Names of the rows of a matrix whose rows are different quantities."""
+
 MIN_ERROR: Final = 2.0**-17
 """Minimum error of the single value of a measure, relative to the value."""
 
@@ -149,14 +152,17 @@ def _measures(table: ReportTable) -> Column | None:
     return next((item for item in table.columns if (item.name, item.kind) == ("measure", "text")), None)
 
 
-def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple[Tolerance, ...]:
-    """Return the tolerance for each float array in a picture's payload, and for its color indices.
+def of_arrays(
+    single: Mapping[str, Array], double: Mapping[str, Array], row_axis: str = ""
+) -> tuple[Tolerance, ...]:
+    """Return the tolerances for each float array in a picture's payload, and for its color indices.
 
-    Color indices may differ by 1. In the array `MEASURES`, each measure has its own tolerance.
+    Color indices may differ by 1. See `array_groups` for arrays that contain different quantities.
 
     Args:
         single: the arrays as requested, by name.
         double: the arrays computed in float64, by name.
+        row_axis: name of the rows of a matrix; "" for other pictures.
     """
     tolerances = []
     for name, array in sorted(single.items()):  # safetensors returns arrays in any order
@@ -164,22 +170,22 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
         if other is None or other.shape != array.shape:
             continue
         if array.dtype.kind == "f":
-            parts = zip(array_groups(name, array), *_parts(name, array, other), strict=True)
-            tolerances += [_from_arrays(*part) for part in parts]
+            groups = array_groups(name, array, row_axis)
+            parts = [(array, other)] if groups == [name] else zip(array, other, strict=True)
+            tolerances += [_from_arrays(group, *part) for group, part in zip(groups, parts, strict=True)]
         elif name == ENTRIES:
             tolerances.append(Tolerance(name, 0.0, 1 / FACTOR))
     return tuple(tolerances)
 
 
-def array_groups(name: str, array: Array) -> list[str]:
-    """Return the names of the tolerances of an array: its own name, or one name for each measure."""
-    if name != MEASURES:
-        return [name]
-    return [f"{name} of measure {measure}" for measure in range(1, len(array) + 1)]
+def array_groups(name: str, array: Array, row_axis: str) -> list[str]:
+    """Return the names of the tolerances of an array.
 
-
-def _parts(name: str, *arrays: Array) -> list[list[Array]]:
-    return [[*array] if name == MEASURES else [array] for array in arrays]
+    This is its own name, unless the parts along its first axis are different quantities: the measures of
+    `MEASURES`, or the rows of a matrix of steps. Then each part has a name.
+    """
+    is_mixed = name == MEASURES or (name == "values" and row_axis in _MIXED_ROWS)
+    return [f"{name} of row {row}" for row in range(1, len(array) + 1)] if is_mixed else [name]
 
 
 def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tolerance, ...]:
@@ -203,10 +209,7 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
 
 
 def _from_pairs(name: str, pairs: Iterable[tuple[Any, Any]]) -> Tolerance:
-    """Compute a tolerance from (float32, float64) pairs; ignore pairs that are not finite.
-
-    Counts, which are equal whole numbers, do not determine the largest value, unless all values are counts.
-    """
+    """Compute a tolerance from (float32, float64) pairs; ignore pairs that are not finite."""
     finite = [
         (float(single), float(double))
         for single, double in pairs
@@ -215,8 +218,7 @@ def _from_pairs(name: str, pairs: Iterable[tuple[Any, Any]]) -> Tolerance:
         and math.isfinite(single)
         and math.isfinite(double)
     ]
-    measured = [pair for pair in finite if pair[0] != pair[1] or not pair[0].is_integer()] or finite
-    largest = max((abs(double) for _, double in measured), default=0.0)
+    largest = max((abs(double) for _, double in finite), default=0.0)
     return Tolerance(name, largest, max((abs(single - double) for single, double in finite), default=0.0))
 
 

@@ -414,7 +414,7 @@ class ViewCheck:
             outlines = map(json.dumps, (stated.outline, expected.outline))
             yield self.difference(name, "", "names and types", *outlines)
         # The minimum and maximum of a heatmap have the same tolerance as its values.
-        values = allowed.get("values", 0.0)
+        values = max((size for name, size in allowed.items() if name.startswith("values")), default=0.0)
         extremes = {
             path: max(allowed.get(path, 0.0), values) for path in ("min", "max") if path in expected.leaves
         }
@@ -426,7 +426,7 @@ class ViewCheck:
                 forms = [None if side is None else f"{side.dtype} {side.shape}" for side in (left, right)]
                 yield self.difference(name, "", array, *forms)
             else:
-                limits = [allowed.get(group, 0.0) for group in array_groups(array, right)]
+                limits = [allowed.get(group, 0.0) for group in array_groups(array, right, expected.row_axis)]
                 tolerance = np.reshape(limits, (-1, *[1] * (right.ndim - 1)) if len(limits) > 1 else ())
                 yield from self._array(name, array, left, right, np.broadcast_to(tolerance, right.shape))
 

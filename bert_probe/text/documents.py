@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.model.lengths import check_text
+from bert_probe.model.lengths import check_list, check_text
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.text.formats import (
     FASTA,
@@ -152,13 +152,12 @@ def as_documents(texts: Iterable[str]) -> DocumentList:
     """Convert texts to documents. A document without an ID gets its 1-based position as its ID.
 
     Raises:
-        TextError: `texts` is a string, an item is not a string, or two documents have the same ID.
+        TextError: `texts` is not a list, an item is not a string, or two documents have the same ID.
         EmptyTextError: there are no documents.
     """
     if isinstance(texts, DocumentList):
         return texts
-    if isinstance(texts, str):
-        raise TextError("Pass a list of documents, not a string.")
+    check_list(texts, "document")
     documents = []
     numbers: dict[str, int] = {}
     for number, text in enumerate(texts, 1):

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import BinaryIO, cast
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.model.lengths import check_list
 from bert_probe.text.formats import (
     FASTA,
     LINES,
@@ -75,11 +76,10 @@ def with_line_numbers(sentences: Sequence[str], item_name: str) -> list[tuple[in
         item_name: noun for a sentence in error messages, such as "sentence".
 
     Raises:
-        TextError: `sentences` is a string instead of a list.
+        TextError: `sentences` is a string or a table instead of a list.
         EmptyTextError: all sentences are blank.
     """
-    if isinstance(sentences, str):
-        raise TextError(f"Pass a list of {item_name}s, not a string.")
+    check_list(sentences, item_name)
     items = [
         (text.line if isinstance(text, Sentence) else number, text)
         for number, text in enumerate(sentences, 1)

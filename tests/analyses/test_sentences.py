@@ -12,6 +12,7 @@ from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -310,3 +311,15 @@ def test_vectors_that_do_not_fit_into_memory_are_refused_before_they_are_allocat
     monkeypatch.setattr(preflight, "free_memory", lambda: 2 * 384 * 16 - 1)
     with pytest.raises(OutOfMemoryError, match=r"Comparing 2 texts needs about .* Use fewer texts"):
         Sentences().of(minilm, ["a boat", "a map"])
+
+
+def test_lists_of_other_libraries_are_accepted(minilm: Checkpoint) -> None:
+    texts = ["a boat", "a river"]
+    expected = Sentences().of(minilm, texts)
+    lists: tuple[Any, ...] = (pd.Series(texts), np.array(texts), (text for text in texts))
+    for items in lists:
+        assert np.array_equal(Sentences().of(minilm, items).vectors, expected.vectors)
+    wrong: tuple[Any, ...] = (pd.DataFrame({"text": texts}), {"text": "a"})
+    for items in wrong:
+        with pytest.raises(TextError, match="Pass a list of sentences, not a"):
+            Sentences().of(minilm, items)

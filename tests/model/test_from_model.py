@@ -255,3 +255,16 @@ def test_keep_float64_prevents_rounding() -> None:
     assert model(THIRD).dtype == torch.float64
     assert torch.allclose(model(THIRD), expected, rtol=0, atol=1e-15)
     assert model(THIRD.float()).dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_projection_with_an_adapter_is_not_used(tmp_path: Path) -> None:
+    """The adapter adds to the output of the linear module, whose weight is only a part of the projection."""
+    peft = pytest.importorskip("peft")
+    build("bert", tmp_path)
+    model = transformers.AutoModel.from_pretrained(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    plain = bert_probe.wrap(model, tokenizer)
+    assert None not in plain.projections
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["dense"])).get_base_model()
+    assert {*bert_probe.wrap(adapted.eval(), tokenizer).projections} == {None}

@@ -745,8 +745,8 @@ def test_each_measure_of_a_model_view_has_its_own_tolerance(models: NamedModels,
     smallest, largest = scale.argmin(), scale.argmax()
     assert scale[largest] > 20 * scale[smallest]
     allowed = {item.of: item.allowed for item in report.items[0].tolerances.payloads[0]}
-    assert {f"numbers of measure {index + 1}" for index in range(len(measures))} <= allowed.keys()
-    values[smallest, 0, 0] += 0.9 * allowed[f"numbers of measure {largest + 1}"]
+    assert {f"numbers of row {index + 1}" for index in range(len(measures))} <= allowed.keys()
+    values[smallest, 0, 0] += 0.9 * allowed[f"numbers of row {largest + 1}"]
     payload = pack(described, {**arrays, "numbers": values})
     stated["views"][0]["payloads"][0] = list(encode_text(payload))
     stated["views"][0]["sha256"]["payloads"][0] = digest(payload)

@@ -743,12 +743,13 @@ def test_different_quantities_do_not_share_a_tolerance() -> None:
     assert limits["value of texts"] == pytest.approx(4_000 * FLOOR)
     assert limits["low of loss"] == pytest.approx(0.4 * 8 * MIN_ERROR)
 
-    steps = ReportTable.of(frames.vectors(np.array([[0.01, 0.02], [5.0, 3.5]]), ["segment", "sum"], "step"))
+    vectors = np.array([[0.01, 0.02], [5.0, 3.5]])
+    groups = [each.of for each in tolerances.of_arrays({"values": vectors}, {"values": vectors}, "step")]
+    assert groups == ["values of row 1", "values of row 2"]
+    assert len(tolerances.of_arrays({"values": vectors}, {"values": vectors}, "token")) == 1
+    steps = ReportTable.of(frames.vectors(vectors, ["segment", "sum"], "step"))
     limits = {tolerance.of: tolerance.allowed for tolerance in of_table(steps, steps)}
-    assert limits == {"1 segment": 0.02 * FLOOR, "2 sum": pytest.approx(3.5 * FLOOR)}
-
-    counts = ReportTable.of(pd.DataFrame({"number": [0.25, 0.125, 9_000.0]}))
-    assert of_table(counts, counts)[0].allowed == 0.25 * FLOOR
+    assert limits == {"1 segment": 0.02 * FLOOR, "2 sum": 5.0 * FLOOR}
 
 
 def test_tolerances_only_of_arrays_with_a_counterpart_of_the_same_shape() -> None:

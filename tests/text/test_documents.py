@@ -13,6 +13,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from unittest.mock import Mock
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -131,6 +132,8 @@ def test_document_is_restored_from_its_line_and_its_copies(document: Document) -
     ("texts", "error", "sentence"),
     [
         ("one text", TextError, "not a string"),
+        (pd.DataFrame({"text": ["a"]}), TextError, "not a DataFrame"),
+        ({"text": "a"}, TextError, "not a dict"),
         ([], EmptyTextError, "no documents"),
         (["a", 3], TextError, "Document 2 must be a string, not int"),
         (["a", "\ud800"], TextError, "Document 2: Character 0 is half of a surrogate pair"),

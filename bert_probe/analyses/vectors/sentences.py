@@ -40,6 +40,7 @@ from bert_probe.errors import (
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import forward, group_by_length
+from bert_probe.model.lengths import check_list
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, final_progress, no_progress
 from bert_probe.model.trace import Array, read_only
@@ -128,8 +129,8 @@ class Sentences(Question):
                 during the computation.
             OutOfMemoryError: a batch needs more memory than is available.
         """
-        if isinstance(sentences, str):
-            raise TextError("Pass a list of sentences, not a single string.")
+        check_list(sentences, "sentence")
+        sentences = tuple(sentences)
         if not sentences:
             raise EmptyTextError("There are no sentences. Write one sentence per line.")
         checkpoint = checkpoint.snapshot()
