@@ -314,7 +314,7 @@ class CorpusHealthResult(Result):
             "outliers": len(self.outliers),
             "hubs": len(self.hubs),
             "clusters": int(self.labels.max(initial=-1)) + 1,
-            "clustered_rows": len(self.sample),
+            "clustered_rows": int((self.labels >= 0).sum()),
         }
         if texts is not None:
             counts["empty_texts"] = sum(not text.strip() for text in texts)

@@ -138,6 +138,7 @@ class Checkpoint:
         multi_vector_model: the modules of a late-interaction checkpoint, which encodes a text as one vector
             per token; None for other checkpoints, or if a module is not supported.
         multi_vector_error: the error if `multi_vector_model` is None for a late-interaction checkpoint.
+        lock: reentrant context that only one thread may enter, for a model that a forward pass changes.
     """
 
     initial_description: Description
@@ -154,6 +155,7 @@ class Checkpoint:
     sentence_model_error: ProbeError | None = None
     multi_vector_model: MultiVectorModel | None = None
     multi_vector_error: ProbeError | None = None
+    lock: AbstractContextManager[Any] = field(default_factory=nullcontext)
 
     @property
     def description(self) -> Description:
@@ -251,7 +253,7 @@ class Checkpoint:
         Raises:
             UnavailableError: a model in memory has changed since `snapshot`.
         """
-        with self._captured():
+        with self.lock, self._captured():
             yield self.model
 
     def _captured(self) -> AbstractContextManager[None]:

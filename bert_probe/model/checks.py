@@ -322,7 +322,7 @@ def pads(checkpoint: Checkpoint) -> bool:
     2024) choose the frequencies of all positions by the longest text of a batch. For such models, all texts
     of a batch must have the same length.
     """
-    if any("longrope" in _rope_types(module) for module in checkpoint.model.modules()):
+    if has_longrope(checkpoint.model):
         return False
     short, long = (
         checkpoint.encode(text, truncate=True) for text in (CHECK_TEXT, f"{CHECK_TEXT} {CHECK_TEXT}")
@@ -341,6 +341,11 @@ def pads(checkpoint: Checkpoint) -> bool:
     scale = max(1.0, *(float(state.abs().max()) for state in expected))
     difference = max(float((a - b).abs().max()) for a, b in zip(expected, padded_states, strict=True))
     return difference <= pass_tolerance(checkpoint.description) * scale
+
+
+def has_longrope(model: torch.nn.Module) -> bool:
+    """Return whether each forward pass changes the frequencies of the model to those for its longest text."""
+    return any("longrope" in _rope_types(module) for module in model.modules())
 
 
 def _rope_types(module: torch.nn.Module) -> Collection[str]:

@@ -11,10 +11,11 @@ import inspect
 import os
 import platform
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ from bert_probe.model.checks import (
     attention_errors,
     capture_problem,
     check_heads,
+    has_longrope,
     missing_package,
     pads,
     projections,
@@ -199,6 +201,7 @@ def load(
             multi_vector_model=multi_vector,
             multi_vector_error=multi_vector_error,
             pads=pads(checkpoint),
+            lock=RLock() if has_longrope(checkpoint.model) else nullcontext(),
             projections=projections(checkpoint),
             outputs={output.task: output for output in outputs},
         )

@@ -160,9 +160,9 @@ def stamp(model: str) -> Stamp | None:
     name = model.strip()
     folder = existing(name) if name not in ("", BUILT_IN) else None
     try:
-        # sentence-transformers modules are in subfolders; the modules of a Router are one level deeper.
+        # sentence-transformers modules are in subfolders, which may be nested.
         has_modules = folder is not None and (folder / "modules.json").is_file()
-        patterns = ("*/", "*/*/") if has_modules else ()
+        patterns = ("*/", "*/*/", "*/*/*/") if has_modules else ()
         subfolders = {part for pattern in patterns for part in folder.glob(pattern)} if folder else set()
         folders = [folder, *sorted(subfolders)] if folder else []
         file_stats = [

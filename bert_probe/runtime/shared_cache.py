@@ -23,7 +23,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.lengths import check_trace_bytes
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import Stamp, stamp
+from bert_probe.model.sources import BUILT_IN, Stamp, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import permissions
 from bert_probe.runtime.cache import Cache, ResultCache
@@ -245,8 +245,16 @@ def cached_checkpoint(model: str, revision: str, dtype: str = "float32") -> Chec
 
 
 def _key(model: str, revision: str, dtype: str) -> _Key:
-    """Return the cache key of a checkpoint; a model that exists only in memory has a fixed dtype."""
-    return (model, revision, "" if is_in_memory(model) else dtype)
+    """Return the cache key of a checkpoint, which is the same for all forms of a name that open one model.
+
+    A model that exists only in memory has a fixed dtype.
+    """
+    return (_model_key(model), revision.strip(), "" if is_in_memory(model) else dtype)
+
+
+def _model_key(model: str) -> str:
+    name = model.strip()
+    return "" if name == BUILT_IN else name
 
 
 def loaded_stamp(model: str, revision: str, dtype: str = "float32") -> Stamp | None:
@@ -291,7 +299,7 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
 
 def evict(model: str) -> None:
     """Remove a model whose files have changed, and its traces, from the caches."""
-    _checkpoints.drop(lambda key: key[0] == model)
+    _checkpoints.drop(lambda key: key[0] == _model_key(model))
     _drop_stale_traces()
 
 

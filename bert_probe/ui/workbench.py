@@ -139,7 +139,7 @@ def _request_from_url() -> Request:
     texts = {name: url_texts.recall(name) or "" for name in _TEXT_FIELDS}
     dtype = parameters.get("dtype", "")
     dtype = dtype if dtype in permissions.current().dtypes else "float32"
-    texts["model"] = texts["model"] or permissions.current().default_model
+    texts["model"] = texts["model"].strip() or permissions.current().default_model
     if "a" not in parameters and not texts["a"] and not url_texts.missing("a"):
         return replace(_DEFAULT_REQUEST, model=texts["model"], revision=texts["revision"], dtype=dtype)
     relation: Relation = "pair" if parameters.get("relation") == "pair" else "compare"

@@ -319,3 +319,19 @@ def test_model_without_position_encodings_raises(family: Family, monkeypatch: py
     monkeypatch.setattr("bert_probe.analyses.weights.positions.position_table", lambda *_: None)
     with pytest.raises(UnavailableError, match="BertModel has no position embeddings, rotary embeddings"):
         Positions().of(checkpoint)
+
+
+def test_frequencies_do_not_depend_on_earlier_texts(tmp_path: Path) -> None:
+    """With LongRoPE, transformers changes the frequencies of a model for long texts."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 4.0}
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10_000.0,
+        "original_max_position_embeddings": 20,
+        **factors,
+    }
+    build("llama", tmp_path, rope_parameters=rope)
+    checkpoint = load(tmp_path)
+    before = Positions().of(checkpoint).rotary[0].frequencies
+    checkpoint.trace("a boat " * 30)
+    assert np.array_equal(Positions().of(checkpoint).rotary[0].frequencies, before)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +260,19 @@ def test_types_of_rotary_positions_by_layer_type(tmp_path: Path) -> None:
     local = {"rope_type": "default", "rope_theta": 1e4}
     build("modernbert", tmp_path, rope_parameters={"full_attention": rope, "sliding_attention": local})
     assert not bert_probe.load(tmp_path).pads
+
+
+def test_model_that_a_forward_pass_changes_runs_in_one_thread_at_a_time(tmp_path: Path) -> None:
+    """transformers replaces the frequencies of LongRoPE during each forward pass."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 4.0}
+    limits = {"rope_theta": 1e4, "original_max_position_embeddings": 20}
+    build("llama", tmp_path, rope_parameters={"rope_type": "longrope", **limits, **factors})
+    checkpoint = bert_probe.load(tmp_path)
+    texts = ("a boat", "a boat " * 30)
+    expected = [checkpoint.trace(text).vectors(-1) for text in texts]
+    with ThreadPoolExecutor(1) as pool:
+        with checkpoint.running(), checkpoint.running():
+            waiting = pool.submit(checkpoint.trace, texts[1])
+            assert np.array_equal(checkpoint.trace(texts[0]).vectors(-1), expected[0])
+            assert not waiting.done()
+        assert np.array_equal(waiting.result(30).vectors(-1), expected[1])

@@ -15,7 +15,7 @@ from bert_probe import HiddenStates, load
 from bert_probe.errors import TextError, TooLongError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.sources import TUNED_LENS, stamp
+from bert_probe.model.sources import BUILT_IN, TUNED_LENS, stamp
 from bert_probe.model.tokenizer_files import OTHER_TOKENIZER_FILES
 from bert_probe.runtime import shared_cache
 from tests.helpers.families import build
@@ -108,3 +108,10 @@ def test_vocabularies_are_part_of_the_stamp(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
         stamps.append(stamp(str(tmp_path)))
     assert len({*stamps}) == len(stamps)
+
+
+def test_forms_of_a_name_share_a_checkpoint(tmp_path: Path) -> None:
+    build("bert", tmp_path)
+    names = [f"{' ' * left}{tmp_path}{' ' * right}" for left in range(2) for right in range(2)]
+    assert len({id(shared_cache.open_checkpoint(name, "")) for name in names}) == 1
+    assert shared_cache.open_checkpoint("", "") is shared_cache.open_checkpoint(f" {BUILT_IN}", " ")

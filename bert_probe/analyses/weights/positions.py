@@ -388,6 +388,10 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
         match = _FREQUENCIES.fullmatch(path.rpartition(".")[2])
         if match is None or match["kind"] == "original" or str(match["kind"]).endswith("_original"):
             continue
+        # With LongRoPE, a text that is longer than the original limit changes the buffer.
+        parent, _, name = path.rpartition(".")
+        original = f"{name.removesuffix('inv_freq')}original_inv_freq"
+        buffer = getattr(model.get_submodule(parent), original, buffer)
         frequencies = buffer.detach().double().cpu().numpy().ravel()
         kind = match["kind"] if match["kind"] in layer_types else None
         own = {layer for layer in rotated if kind is None or layer_types[layer] == kind}
