@@ -49,6 +49,7 @@ class ModuleCall:
 
     def on(self, states: torch.Tensor) -> Any:
         """Run the module on new vectors of shape [row, token, hidden]; other arguments are as recorded."""
+        states = states.contiguous()  # OpenAI GPT cannot read expanded tensors
         kwargs = _rows(dict(self.kwargs), len(states))
         if isinstance(alibi := self.kwargs.get("alibi"), torch.Tensor):
             # The first dimension in BLOOM and Falcon contains the heads of all rows.
