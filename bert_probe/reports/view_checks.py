@@ -445,11 +445,10 @@ class ViewCheck:
         sums = stated.compare_attention(expected, check)
         received = np.abs(sums.received - sums.other_received)
         for tolerance, differences in zip(own, (sums.distances, received), strict=True):
-            for place in np.argwhere(differences > tolerance.allowed)[:MAX_DIFFERENCES]:
-                index = tuple(place.tolist())
-                is_row = tolerance.of == ROWS
+            is_row = tolerance.of == ROWS
+            for index, position in _places(differences > tolerance.allowed):
                 yield self.difference(
-                    *(name, ", ".join(str(i + 1) for i in index), tolerance.of),
+                    *(name, position, tolerance.of),
                     *(("", "") if is_row else (sums.received[index], sums.other_received[index])),
                     difference=float(differences[index]),
                     tolerance=tolerance.allowed,
@@ -466,9 +465,7 @@ class ViewCheck:
         smallest = 2 * np.finfo(np.float16).smallest_subnormal if is_half else np.finfo(np.float32).tiny
         is_underflow = (np.maximum(left, right) <= smallest) & ~(right == 0).all(axis=0)
         changed = ((left > 0) != (right > 0)) & ~is_underflow
-        for place in np.argwhere(changed)[:MAX_DIFFERENCES]:
-            index = tuple(place.tolist())
-            position = ", ".join(str(i + 1) for i in index)
+        for index, position in _places(changed):
             yield self.difference(name, position, "weights", left[index], right[index])
 
     def _extremes(self, name: str, stated: PicturePayload) -> Iterator[Difference]:
@@ -491,9 +488,7 @@ class ViewCheck:
         with np.errstate(invalid="ignore"):
             distance = np.abs(left - right)
         is_same = (distance <= tolerances) | (left == right) | (np.isnan(left) & np.isnan(right))
-        for row in np.argwhere(~is_same)[:MAX_DIFFERENCES]:
-            index = tuple(row.tolist())
-            position = ", ".join(str(i + 1) for i in index)
+        for index, position in _places(~is_same):
             difference = float(distance[index])
             yield self.difference(
                 name,
@@ -504,6 +499,13 @@ class ViewCheck:
                 difference=difference,
                 tolerance=float(tolerances[index]),
             )
+
+
+def _places(is_different: Array) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Yield the index of each true element, at most `MAX_DIFFERENCES`, and the same index counted from 1."""
+    for place in np.argwhere(is_different)[:MAX_DIFFERENCES]:
+        index = tuple(place.tolist())
+        yield index, ", ".join(str(number + 1) for number in index)
 
 
 def _parsed(payload: bytes | None) -> PicturePayload | None:

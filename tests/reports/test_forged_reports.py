@@ -605,11 +605,13 @@ def test_model_elsewhere_is_checked_under_the_name_in_the_report(
     assert verify(read_report(place), other).differences == ()
 
 
-def with_picture(stated: dict[str, Any], payload: bytes, sha256: str = "") -> bytes:
-    """Return the page of a report in which the first payload of the second view is replaced."""
-    view = stated["views"][1]
-    view["payloads"][0] = list(encode_text(payload))
-    view["sha256"]["payloads"][0] = sha256 or digest(payload)
+def with_picture(
+    stated: dict[str, Any], payload: bytes, sha256: str = "", place: tuple[int, int] = (1, 0)
+) -> bytes:
+    """Return the page of a report with another payload; by default, the first one of the second view."""
+    view, index = stated["views"][place[0]], place[1]
+    view["payloads"][index] = list(encode_text(payload))
+    view["sha256"]["payloads"][index] = sha256 or digest(payload)
     return render(stated)
 
 
@@ -671,9 +673,7 @@ def test_small_changes_of_queries_and_keys_that_add_up_are_found(minilm: Checkpo
     queries[3, query] += 0.99 * allowed["queries"] * np.sign(arrays["keys"][3, key])
     keys[3, key] += 0.99 * allowed["keys"] * np.sign(arrays["queries"][3, query])
     payload = pack(described, {**arrays, "queries": queries, "keys": keys})
-    stated["views"][0]["payloads"][2] = list(encode_text(payload))
-    stated["views"][0]["sha256"]["payloads"][2] = digest(payload)
-    place.write_bytes(render(stated))
+    place.write_bytes(with_picture(stated, payload, place=(0, 2)))
     differences = verify(read_report(place), models).differences
     assert {difference.column for difference in differences} <= {ROWS, RECEIVED}
     assert f"4, {query + 1}" in {difference.row for difference in differences if difference.column == ROWS}
@@ -692,9 +692,9 @@ def test_small_changes_of_weights_that_add_up_are_found(models: NamedModels, ver
     described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][0]["payloads"][1])))
     (allowed,) = (item for item in report.items[0].tolerances.payloads[1] if item.of == "weights")
     payload = pack(described, {**arrays, "weights": arrays["weights"] + np.float32(0.9 * allowed.allowed)})
-    stated["views"][0]["payloads"][1] = list(encode_text(payload))
-    stated["views"][0]["sha256"]["payloads"][1] = digest(payload)
-    columns = {difference.column for difference in verified(render(stated)).differences}
+    columns = {
+        difference.column for difference in verified(with_picture(stated, payload, place=(0, 1))).differences
+    }
     assert ROWS in columns <= {ROWS, RECEIVED, "weights"}
 
 
@@ -748,9 +748,7 @@ def test_each_measure_of_a_model_view_has_its_own_tolerance(models: NamedModels,
     assert {f"numbers of row {index + 1}" for index in range(len(measures))} <= allowed.keys()
     values[smallest, 0, 0] += 0.9 * allowed[f"numbers of row {largest + 1}"]
     payload = pack(described, {**arrays, "numbers": values})
-    stated["views"][0]["payloads"][0] = list(encode_text(payload))
-    stated["views"][0]["sha256"]["payloads"][0] = digest(payload)
-    differences = verified(render(stated)).differences
+    differences = verified(with_picture(stated, payload, place=(0, 0))).differences
     assert [(each.column, each.row) for each in differences] == [("numbers", f"{smallest + 1}, 1, 1")]
 
 
@@ -771,9 +769,7 @@ def test_masked_weights_must_be_zero(tmp_path: Path) -> None:
     assert weights[0, 0, 3] == 0
     weights[0, 0, 3:5] = 1e-7, 1e-39
     payload = pack(described, {**arrays, "weights": weights})
-    stated["views"][0]["payloads"][1] = list(encode_text(payload))
-    stated["views"][0]["sha256"]["payloads"][1] = digest(payload)
-    place.write_bytes(render(stated))
+    place.write_bytes(with_picture(stated, payload, place=(0, 1)))
     differences = verify(read_report(place), models).differences
     assert [(each.column, each.row) for each in differences] == [
         ("weights", "1, 1, 4"),
