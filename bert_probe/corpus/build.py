@@ -124,7 +124,7 @@ def build_corpus(
         }
         manifest["model"]["device"] = device
         with write_errors(path):
-            done = _start_or_continue(path, manifest)
+            done = _start_or_continue(path, manifest, checkpoint)
         chunks = PendingChunks(files, column, shard_rows, max_bytes, frozenset(done))
         with watch("Reading", "sentences") as bar:
             records_done = sum(shard.records for shard in done.values())
@@ -230,7 +230,7 @@ def _sentence_vectors(checkpoint: Checkpoint, question: IngestConfig) -> dict[st
     }
 
 
-def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
+def _start_or_continue(folder: Path, manifest: dict[str, Any], checkpoint: Checkpoint) -> dict[int, Shard]:
     """Write the manifest of a new store, or compare it with the manifest of an existing store.
 
     Returns:
@@ -249,6 +249,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any]) -> dict[int, Shar
                 f"{folder} was started with {difference}. Continue with the original settings, or choose "
                 "another path for --out."
             )
+    store.check(checkpoint)
     remove_partial_files(folder)
     return {shard.number: shard for shard in store.shards}
 

@@ -26,6 +26,7 @@ from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import url_parameters
 from bert_probe.corpus.inputs import NEIGHBORS, PROFILES, SENTENCE_VECTORS, VECTORS, IngestConfig
+from bert_probe.corpus.origin import TokenSample, check_model
 from bert_probe.corpus.schema import (
     REFUSALS,
     ROWS,
@@ -262,18 +263,17 @@ class Store:
         return checkpoint
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Check that a checkpoint has the weights that the store was built with.
+        """Check that a checkpoint has the weights that the store was built with, and an equal tokenizer.
 
         Raises:
-            CheckpointError: the weights differ.
+            CheckpointError: the weights differ, or the tokens of one of the first rows.
         """
-        actual, expected = checkpoint.description.weights_sha256, self.manifest["model"]["weights_sha256"]
-        if actual != expected:
-            raise CheckpointError(
-                f"{self.folder.name} was built with {self.manifest['model']['model']} (weights digest "
-                f"{expected[:12]}…), but {checkpoint.description.name} has the digest {actual[:12]}…. Open "
-                "the model with the digest of the store, or build the store again."
-            )
+        check_model(self, checkpoint)
+
+    @cached_property
+    def token_sample(self) -> TokenSample:
+        """The tokens of the first rows, which show whether the tokenizer has changed since."""
+        return TokenSample.of(self)
 
     @property
     def inputs(self) -> InputRecord:

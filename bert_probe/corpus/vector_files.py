@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
@@ -15,6 +14,7 @@ import numpy as np
 
 from bert_probe.core.inputs import Documents, Inputs
 from bert_probe.core.provenance import InputRecord, end_of_options, load_expression
+from bert_probe.corpus.origin import VectorOrigin
 from bert_probe.corpus.vector_formats import (
     DROPPED,
     FORMAT_HELP,
@@ -31,7 +31,7 @@ from bert_probe.corpus.vector_formats import (
     number_type,
     open_array,
 )
-from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
@@ -41,7 +41,6 @@ from bert_probe.text.documents import Document
 from bert_probe.text.sentence_files import is_dir, is_utf_8
 
 if TYPE_CHECKING:
-    from bert_probe.analyses.vectors.pooling import PoolingConfig
     from bert_probe.corpus.store import Store
 
 NO_MODEL = "vectors"
@@ -52,54 +51,6 @@ _DIGEST_BLOCK, _TEXT_BLOCK = 1 << 24, 10_000
 """Number of bytes, and number of texts, that are added to a digest between two progress reports."""
 _STRING_BYTES = 64
 """Size of a short string and of the reference to it in memory, in bytes."""
-
-
-@dataclass(frozen=True)
-class VectorOrigin:
-    """The model and the pooling with which the sentence vectors of a store were computed.
-
-    Attributes:
-        model: name of the model.
-        weights_sha256: SHA-256 of the model's weights.
-        recipe: settings of the pooling, as in `PoolingConfig.about`.
-        modules_sha256: digest of the modules that compute sentence vectors; "" if the checkpoint declares
-            none.
-    """
-
-    model: str
-    weights_sha256: str
-    recipe: Mapping[str, Any]
-    modules_sha256: str
-
-    def check(self, store: str, checkpoint: Checkpoint, recipe: PoolingConfig) -> None:
-        """Check that the vectors were computed with the weights of a checkpoint and with a given pooling.
-
-        Args:
-            store: name of the store, for the error message.
-            recipe: pooling that the search uses for documents.
-
-        Raises:
-            SelectionError: the model or the pooling differs.
-        """
-        name, digest = checkpoint.description.name, checkpoint.description.weights_sha256
-        if digest != self.weights_sha256:
-            raise SelectionError(
-                f"The sentence vectors of {store} were computed with {self.model} (weights digest "
-                f"{self.weights_sha256[:12]}…), but {name} has the digest {digest[:12]}…. Choose the model "
-                f"that built the store, or build the store again with {name}."
-            )
-        actual = json.loads(json.dumps(recipe.about))  # as in the manifest: JSON turns tuples into lists
-        names = [key for key in actual if self.recipe.get(key) != actual[key]]
-        if names or checkpoint.description.sentence_model_sha256 != self.modules_sha256:
-            difference = (
-                f"{names[0]} is {actual[names[0]]!r} instead of {self.recipe.get(names[0])!r}"
-                if names
-                else "the files of the model's modules differ"
-            )
-            raise SelectionError(
-                f"The sentence vectors of {store} were pooled differently from the documents of this search: "
-                f"{difference}. Use the model's default prompt for documents and all dimensions."
-            )
 
 
 class RowNumbers(Sequence[str]):
@@ -375,6 +326,7 @@ def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
             model["weights_sha256"],
             description["recipe"],
             model.get("sentence_model_sha256", ""),
+            store.token_sample,
         )
         digest = hashlib.sha256(f"{store.digest} {SENTENCE_VECTORS}".encode()).hexdigest()
         texts = rows["text"].to_pylist()
@@ -492,11 +444,25 @@ def make_vector_set(
         raise TextError(f"{name} has {count:,} IDs or texts for its size. Use fewer vectors.")
     with reserved_memory(_STRING_BYTES * count * string_columns, name, "Use fewer vectors."):
         if ids is not None:
-            identifiers = tuple(map(str, ids))
+            identifiers = _identifiers(ids, name)
         lines = None if texts is None else tuple("" if text is None else str(text) for text in texts)
     counts = None if dropped is None else read_only(_token_counts(dropped, name))
     digest = digest or _digest(name, matrix, (identifiers, lines, counts), progress)
     return VectorSet(name, matrix, identifiers, lines, counts, digest, note, pooling, origin)
+
+
+def _identifiers(ids: Any, name: str) -> tuple[str, ...]:
+    """Return IDs as strings.
+
+    Raises:
+        TextError: an ID is missing.
+    """
+    for number, value in enumerate(ids, 1):
+        if value is None or value != value:  # NaN
+            raise TextError(
+                f"Vector {number:,} of {name} has no ID. Add the ID, or remove the column of IDs."
+            )
+    return tuple(map(str, ids))
 
 
 def _digest(name: str, matrix: Array | ArrayFile, columns: tuple[Any, ...], progress: Progress) -> str:

@@ -18,7 +18,7 @@ import transformers
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
-from bert_probe.errors import ArchitectureError
+from bert_probe.errors import ArchitectureError, UnavailableError
 
 SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
 """Settings that describe the sizes of a text encoder."""
@@ -201,6 +201,25 @@ def is_whole_model(network: Any) -> bool:
     if model_class is AutoModel:
         model_class = MODEL_MAPPING.get(type(config), None)
     return type(network) in (model_class if isinstance(model_class, tuple) else (model_class,))
+
+
+def check_pooled_encoder(network: Any) -> None:
+    """Check that sentence-transformers pools the output of a text encoder.
+
+    Of BART and its relatives it pools the output of the decoder; of Marian, Pegasus and a few other types it
+    pools an encoder with random weights unless the checkpoint contains nothing but an encoder.
+
+    Raises:
+        UnavailableError: it does not.
+    """
+    config = network.config
+    is_loaded_alone = is_whole_model(network) or config.model_type == "switch_transformers"
+    if is_encoder_decoder(config) and not is_loaded_alone:
+        raise UnavailableError(
+            "sentence-transformers does not pool the encoder of this encoder-decoder "
+            f"({config.model_type}), but the output of its decoder, which is not computed. Use the pooling "
+            "mean, cls, pooler or max."
+        )
 
 
 def configs_of(modules: Iterable[torch.nn.Module]) -> list[Any]:

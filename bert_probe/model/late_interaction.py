@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import AddedToken
 
 from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, UnavailableError, memory_errors
+from bert_probe.model.architectures import check_pooled_encoder
 from bert_probe.model.checkpoint import Description
 from bert_probe.model.config import reason
 from bert_probe.model.encoding import Encoding, Token
@@ -170,12 +171,20 @@ class MultiVectorModel:
 
 
 def open_multi_vector_model(
-    folder: Path, description: Description, tokenizer: Any
+    folder: Path, description: Description, tokenizer: Any, network: Any
 ) -> tuple[MultiVectorModel | None, ProbeError | None]:
-    """Return (model, None) with the result of `read_multi_vector_model`, or (None, error) if it fails."""
+    """Return (model, None) with the result of `read_multi_vector_model`, or (None, error) if it fails.
+
+    Args:
+        network: the text encoder, see `check_pooled_encoder`. The other arguments are those of
+            `read_multi_vector_model`.
+    """
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is available."):
-            return read_multi_vector_model(folder, description, tokenizer), None
+            model = read_multi_vector_model(folder, description, tokenizer)
+            if model is not None:
+                check_pooled_encoder(network)
+            return model, None
     except OutOfMemoryError:
         raise
     except ProbeError as error:

@@ -167,7 +167,7 @@ def load(
         )
         description = self_check(checkpoint)
         sentence_model, sentence_model_error = open_sentence_model(
-            root, description, opened.tokenizer.model_max_length
+            root, description, opened.tokenizer.model_max_length, opened.network
         )
         sentence_heads, sentence_head_notes = open_sentence_head(root, opened.network, sentence_model)
         heads = opened.heads
@@ -185,7 +185,7 @@ def load(
             *failure_notes,
         )
         multi_vector, multi_vector_error = open_multi_vector_model(
-            source.folder, description, opened.tokenizer
+            source.folder, description, opened.tokenizer, opened.network
         )
         modules = sentence_model or multi_vector
         return replace(

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, UnavailableError, memory_errors
+from bert_probe.model.architectures import check_pooled_encoder
 from bert_probe.model.checkpoint import Description
 from bert_probe.model.config import reason
 from bert_probe.model.sentence_networks import (
@@ -166,13 +167,21 @@ class SentenceModel:
 
 
 def open_sentence_model(
-    folder: Path, description: Description, tokenizer_limit: int | None
+    folder: Path, description: Description, tokenizer_limit: int | None, network: Any
 ) -> tuple[SentenceModel | None, ProbeError | None]:
-    """Return (model, None) with the result of `read_sentence_model`, or (None, error) if it fails."""
+    """Return (model, None) with the result of `read_sentence_model`, or (None, error) if it fails.
+
+    Args:
+        network: the text encoder, see `check_pooled_encoder`. The other arguments are those of
+            `read_sentence_model`.
+    """
     try:
         with memory_errors(f"The modules of {description.name} need more memory than is available."):
             sizes = description.hidden_size, description.vocabulary_size, description.max_tokens
-            return read_sentence_model(folder, *sizes, tokenizer_limit), None
+            model = read_sentence_model(folder, *sizes, tokenizer_limit)
+            if model is not None:
+                check_pooled_encoder(network)
+            return model, None
     except OutOfMemoryError:
         raise
     except ProbeError as error:

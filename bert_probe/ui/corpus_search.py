@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -25,7 +26,7 @@ from bert_probe.corpus.contexts import (
 from bert_probe.corpus.inputs import VECTORS
 from bert_probe.corpus.schema import ROWS
 from bert_probe.corpus.store import Store, sentences
-from bert_probe.errors import SelectionError
+from bert_probe.errors import CheckpointError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
@@ -133,15 +134,17 @@ def search_for(text: str, word: str | None = None) -> None:
 
 
 def _checkpoint(corpus: Store) -> Checkpoint:
-    """Return a loaded model with the store's weights; otherwise, open the model that the store names."""
+    """Return a loaded model that the store could be built with; otherwise, open the model that it names."""
     model, now = corpus.manifest["model"], workbench.request()
     weights = model["weights_sha256"]
     for checkpoint in (
         shared_cache.cached_checkpoint(now.model, now.revision, now.dtype),
         shared_cache.find_by_weights(weights),
     ):
-        if checkpoint is not None and checkpoint.description.weights_sha256 == weights:
-            return checkpoint
+        if checkpoint is not None:
+            with suppress(CheckpointError):
+                corpus.check(checkpoint)
+                return checkpoint
     name, revision = model_name(model) or "", model.get("revision") or ""
     if corpus.named_model is None:
         name = revision = ""

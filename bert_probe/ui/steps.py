@@ -84,7 +84,7 @@ def _query_and_key(steps: AttentionStepsResult, key: int, heatmaps: dict[str, He
     titles = step_titles(steps)
     heads = ", ".join(str(head + 1) for head in steps.sharing)
     notes = [
-        "This architecture rotates q and k by an angle that depends on their tokens' positions (Su et al. "
+        "This layer rotates q and k by an angle that depends on their tokens' positions (Su et al. "
         "2021). The vectors are shown after the rotation."
         if steps.rotary
         else "",

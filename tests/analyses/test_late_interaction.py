@@ -374,7 +374,7 @@ def test_unsupported_files_raise_one_sentence(
 ) -> None:
     folder = _changed(layout_folder("expanded"), tmp_path / "changed", file, **settings)
     encoder = bert_probe.load(layout_folder("expanded"))
-    model, error = open_multi_vector_model(folder, encoder.description, encoder.tokenizer)
+    model, error = open_multi_vector_model(folder, encoder.description, encoder.tokenizer, encoder.model)
     assert model is None
     assert re.search(message, str(error))
 
@@ -384,13 +384,13 @@ def test_expanded_queries_are_limited(layout_folder: Callable[[str], Path], tmp_
     folder = layout_folder("expanded to a minimum")
     encoder = bert_probe.load(folder)
     short = _changed(folder, tmp_path / "short", TRANSFORMER, max_seq_length=12)
-    model, _ = open_multi_vector_model(short, encoder.description, encoder.tokenizer)
+    model, _ = open_multi_vector_model(short, encoder.description, encoder.tokenizer, encoder.model)
     assert model is not None
     assert model.query.max_tokens == model.document.max_tokens == 12
     unlimited = replace(encoder.description, max_tokens=None)
     settings = {"query_expansion": {"strategy": "min", "attend": True, "length": 10**9}}
     long = _changed(folder, tmp_path / "long", TRANSFORMER, **settings)
-    model, error = open_multi_vector_model(long, unlimited, encoder.tokenizer)
+    model, error = open_multi_vector_model(long, unlimited, encoder.tokenizer, encoder.model)
     assert model is None
     assert f"expanded to 1,000,000,000 tokens, but the model reads at most {MAX_TOKENS:,}" in str(error)
 

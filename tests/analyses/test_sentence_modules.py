@@ -750,3 +750,24 @@ def test_late_interaction_models_are_named(family_folder: Callable[[str], Path],
     row = bert_probe.check(tmp_path).table().set_index("capability").loc["sentence-similarity"]
     assert row["works"] == "no"
     assert sentence in row["reason"]
+
+
+@pytest.mark.parametrize("family", ["bart", "marian", "switch_transformers"])
+def test_encoder_whose_decoder_is_pooled_has_no_sentence_vector(family: str, tmp_path: Path) -> None:
+    """sentence-transformers pools the output of BART's decoder, and cannot load Marian's encoder alone."""
+    families.build(family, tmp_path)
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": "", "name": "0"}]
+    modules.append({"type": "sentence_transformers.models.Pooling", "path": "1_Pooling", "name": "1"})
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    checkpoint, texts = bert_probe.load(tmp_path), ["We sailed", "The boat sank in the river"]
+    expected = sentence_models.reference(tmp_path).encode(texts)
+    mean = Sentences("mean").of(checkpoint, texts).vectors
+    if family == "switch_transformers":
+        np.testing.assert_allclose(Sentences("model").of(checkpoint, texts).vectors, expected, atol=1e-5)
+        return
+    assert np.abs(mean - expected).max() > 0.1
+    with pytest.raises(UnavailableError, match=r"does not pool the encoder of .* Use the pooling mean"):
+        Sentences("model").of(checkpoint, texts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_probe
+from bert_probe import NearestContexts, VectorSearch
 from bert_probe.core.writing import is_lock_file
 from bert_probe.corpus import extract, workers
 from bert_probe.corpus.build import build_corpus, reserved_store
@@ -379,6 +381,36 @@ def test_store_opens_its_own_model(family: Checkpoints, lines: Path) -> None:
     assert store.checkpoint(family("bert").folder).description.weights_sha256 == weights
     with pytest.raises(CheckpointError, match=r"was built with .* \(weights digest"):
         store.check(family("roberta"))
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_store_is_not_used_with_a_changed_tokenizer(words: bool, family: Checkpoints, lines: Path) -> None:
+    folder = shutil.copytree(family("bert").folder or "", lines.with_name("model"))
+    question = IngestConfig(keep=("vectors", "sentence_vectors"), words=words)
+
+    def build_store() -> bert_probe.Store:
+        return build_corpus(bert_probe.load(folder), question, [lines], lines.with_name("store"))
+
+    store = build_store()
+    original, vectors = store.checkpoint(trust=True), bert_probe.read_vectors(store.folder)
+    word = original.encode(LINES[0]).tokens[1].display
+    assert NearestContexts(word).of(store, original.trace(LINES[0])).contexts
+    assert VectorSearch("a boat").of(original, vectors).documents
+
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(
+        json.dumps(tokenizer | {"normalizer": None, "pre_tokenizer": None})
+    )
+    changed = bert_probe.load(folder)
+    expected = r"store was built with another tokenizer: .* splits row 1 into other tokens\. Open the model"
+    with pytest.raises(CheckpointError, match=expected):
+        store.checkpoint(trust=True)
+    with pytest.raises(CheckpointError, match=expected):
+        NearestContexts(word).of(store, changed.trace(LINES[0]))
+    with pytest.raises(CheckpointError, match=expected):
+        VectorSearch("a boat").of(changed, vectors)
+    with pytest.raises(CheckpointError, match=expected):
+        build_store()
 
 
 def _append(file: Path) -> None:

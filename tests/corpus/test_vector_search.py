@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -186,6 +187,13 @@ def test_invalid_files_are_explained(name: str, content: bytes, message: str, tm
     (tmp_path / name).write_bytes(content)
     with pytest.raises(TextError, match=message):
         bert_probe.read_vectors(tmp_path / name)
+
+
+@pytest.mark.parametrize("ids", [["a", None], [1, None]])
+def test_missing_ids_are_explained(ids: list[Any], tmp_path: Path) -> None:
+    pd.DataFrame({"id": ids, "vector": [[1.0], [2.0]]}).to_parquet(tmp_path / "v.parquet")
+    with pytest.raises(TextError, match=r"Vector 2 of v\.parquet has no ID\. Add the ID"):
+        bert_probe.read_vectors(tmp_path / "v.parquet")
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f8", "<i1", "<i4"])

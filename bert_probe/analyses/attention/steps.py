@@ -108,7 +108,7 @@ class AttentionSteps(Question):
             mask=_mask_row(mask, head, query, len(trace.tokens)).astype(q.dtype),
             model_output=output,
             spacing=_spacing(output, checkpoint.description.dtype),
-            rotary=bool(rotaries(checkpoint.model)),
+            rotary=any(layer in rotary.layers for rotary in rotaries(checkpoint)),
             by_distance=_is_by_distance(mask, head),
             relative=bool(getattr(config, "relative_attention", False) and config.pos_att_type),
             local=_is_local(config, layer),
@@ -131,7 +131,7 @@ class AttentionStepsResult(Result):
         model_output: the output of the model's own kernel for this head and query, shape [dim].
         spacing: distance between adjacent floating-point numbers of the model's dtype, near the largest
             absolute output.
-        rotary: whether the model has rotary position embeddings (Su et al. 2021).
+        rotary: whether the layer has rotary position embeddings (Su et al. 2021).
         by_distance: whether the mask of this head depends only on the distance between query and key.
         relative: whether the mask contains the products of q and of k with vectors learned for each distance
             between query and key (DeBERTa; He et al. 2021).

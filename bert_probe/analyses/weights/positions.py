@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,9 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checks import CHECK_TEXT
 from bert_probe.model.forward import as_array
+from bert_probe.model.layers import ModuleCall, record_forward_pass
 from bert_probe.model.lengths import max_input_tokens
 from bert_probe.model.trace import Array, read_only
 
@@ -68,7 +71,7 @@ class Positions(Question):
                 InputRecord.of_model(checkpoint),
                 max_positions,
                 position_table(model, max_positions),
-                rotaries(model),
+                rotaries(checkpoint),
                 distance_bias(model, max_positions),
                 relative_table(model, max_positions),
             )
@@ -379,10 +382,11 @@ def position_table(model: Any, max_positions: int) -> PositionTable | None:
     return None
 
 
-def rotaries(model: Any) -> tuple[Rotary, ...]:
+def rotaries(checkpoint: Checkpoint) -> tuple[Rotary, ...]:
     """Return the distinct rotary position embeddings of a model, with the layers that use them."""
+    model: Any = checkpoint.model
     layer_types = list(getattr(model.config, "layer_types", None) or ())
-    rotated = _rotated_layers(model.config)
+    rotated = rotated_layers(checkpoint)
     found: list[tuple[str, set[int], Array]] = []
     for path, buffer in model.named_buffers():
         match = _FREQUENCIES.fullmatch(path.rpartition(".")[2])
@@ -413,15 +417,63 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
     )
 
 
-def _rotated_layers(config: Any) -> list[int]:
-    """Return the layers that rotate queries and keys if the model has rotary position embeddings."""
-    layers = range(config.num_hidden_layers)
+_rotated_layers: WeakKeyDictionary[Any, tuple[int, ...]] = WeakKeyDictionary()
+"""Model → the result of `rotated_layers`."""
+
+
+def rotated_layers(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Return the layers whose output depends on the angles of rotary position embeddings, from 0.
+
+    Models that pass the angles to each layer are run once on a short text. Each layer is then run again with
+    the angles of the tokens in reverse order; layers without rotary embeddings return the same output.
+    """
+    model = checkpoint.model
+    if model not in _rotated_layers:
+        _rotated_layers[model] = _measured_layers(checkpoint)
+    return _rotated_layers[model]
+
+
+def _measured_layers(checkpoint: Checkpoint) -> tuple[int, ...]:
+    config: Any = checkpoint.model.config
+    layers = tuple(range(config.num_hidden_layers))
+    names = [name.rpartition(".")[2] for name, _ in checkpoint.model.named_buffers()]
     if getattr(config, "alibi", False):  # Falcon adds a bias to the scores instead.
-        return []
-    if config.model_type == "cohere2" or (config.model_type == "exaone4" and config.sliding_window):
-        return [layer for layer in layers if config.layer_types[layer] == "sliding_attention"]
-    is_rotated = getattr(config, "no_rope_layers", None)  # SmolLM3: 1 for a layer with rotary embeddings
-    return [layer for layer in layers if not is_rotated or is_rotated[layer]]
+        return ()
+    if not any(map(_FREQUENCIES.fullmatch, names)):
+        return layers
+    calls: dict[int, ModuleCall] = {}
+    paths = {module: path for path, module in checkpoint.model.named_modules()}
+    trace = checkpoint.trace(CHECK_TEXT, truncate=True)
+    with torch.inference_mode(), checkpoint.running():
+        for call in record_forward_pass(trace).calls:
+            number = re.search(r"(?:^|\.)(\d+)(?:\.|$)", paths[call.module])
+            if number is not None and "position_embeddings" in call.kwargs:
+                calls[int(number[1])] = call  # the layer itself ends after its parts
+        if not calls:
+            return layers
+        return tuple(layer for layer in layers if layer in calls and _is_rotated(calls[layer]))
+
+
+def _is_rotated(call: ModuleCall) -> bool:
+    """Return whether the output of a layer depends on its argument `position_embeddings`."""
+    angles = call.kwargs["position_embeddings"]
+    if angles is None:
+        return False
+    outputs = [
+        call.module(*call.args, **{**call.kwargs, "position_embeddings": value})
+        for value in (angles, _reversed(angles))
+    ]
+    first, second = (replace(call, output=output).vectors for output in outputs)
+    return not torch.equal(first, second)
+
+
+def _reversed(angles: Any) -> Any:
+    """Reverse the order of the tokens in all tensors of shape [text, token, dim], recursively."""
+    if isinstance(angles, torch.Tensor):
+        return angles.flip(-2)
+    if isinstance(angles, dict):
+        return {name: _reversed(value) for name, value in angles.items()}
+    return tuple(map(_reversed, angles)) if isinstance(angles, tuple | list) else angles
 
 
 def distance_bias(model: Any, max_positions: int) -> DistanceBias | None:
