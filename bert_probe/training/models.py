@@ -195,17 +195,24 @@ class UpdateScope(FieldType):
         return value
 
 
-def encoder_layers(network: torch.nn.Module) -> tuple[str, Sequence[torch.nn.Module]]:
-    """Return the name of the encoder's layer list, and the layers.
+def encoder_layers(network: torch.nn.Module) -> tuple[tuple[str, ...], int]:
+    """Return the names of the module lists that contain the parts of each layer, and the number of layers.
+
+    Most models have one list. XLM and FlauBERT have four: attentions, feed-forward networks and two norms.
 
     Raises:
         UnavailableError: the model has no list of layers, for example because layers share their weights.
     """
     config: Any = network.config
     count = config.num_hidden_layers
-    for name, module in network.named_modules():
-        if isinstance(module, torch.nn.ModuleList) and len(module) == count:
-            return name, list(module)
+    lists = [
+        name
+        for name, module in network.named_modules()
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count
+    ]
+    if lists:
+        parent = lists[0].rpartition(".")[0]
+        return tuple(name for name in lists if name.rpartition(".")[0] == parent), count
     raise UnavailableError(
         f"{type(network).__name__} has no list of separate layers, so its last layers cannot be "
         "selected. Choose head or all instead."
@@ -238,16 +245,16 @@ def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parame
     parameters = head_parts(full_model)
     if update.startswith(TOP):
         count = int(update.partition(":")[2])
-        name, layers = encoder_layers(full_model.base_model)
-        if count > len(layers):
-            raise SelectionError(f"{update} selects more layers than this model has ({len(layers)}).")
-        prefixes = [
-            f"{full_model.base_model_prefix}.{name}.{index}." for index in range(len(layers))[-count:]
-        ]
+        lists, layers = encoder_layers(full_model.base_model)
+        if count > layers:
+            raise SelectionError(f"{update} selects more layers than this model has ({layers}).")
+        prefixes = tuple(
+            f"{full_model.base_model_prefix}.{name}.{index}."
+            for name in lists
+            for index in range(layers)[-count:]
+        )
         parameters |= {
-            name_: parameter
-            for name_, parameter in full_model.named_parameters()
-            if name_.startswith(tuple(prefixes))
+            name: parameter for name, parameter in full_model.named_parameters() if name.startswith(prefixes)
         }
     return parameters
 
@@ -383,7 +390,7 @@ def count_by_scope(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterat
     )
     parameters = sum(parameter.numel() for parameter in full_model.parameters())
     try:
-        layers = len(encoder_layers(full_model.base_model)[1])
+        layers = encoder_layers(full_model.base_model)[1]
     except UnavailableError:
         layers = 0
     tops = [f"{TOP}:{count}" for count in range(1, layers + 1)]

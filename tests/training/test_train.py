@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+import re
 import tempfile
 from collections.abc import Callable
 from itertools import pairwise, product
@@ -344,6 +345,16 @@ def test_counts_equal_those_of_the_model(quiet: Checkpoint, task: str) -> None:
 
     narrow = LoraModel(with_head(quiet, task, labels))
     assert result["lora"].trainable == sum(part.numel() for part in narrow.updated.values())
+
+
+@pytest.mark.parametrize("name", ["xlm", "flaubert", "bert", "distilbert", "gpt2", "modernbert", "deberta-v2"])
+def test_top_layers_contain_all_parameters_of_a_layer(name: str, family: Callable[[str], Checkpoint]) -> None:
+    full_model = with_head(family(name), TEXT_CLASSIFICATION, ("a", "b"))
+    updated = {*select_parameters(full_model, "top:1")} - {*select_parameters(full_model, "head")}
+    layers = [(name, re.findall(r"\.(\d)\.", name)) for name, _ in full_model.base_model.named_parameters()]
+    last = {f"{full_model.base_model_prefix}.{name}" for name, numbers in layers if numbers[:1] == ["2"]}
+    assert updated == last
+    assert last
 
 
 def test_too_large_training_raises_error_before_it_starts(
