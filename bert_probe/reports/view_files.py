@@ -159,8 +159,8 @@ class ViewFile:
             data: input sentences or rows of input files that the result does not store, by argument name.
 
         Raises:
-            UnavailableError: the model or attention exists only in memory, the result comes from a store, or
-                the inputs are not available or too large.
+            UnavailableError: the model or attention exists only in memory, the result comes from a store, the
+                inputs are not available or too large, or the question is not in `QUESTIONS`.
         """
         inputs, question = result.inputs, result.question
         if inputs.store:
@@ -171,6 +171,11 @@ class ViewFile:
             raise UnavailableError(
                 "Results from stored vectors cannot be saved in a view file, because the file would "
                 "have to contain the vectors. Save the table or the command."
+            )
+        if type(question) not in QUESTIONS.values():
+            raise UnavailableError(
+                f"A view file cannot contain the question {type(question).__name__}. Save the table or the "
+                "command."
             )
         for model in inputs.models:
             if model.get("origin") in ("given", "in memory"):

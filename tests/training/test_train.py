@@ -347,7 +347,9 @@ def test_counts_equal_those_of_the_model(quiet: Checkpoint, task: str) -> None:
     assert result["lora"].trainable == sum(part.numel() for part in narrow.updated.values())
 
 
-@pytest.mark.parametrize("name", ["xlm", "flaubert", "bert", "distilbert", "gpt2", "modernbert", "deberta-v2"])
+@pytest.mark.parametrize(
+    "name", ["xlm", "flaubert", "bert", "distilbert", "gpt2", "modernbert", "deberta-v2"]
+)
 def test_top_layers_contain_all_parameters_of_a_layer(name: str, family: Callable[[str], Checkpoint]) -> None:
     full_model = with_head(family(name), TEXT_CLASSIFICATION, ("a", "b"))
     updated = {*select_parameters(full_model, "top:1")} - {*select_parameters(full_model, "head")}

@@ -266,6 +266,15 @@ def test_too_large_view_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "a view file can have at most" in page_text(app)
 
 
+def test_view_that_cannot_be_read_again_is_not_added() -> None:
+    with patch.object(ViewFile, "of", lambda *_: ViewFile("NoQuestion")):
+        app = open_page("tokens", a="a text without a view")
+        app.session_state["tray"] = Draft("", (DraftEntry(ViewFile("Tokens"), "a note"),))
+        click(app, "Add to report")
+    assert "does not exist in this version" in app.toast[0].value
+    assert [entry.note for entry in picked(app.switch_page("../../pages/report.py").run())] == ["a note"]
+
+
 def test_invalid_view_is_reported_and_others_are_kept() -> None:
     app = a_report("{{99, id}}")
     with patch.object(NamedModels, "float64_references", NamedModels.of):

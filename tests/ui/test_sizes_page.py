@@ -33,6 +33,14 @@ def test_published_sizes_and_open_model_are_shown() -> None:
     assert "sizes" not in url_params(app)
 
 
+def test_sizes_are_not_added_to_a_report() -> None:
+    (button,) = [candidate for candidate in open_page("sizes").button if candidate.label == "Add to report"]
+    assert button.disabled
+    assert button.help == (
+        "A view file cannot contain the question ModelSizes. Save the table or the command."
+    )
+
+
 def test_selection_is_in_url_and_unreadable_config_is_reported(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
