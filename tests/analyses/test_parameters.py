@@ -16,7 +16,7 @@ from bert_probe import Parameters
 from bert_probe.analyses.weights.parameters import Inventory, list_parameters, parameters_of_config
 from bert_probe.errors import ArchitectureError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers import families
+from tests.helpers import families, model_types
 
 NAMES = sorted(families.FAMILIES)
 
@@ -188,6 +188,96 @@ def test_mobilebert_bottlenecks_are_one_group() -> None:
 )
 def test_tensors_outside_layers_are_grouped(family: str, name: str, group: str) -> None:
     assert {row.name: row.group for row in of(family).rows}[name] == group
+
+
+# Group and part of parameters, taken from the model sources. Layers of T5, GPT-2 and MPT have other names.
+PLACES = {
+    "t5": {
+        "shared.weight": ("embeddings", "embeddings"),
+        "encoder.block.2.layer.0.SelfAttention.q.weight": ("layer 3", "attention"),
+        "encoder.block.2.layer.0.SelfAttention.o.weight": ("layer 3", "attention output"),
+        "encoder.block.2.layer.0.layer_norm.weight": ("layer 3", "attention"),
+        "encoder.block.0.layer.1.layer_norm.weight": ("layer 1", "feed-forward"),
+        "encoder.block.0.layer.1.DenseReluDense.wi.weight": ("layer 1", "feed-forward"),
+        "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": ("encoder, all layers",) * 2,
+        "encoder.final_layer_norm.weight": ("final norm", "final norm"),
+    },
+    "umt5": {
+        "encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight": ("layer 2", "attention"),
+    },
+    "gpt2": {
+        "wpe.weight": ("embeddings", "embeddings"),
+        "h.1.ln_1.weight": ("layer 2", "attention"),
+        "h.1.attn.c_attn.weight": ("layer 2", "attention"),
+        "h.1.attn.c_proj.weight": ("layer 2", "attention output"),
+        "h.2.ln_2.bias": ("layer 3", "feed-forward"),
+        "h.2.mlp.c_proj.weight": ("layer 3", "feed-forward"),
+        "ln_f.weight": ("final norm", "final norm"),
+    },
+    "openai-gpt": {
+        "h.1.ln_1.weight": ("layer 2", "attention output"),
+        "h.0.attn.c_attn.bias": ("layer 1", "attention"),
+    },
+    "mpt": {
+        "blocks.1.norm_1.weight": ("layer 2", "attention"),
+        "blocks.1.attn.out_proj.weight": ("layer 2", "attention output"),
+    },
+    "ctrl": {
+        "w.weight": ("embeddings", "embeddings"),
+        "h.0.multi_head_attention.Wk.weight": ("layer 1", "attention"),
+        "h.0.multi_head_attention.dense.weight": ("layer 1", "attention output"),
+        "layernorm.weight": ("final norm", "final norm"),
+    },
+    "bart": {
+        "layers.1.self_attn_layer_norm.weight": ("layer 2", "attention output"),
+        "layernorm_embedding.weight": ("embeddings", "embeddings"),
+    },
+    "mbart": {
+        "layers.1.self_attn_layer_norm.weight": ("layer 2", "attention"),
+        "layer_norm.weight": ("final norm", "final norm"),
+    },
+    "clip_text_model": {"encoder.layers.0.layer_norm1.weight": ("layer 1", "attention")},
+    "gemma2": {"layers.0.post_attention_layernorm.weight": ("layer 1", "attention output")},
+    "qwen3": {
+        "layers.0.self_attn.q_norm.weight": ("layer 1", "attention"),
+        "layers.0.post_attention_layernorm.weight": ("layer 1", "feed-forward"),
+    },
+    "persimmon": {"layers.0.self_attn.q_layernorm.weight": ("layer 1", "attention")},
+    "canine": {"initial_char_encoder.layer.0.attention.self.query.weight": ("other", "other")},
+    "lfm2": {
+        "layers.1.conv.in_proj.weight": ("layer 2", "other"),
+        "embedding_norm.weight": ("final norm", "final norm"),
+    },
+    "fnet": {"encoder.layer.0.fourier.output.LayerNorm.weight": ("layer 1", "other")},
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_parameters_of_other_architectures_are_grouped(name: str) -> None:
+    places = {row.name: (row.group, row.part) for row in of(name).rows}
+    assert {parameter: places[parameter] for parameter in PLACES[name]} == PLACES[name]
+
+
+@pytest.mark.gate(cases=12)
+@pytest.mark.parametrize("name", sorted({*model_types.all_types()} - {"albert", "t5gemma"}))
+def test_each_type_has_all_its_layers(name: str) -> None:
+    layers = [group for group in of(name).by_group() if group.startswith("layer")]
+    assert layers == [f"layer {number}" for number in range(1, len(layers) + 1)]
+    assert len(layers) == families.config(name).num_hidden_layers
+    sizes = [of(name).by_group()[layer] for layer in layers]
+    assert min(sizes) > 0.4 * max(sizes), "no layer contains the parameters of another"
+
+
+def test_decoder_of_encoder_decoder_is_a_group() -> None:
+    result = parameters_of_config(families.config("bart"), "BartForSequenceClassification")
+    assert {row.group for row in result.rows if ".decoder." in row.name} == {"decoder"}
+    assert result.by_group()["layer 1"] == of("bart").by_group()["layer 1"]
+
+
+def test_norms_of_flaubert_may_precede_the_attention() -> None:
+    places = {row.name: row.part for row in of("flaubert", pre_norm=True).rows}
+    assert places["layer_norm1.0.weight"] == "attention"
+    assert places["layer_norm2.0.weight"] == "feed-forward"
 
 
 def test_deberta_convolution_belongs_to_first_layer() -> None:

@@ -18,7 +18,7 @@ from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ArchitectureError, SelectionError, ShapeError, SubjectError
-from bert_probe.model.architectures import build_model
+from bert_probe.model.architectures import build_model, text_encoder
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config import ModelConfig
 from bert_probe.model.loading import library_versions
@@ -33,26 +33,43 @@ COLUMNS = {
 """Value of `Parameters.columns` → names of the columns in the table."""
 
 EMBEDDINGS, POOLER, HEAD, FINAL_NORM = "embeddings", "pooler", "head", "final norm"
-EVERY_LAYER, OTHER = "encoder, all layers", "other"
+EVERY_LAYER, DECODER, OTHER = "encoder, all layers", "decoder", "other"
 ATTENTION, ATTENTION_OUTPUT, FEED_FORWARD = "attention", "attention output", "feed-forward"
 
-_LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h|albert_layer_groups)\.(\d+)\.")
 # XLM and FlauBERT have a module list over all layers for each part, instead of a list of layers.
 _LISTED_PARTS = re.compile(r"(attentions|layer_norm1|ffns|layer_norm2)\.(\d+)\.(?=(out_lin)?)")
-# Tables of relative positions, which all attention layers share.
-_RELATIVE_POSITIONS = re.compile(r"encoder\.(?:relative_attention_bias|rel_embeddings)\.")
-_FINAL_NORM = re.compile(r"(?:encoder\.)?(?:norm|final_norm|LayerNorm|layer_norm|ln|emb_layer_norm_after)\.")
+# A layer of T5 is a list: attention, and feed-forward network.
+_T5_PART = re.compile(r"layer\.(\d+)\.")
+# Tables of relative positions, which all attention layers share. T5 keeps its table in the first layer;
+# each layer of UMT5 has its own table.
+_RELATIVE_POSITIONS = re.compile(
+    r"encoder\.(?:relative_attention_bias|rel_embeddings)\.|.*attention\.relative_attention_bias\.",
+    re.IGNORECASE,
+)
+_EMBEDDINGS = re.compile(r"(?:.*\.)?(?:\w*embed\w*|wte|wpe|shared)\.|w\.|layer_norm_emb\.")
+_FINAL_NORM = re.compile(
+    r"(?:encoder\.|decoder\.)?"
+    r"(?:(?:final_)?(?:norm|layer_?norm|LayerNorm)|ln|ln_f|norm_f|emb_layer_norm_after)\."
+)
 _PROJECTIONS = re.compile(
-    r"query|key|value|Wqkv|qkv|[qkv]_(?:lin|proj|bias|norm)|in_proj|attn\.[qkv]\.|conv_kernel_layer|conv_out_layer"
+    r"query|key|value|qkv|relative_attention_bias|[qkv]_(?:lin|proj|bias|norm|layernorm)|(?:q|kv)_[ab]_|in_proj|c_attn|"
+    r"att(?:entio)?n\.w?[qkv]\.|conv_kernel_layer|conv_out_layer"
 )
 # Names of norms that occur only in pre-norm layers.
 _NORM_FIRST = re.compile(
-    r"(?:input_layernorm|attn_norm|attention\.self_attn_layer_norm|intermediate\.LayerNorm|"
-    r"feed_forward\.layer_norm|LayerNorm|ln)\."
+    r"(?:input_layernorm|attn_norm|ln_attn|attention\.self_attn_layer_norm|intermediate\.layernorm|"
+    r"feed_forward\.layer_norm|layernorm|ln)\."
 )
 _ATTENTION_NORM = re.compile(
-    r"(?:input_layernorm|attn_norm|attention\.(?:self_attn_layer_norm|LayerNorm|layer_norm|ln))\."
+    r"(?:input_layernorm|attn_norm|ln_attn|attention\.(?:self_attn_layer_norm|layernorm|layer_norm|ln))\."
 )
+# Names of norms that precede the attention in some models and follow it in others.
+_FIRST_NORM = re.compile(
+    r"(?:ln_1|norm_1|layer_?norm_?1|self_attn_layer_norm|temporal_pre_norm|operator_norm)\."
+)
+# Modules that some layers have in place of attention.
+_MIXER = re.compile(r"(?:conv|fourier|mamba|mixer|temporal_block)\.")
 
 
 @dataclass(frozen=True)
@@ -62,9 +79,11 @@ class Parameter:
     Attributes:
         name: name in ``model.named_parameters()``.
         group: "embeddings", "layer 1", …, "final norm", "pooler", "head" (of a task), "encoder, all
-            layers" (tables of relative positions), "other"; layers that share weights form one group.
+            layers" (tables of relative positions), "decoder" (of an encoder-decoder), "other"; layers that
+            share weights form one group.
         part: within a layer, "attention" (query, key, value and a preceding norm), "attention output",
-            "feed-forward", "bottleneck" or "convolution"; outside of layers, the group.
+            "feed-forward", "bottleneck", "convolution" or "other" (a module in place of attention, such as a
+            Fourier transform); outside of layers, the group.
         kind: class of the module that has the parameter, e.g. "Linear".
         shape: shape of the tensor.
         count: number of elements; 0 if the parameter is tied.
@@ -221,7 +240,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
     Args:
         config: e.g. ``transformers.BertConfig()`` for bert-base-uncased.
         architecture: a model class of transformers, e.g. "BertForSequenceClassification". If None, only the
-            encoder is created.
+            text encoder is listed, without the decoder of an encoder-decoder.
 
     Raises:
         ArchitectureError: transformers has no such class, the class does not accept this config, or the
@@ -235,7 +254,9 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
         raise ArchitectureError(
             f"{architecture} does not accept a {type(config).__name__}. Pass a config of the matching class."
         )
-    return list_parameters(described(config, build_model if architecture is None else model_class))
+    if architecture is None:
+        return list_parameters(text_encoder(described(config, build_model)))
+    return list_parameters(described(config, model_class))
 
 
 class _ParameterGroups:
@@ -243,46 +264,54 @@ class _ParameterGroups:
 
     def __init__(self, model: torch.nn.Module, names: Iterable[str]) -> None:
         prefix = getattr(model, "base_model_prefix", "")
-        self._model = model
+        self._model: Any = model
         self._start = f"{prefix}." if prefix and hasattr(model, prefix) else ""
-        self._names = frozenset(names)
         self._names_by_layer: dict[str, set[str]] = {}
-        for name in (name.removeprefix(self._start) for name in self._names if name.startswith(self._start)):
+        self._outside: set[str] = set()
+        for name in (name.removeprefix(self._start) for name in names if name.startswith(self._start)):
             if layer := _LAYER.search(name):
                 self._names_by_layer.setdefault(name[: layer.end()], set()).add(name[layer.end() :])
+            else:
+                self._outside.add(name)
+        self._is_encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
+        self._has_final_norm = any(self._outside_layers(name) == FINAL_NORM for name in self._outside)
 
     def find(self, name: str) -> tuple[str, str]:
         """Return the group and the part to which a parameter belongs."""
         if not name.startswith(self._start):
             return HEAD, HEAD
         name = name.removeprefix(self._start)
-        layer, listed = _LAYER.search(name), _LISTED_PARTS.match(name)
-        if layer:
-            part = _part(name[layer.end() :], self._names_by_layer[name[: layer.end()]])
+        if self._is_encoder_decoder and name.startswith("decoder."):
+            return DECODER, DECODER
+        if name.startswith(("initial_char_encoder.", "final_char_encoder.")):
+            return OTHER, OTHER  # CANINE's layers of characters, before and after the layers of the encoder
+        if _RELATIVE_POSITIONS.match(name) and self._model.config.model_type != "umt5":
+            return EVERY_LAYER, EVERY_LAYER
+        if layer := _LAYER.search(name):
+            inner, layer_names = name[layer.end() :], self._names_by_layer[name[: layer.end()]]
+            part = _part(inner, layer_names, self._has_final_norm)
             if "albert_layer_groups" in layer[0]:
                 return _shared_layers(self._model, int(layer[1])), part
             return f"layer {int(layer[1]) + 1}", part
-        if listed:
-            return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]))
+        if listed := _LISTED_PARTS.match(name):
+            is_norm_first = getattr(self._model.config, "pre_norm", False)  # FlauBERT
+            return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]), is_norm_first)
         if name.startswith("encoder.conv."):
             return "layer 1", "convolution"  # the convolution in DeBERTa's first layer
-        if _RELATIVE_POSITIONS.match(name):
-            return (EVERY_LAYER,) * 2
-        relative = f"{self._start}encoder.rel_embeddings.weight" in self._names
-        if name.startswith("encoder.LayerNorm.") and relative:
-            return (EVERY_LAYER,) * 2  # DeBERTa's norm of the relative position embeddings
-        return (_outside_layers(name),) * 2
+        return (self._outside_layers(name),) * 2
 
-
-def _outside_layers(name: str) -> str:
-    """Return the group of a parameter that is not in a layer."""
-    if _FINAL_NORM.match(name):
-        return FINAL_NORM
-    if "pooler" in name:
-        return POOLER
-    if "embed" in name or name.startswith("layer_norm_emb"):
-        return EMBEDDINGS
-    return EVERY_LAYER if name.startswith("encoder.") else OTHER
+    def _outside_layers(self, name: str) -> str:
+        """Return the group of a parameter that is not in a layer."""
+        if name.startswith("encoder.LayerNorm.") and "encoder.rel_embeddings.weight" in self._outside:
+            return EVERY_LAYER  # DeBERTa's norm of the relative position embeddings
+        is_final = name.startswith("embedding_norm.") and self._model.config.model_type.startswith("lfm2")
+        if is_final or _FINAL_NORM.match(name):
+            return FINAL_NORM
+        if "pooler" in name:
+            return POOLER
+        if _EMBEDDINGS.match(name):
+            return EMBEDDINGS
+        return EVERY_LAYER if name.startswith("encoder.") else OTHER
 
 
 def _shared_layers(model: torch.nn.Module, group: int) -> str:
@@ -295,26 +324,43 @@ def _shared_layers(model: torch.nn.Module, group: int) -> str:
     return f"layers {members[0]} to {members[-1]}, shared"
 
 
-def _part(name: str, layer_names: Iterable[str]) -> str:
-    """Return the part to which a parameter belongs, given its name and all names within its layer."""
+def _part(name: str, layer_names: Iterable[str], has_final_norm: bool) -> str:
+    """Return the part to which a parameter belongs.
+
+    Args:
+        name: name of the parameter within its layer.
+        layer_names: names of all parameters in the layer.
+        has_final_norm: whether a norm follows the last layer, as in models with norms before the attention.
+    """
     if "bottleneck" in name:
         return "bottleneck"
+    name, layer_names = name.lower(), [other.lower() for other in layer_names]
+    if listed := _T5_PART.match(name):
+        name = name[listed.end() :]
+        if name.startswith("layer_norm."):
+            return ATTENTION if listed[1] == "0" else FEED_FORWARD
     norm_first = any(_NORM_FIRST.match(other) for other in layer_names)
-    if norm_first and _ATTENTION_NORM.match(name):
-        return ATTENTION
     if norm_first and name.startswith("post_attention_layernorm."):
-        return FEED_FORWARD
+        is_after = any(other.startswith("pre_feedforward_layernorm.") for other in layer_names)
+        return ATTENTION_OUTPUT if is_after else FEED_FORWARD
     if name.startswith("sa_layer_norm."):
         return ATTENTION_OUTPUT
-    if "attention" not in name and "attn" not in name:
-        return FEED_FORWARD
-    return ATTENTION if _PROJECTIONS.search(name) else ATTENTION_OUTPUT
+    is_projected = any(_PROJECTIONS.search(other) for other in layer_names)
+    if _FIRST_NORM.match(name) or (norm_first and _ATTENTION_NORM.match(name)):
+        is_first = has_final_norm or norm_first
+        return (ATTENTION if is_first else ATTENTION_OUTPUT) if is_projected else OTHER
+    is_attention = "attention" in name or "attn" in name or name.startswith("temporal_block.")
+    if is_attention and is_projected:
+        return ATTENTION if _PROJECTIONS.search(name) else ATTENTION_OUTPUT
+    return OTHER if _MIXER.match(name) else FEED_FORWARD
 
 
-def _listed_part(kind: str, is_output: bool) -> str:
+def _listed_part(kind: str, is_output: bool, is_norm_first: bool) -> str:
+    """Return the part of a parameter of XLM or FlauBERT, given the name of its module list."""
     if kind in ("ffns", "layer_norm2"):
         return FEED_FORWARD
-    return ATTENTION_OUTPUT if is_output or kind == "layer_norm1" else ATTENTION
+    is_output |= kind == "layer_norm1" and not is_norm_first
+    return ATTENTION_OUTPUT if is_output else ATTENTION
 
 
 MEMORY = {"float64": 8, "float32": 4, "float16": 2}
