@@ -28,7 +28,13 @@ from bert_probe.cli.options import (
 from bert_probe.core import files
 from bert_probe.core.result import Result
 from bert_probe.corpus.attention_search import AttentionSearch
-from bert_probe.corpus.build import ShardLog, build_corpus, reserved_store, verify_corpus
+from bert_probe.corpus.build import (
+    ShardLog,
+    build_corpus,
+    incomplete_note,
+    reserved_store,
+    verify_corpus,
+)
 from bert_probe.corpus.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.heads import RANKINGS, HeadExamples, HeadHistograms, HeadStatistics
 from bert_probe.corpus.health import CorpusHealth
@@ -51,9 +57,17 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @output_options
     @functools.wraps(command)
     def run(folder: Path, **values: Any) -> Any:
-        return command(store=open_corpus(folder), **values)
+        store = open_corpus(folder)
+        print_incomplete(store)
+        return command(store=store, **values)
 
     return run
+
+
+def print_incomplete(store: Store) -> None:
+    """Print a message if a store does not contain all records of its inputs."""
+    if note := incomplete_note(store):
+        print_message(note)
 
 
 @click.command()
@@ -144,8 +158,10 @@ def health(file: Path, model: str | None, revision: str | None, arguments: dict[
         print_message(vectors.note)
     question = CorpusHealth(**arguments)
     checkpoint = None
-    if question.threshold is None and file.is_dir():
-        store = open_corpus(file)
+    store = open_corpus(file) if file.is_dir() else None
+    if store is not None:
+        print_incomplete(store)
+    if question.threshold is None and store is not None:
         # A model that the store names is opened only if the user has agreed by passing --model.
         if model is not None or (vectors.pooling is not None and store.named_model is None):
             checkpoint = store.checkpoint(model, revision)

@@ -331,12 +331,15 @@ def _is_store(file: Path) -> bool:
 
 def _has_vectors(folder: Path) -> bool:
     """Return whether a store has sentence vectors; print a message if its texts are encoded instead."""
+    from bert_probe.cli.corpus import print_incomplete
     from bert_probe.cli.options import print_message
     from bert_probe.corpus.inputs import SENTENCE_VECTORS
     from bert_probe.corpus.store import read_store
 
     store = read_store(folder)
-    if not store.has(SENTENCE_VECTORS):
+    if store.has(SENTENCE_VECTORS):
+        print_incomplete(store)
+    else:
         print_message(
             f"{folder.name} has no sentence vectors, so its {store.rows:,} texts are encoded for this "
             f"search. Build it with --keep {SENTENCE_VECTORS} to encode them once."
@@ -393,9 +396,12 @@ def _documents(values: Mapping[str, Any]) -> DocumentList:
 
     file: Path = values["file"]
     if _is_store(file):
+        from bert_probe.cli.corpus import print_incomplete
         from bert_probe.corpus.store import open_corpus
 
-        return open_corpus(file).documents
+        store = open_corpus(file)
+        print_incomplete(store)
+        return store.documents
     with terminal_bar("Reading", "B") as progress:
         documents = read_documents(file, values["as_named"], values["skip_broken"], progress)
     if documents.skipped_sentence:

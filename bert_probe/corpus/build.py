@@ -230,6 +230,17 @@ def _sentence_vectors(checkpoint: Checkpoint, question: IngestConfig) -> dict[st
     }
 
 
+def incomplete_note(store: Store) -> str:
+    """Return a sentence for the user if a store does not contain all records of its inputs; otherwise ""."""
+    if store.finished:
+        return ""
+    return (
+        f"This store is incomplete: it contains {store.records:,} of {store.manifest['records']:,} "
+        "sentences, and all results are for these sentences only. To complete it, run the same bert-probe corpus run "
+        "command again."
+    )
+
+
 def _start_or_continue(folder: Path, manifest: dict[str, Any], checkpoint: Checkpoint) -> dict[int, Shard]:
     """Write the manifest of a new store, or compare it with the manifest of an existing store.
 

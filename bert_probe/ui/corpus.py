@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.corpus.attention_search import AttentionSearch, AttentionSearchResult
+from bert_probe.corpus.build import incomplete_note
 from bert_probe.corpus.inputs import NEIGHBORS, PROFILES
 from bert_probe.corpus.schema import REFUSALS, ROWS
 from bert_probe.corpus.sql import SqlQuery, SqlQueryResult
@@ -105,12 +106,8 @@ def _new_store() -> None:
 
 def _store(store: Store) -> None:
     """Draw the section selector and the selected section for a store."""
-    if not store.finished:
-        st.warning(
-            f"This store is incomplete: it contains {store.records:,} of {store.manifest['records']:,} "
-            "sentences, and all results are for these sentences only. To complete it, run the same "
-            "bert-probe corpus run command again."
-        )
+    if note := incomplete_note(store):
+        st.warning(note)
     default = "heads" if store.has(PROFILES) else "about"
     part = state.segmented_control("corpus_part", "Section", _PARTS, default)
     draw = {

@@ -97,6 +97,28 @@ def test_incomplete_shard_of_killed_run_is_ignored(family: Checkpoints, lines: P
     assert not list(store.folder.rglob("*.part"))
 
 
+@pytest.mark.parametrize("keep", [("profiles", "vectors"), ("profiles", "vectors", "sentence_vectors")])
+def test_commands_say_that_a_store_is_incomplete(
+    keep: tuple[str, ...], minilm: bert_probe.Checkpoint, lines: Path
+) -> None:
+    folder = lines.with_name("store")
+    question = IngestConfig(keep=keep, layers=(6,))
+    build_corpus(minilm, question, [lines], folder, shard_rows=6)
+    commands = (
+        ("corpus", "heads", str(folder)),
+        ("corpus", "health", str(folder), "--threshold", "0.9"),
+        ("search", "a boat", "--documents", str(folder)),
+        ("corpus", "query", str(folder), "SELECT 1"),
+    )
+    message = "bert-probe: This store is incomplete: it contains"
+    for command in commands[:3]:
+        assert message not in run(*command, built_in=minilm).err
+    (folder / "shards" / "00002.json").unlink()
+    for command in commands:
+        result = run(*command, built_in=minilm)
+        assert (result.status, result.err.count(message)) == (0, 1), command
+
+
 def test_finished_store_is_not_computed_again(family: Checkpoints, lines: Path) -> None:
     checkpoint = family("bert")
     build(checkpoint, lines, "store")
