@@ -236,8 +236,8 @@ def incomplete_note(store: Store) -> str:
         return ""
     return (
         f"This store is incomplete: it contains {store.records:,} of {store.manifest['records']:,} "
-        "sentences, and all results are for these sentences only. To complete it, run the same bert-probe corpus run "
-        "command again."
+        "sentences, and all results are for these sentences only. To complete it, run the same "
+        "bert-probe corpus run command again."
     )
 
 
