@@ -130,6 +130,11 @@ def model_view(
     return _display([frame(picture) for picture in pictures], html_action)
 
 
+def _all_if_empty(indices: Sequence[int] | None, count: int) -> Sequence[int]:
+    """Return the indices, which may be an array, or those of all layers or heads if there are none."""
+    return range(count) if indices is None or len(indices) == 0 else indices
+
+
 @dataclass(frozen=True)
 class _ConvertedAttention:
     """The converted attention for one figure.
@@ -154,7 +159,7 @@ class _ConvertedAttention:
 
     def included(self, layers: Sequence[int] | None) -> list[int]:
         """Return the indices of the included layers. As in BertViz, None and an empty list select all."""
-        return [resolve_index(layer, self.layers, "layer") for layer in layers or range(self.layers)]
+        return [resolve_index(layer, self.layers, "layer") for layer in _all_if_empty(layers, self.layers)]
 
     def trace(
         self, layers: Sequence[int], heads: Sequence[int] | None = None, numbered: bool = False
@@ -165,7 +170,7 @@ class _ConvertedAttention:
         are not listed, because the figure shows their numbers.
         """
         count = len(self.weights[0])
-        head_indices = [resolve_index(head, count, "head") for head in heads or range(count)]
+        head_indices = [resolve_index(head, count, "head") for head in _all_if_empty(heads, count)]
         name_parts = [
             self.name,
             *([] if numbered else _describe_subset("layer", layers, self.layers)),

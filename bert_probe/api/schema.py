@@ -46,6 +46,10 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
 """Argument → name and content of an example file; the other arguments are treebanks."""
 _MEMBERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "answer-change": {"pair": OTHER_TEXT},
+    "fill-mask": {"text": "A small boat [MASK] the wide river."},
+    "head-pruning": {"sentences": ["LABEL_0\tA boat sinks.", "LABEL_1\tA ship sails."]},
+    "next-sentence-prediction": {"pair": OTHER_TEXT},
+    "question-answering": {"pair": OTHER_TEXT},
     "faithfulness-summary": {"sentences": ["A boat sinks.\tA ship sinks."]},
     "similarity-attribution": {"question": {"steps": 4}, "texts": ["A boat sinks.", "A ship sinks."]},
 }

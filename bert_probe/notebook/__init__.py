@@ -16,7 +16,14 @@ from bert_probe.errors import TooLongError
 from bert_probe.model.trace import Trace, resolve_index
 from bert_probe.views import built, pictures
 from bert_probe.views import head_view as head_views
-from bert_probe.views.head_view import HeadViewData, compute_labels, create_selection, page, parse_heads
+from bert_probe.views.head_view import (
+    HeadViewData,
+    compute_labels,
+    create_selection,
+    page,
+    parse_heads,
+    parse_pins,
+)
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import Page
 from bert_probe.views.selection import Pins, Selection, Series, selection_from_json
@@ -193,7 +200,7 @@ class HeadView:
 
     @pins.setter
     def pins(self, pins: Sequence[int]) -> None:
-        units = tuple(resolve_index(pin, len(self._data.units), "pin") for pin in pins)
+        units = parse_pins(pins, len(self._data.units))
         self._show(replace(self._selection, pins=replace(self._selection.pins, units=units)))
 
     @property

@@ -455,7 +455,7 @@ class ViewCheck:
                 )
 
     def _zeros(self, name: str, stated: PicturePayload, expected: PicturePayload) -> Iterator[Difference]:
-        """Compare which weights are positive, because a head view draws and counts these weights as lines."""
+        """Compare the signs of weights, because a head view draws and counts positive weights as lines."""
         is_exact = expected.leaves.get("valueName") in {get_measure(item).value for item in _EXACT_ZEROS}
         if not is_exact or "weights" not in expected.arrays:
             return
@@ -463,8 +463,8 @@ class ViewCheck:
         # The smallest weights may underflow to 0, but not where a mask makes the weights of all heads 0.
         is_half = any(model.dtype == "float16" for model in self.stated.view.models)
         smallest = 2 * np.finfo(np.float16).smallest_subnormal if is_half else np.finfo(np.float32).tiny
-        is_underflow = (np.maximum(left, right) <= smallest) & ~(right == 0).all(axis=0)
-        changed = ((left > 0) != (right > 0)) & ~is_underflow
+        is_underflow = (left >= 0) & (np.maximum(left, right) <= smallest) & ~(right == 0).all(axis=0)
+        changed = (np.sign(left) != np.sign(right)) & ~is_underflow
         for index, position in _places(changed):
             yield self.difference(name, position, "weights", left[index], right[index])
 

@@ -15,6 +15,7 @@ from typing import BinaryIO, Self
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.documents import DocumentList, read_documents
 from bert_probe.text.formats import ValidationErrors
+from bert_probe.text.labeled_texts import parse_number
 from bert_probe.text.sentence_files import is_dir, is_file, lines_of, open_file, unpack
 
 _HEADERS = (("query-id", "corpus-id", "score"), ("query_id", "corpus_id", "score"))
@@ -178,8 +179,5 @@ def _cells(line: str) -> list[str]:
 
 
 def _grade(text: str) -> int | None:
-    try:
-        grade = float(text)
-    except ValueError:
-        return None
-    return int(grade) if grade.is_integer() and abs(grade) <= MAX_GRADE else None
+    grade, problem = parse_number(text)
+    return int(grade) if not problem and grade.is_integer() and abs(grade) <= MAX_GRADE else None

@@ -462,7 +462,7 @@ def create_selection(
         measure_named(measure).require_heads()
     _check_choice("layout", layout, ("columns", "reading"))
     _check_choice("side", side, ("query", "key"))
-    units = tuple(resolve_index(pin, len(units_of(trace, words)), "pin") for pin in pins)
+    units = parse_pins(pins, len(units_of(trace, words)))
     number = resolve_index(layer, trace.layers, "layer") + 1
     options = Options(layout, specials=specials)
     return Selection(number, series, options, Pins(side, units), measure, words, residual)
@@ -484,6 +484,19 @@ def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
         return "mean"
     indices = [heads] if isinstance(heads, int | np.integer) else heads
     return tuple(dict.fromkeys(resolve_index(head, count, "head") for head in indices)) or "mean"
+
+
+def parse_pins(pins: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the indices of pinned tokens or words without duplicates, because their attention is added.
+
+    Args:
+        pins: Indices from 0; negative indices count from the end.
+        count: Number of tokens or words.
+
+    Raises:
+        SelectionError: A token or word does not exist.
+    """
+    return tuple(dict.fromkeys(resolve_index(pin, count, "pin") for pin in pins))
 
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

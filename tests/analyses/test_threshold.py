@@ -198,6 +198,7 @@ def test_graded_labels_and_a_column_named_score(minilm: Checkpoint) -> None:
         (pairs([0, 0]), {}, UnavailableError, "All 2 pairs do not match"),
         (pairs([2, 3]), {"positive_from": 4}, UnavailableError, "a pair matches if its label is at least 4"),
         (pairs(["yes", 1, "no"]), {}, InvalidFileError, "2 errors: line 2: the label 'yes' is not a number"),
+        (pairs(["1_0", 0]), {}, InvalidFileError, "line 2: the label '1_0' is not a number"),
         (pairs([1, 0], "labels"), {}, TextError, "Each pair has several labels"),
         (parse_labeled_texts(b"text,label\na,1\nb,0", "a.csv"), {}, TextError, "has single texts"),
     ],

@@ -130,7 +130,9 @@ def test_include_layers_selects_and_orders_layers(bert: Any) -> None:
     first = Page("head_view", extract_payloads(page)[:1], "")
     assert "Attention in layer 3, all heads" in first.svg(), "numbered as in the model"
     assert '"start": 2' in page
-    some = model_view(bert, BERT_TOKENS, include_heads=[1], include_layers=[0], html_action="return")
+    some = model_view(
+        bert, BERT_TOKENS, include_heads=np.array([1]), include_layers=np.array([0]), html_action="return"
+    )
     assert (read_description(some)["layerCount"], read_description(some)["headCount"]) == (1, 1)
 
 

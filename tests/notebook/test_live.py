@@ -40,7 +40,7 @@ def bridge(view: HeadView, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_state_that_is_set_is_displayed(view: HeadView) -> None:
     assert (view.layer, view.heads, view.pins, view.side) == (1, (2,), (), "query")
-    view.layer, view.heads, view.pins = -1, [3, 5], [2, -1]
+    view.layer, view.heads, view.pins = -1, [3, 5], [2, -1, 2, 6]
     assert (view.layer, view.heads, view.pins) == (5, (3, 5), (2, 6))
     page = extract_page(view)
     assert '"start": 6' in page

@@ -767,13 +767,14 @@ def test_masked_weights_must_be_zero(tmp_path: Path) -> None:
     described, arrays = unpack(decode_text(EmbeddedPayload(*stated["views"][0]["payloads"][1])))
     weights = arrays["weights"].copy()
     assert weights[0, 0, 3] == 0
-    weights[0, 0, 3:5] = 1e-7, 1e-39
+    weights[0, 0, 3:6] = 1e-7, 1e-39, -3e-6
     payload = pack(described, {**arrays, "weights": weights})
     place.write_bytes(with_picture(stated, payload, place=(0, 1)))
     differences = verify(read_report(place), models).differences
     assert [(each.column, each.row) for each in differences] == [
         ("weights", "1, 1, 4"),
         ("weights", "1, 1, 5"),
+        ("weights", "1, 1, 6"),
     ]
 
 

@@ -24,7 +24,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.formats import ValidationErrors
-from bert_probe.text.labeled_texts import MULTI_LABEL, LabeledTexts
+from bert_probe.text.labeled_texts import MULTI_LABEL, LabeledTexts, parse_number
 
 MEASURES = ("threshold", "precision", "recall", "f1", "average_precision")
 """Names of the measures in the summary, in the order of its rows."""
@@ -185,11 +185,9 @@ def pair_labels(pairs: LabeledTexts) -> Array:
         raise TextError("Each pair has several labels. Use one number per pair, in a column named label.")
     errors, labels = ValidationErrors("The table"), []
     for row in pairs.rows:
-        try:
-            labels.append(float(str(row.label)))
-        except ValueError:
-            labels.append(float("nan"))
-        if not np.isfinite(labels[-1]):
+        number, problem = parse_number(str(row.label))
+        labels.append(number)
+        if problem:
             errors.add(row.line, f"the label {str(row.label)[:40]!r} is not a number")
     errors.check()
     return np.array(labels)
@@ -424,7 +422,7 @@ class ScoreThresholdResult(Result):
                 "line": [row.line for row in rows],
                 "text_a": frames.plain_strings([row.text for row in rows]),
                 "text_b": frames.plain_strings([row.pair or "" for row in rows]),
-                "label": [float(str(row.label)) for row in rows],
+                "label": pair_labels(self.pairs),
                 "matches": self.positive,
                 "score": self.scores,
                 "predicted": self.scores >= self.threshold,
