@@ -8,7 +8,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from bert_probe.errors import TextError, TokenizerError, TooLongError
@@ -39,8 +39,12 @@ _SPACES = re.compile(r"\s+")
 
 
 def check_list(texts: object, item_name: str) -> None:
-    """Raise TextError for a string, a mapping or a DataFrame, whose items are characters or names."""
-    if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns"):
+    """Raise TextError unless an object is a list or another iterable.
+
+    Strings, mappings and DataFrames are refused too, because their items are characters or names.
+    """
+    is_iterable = isinstance(texts, Iterable)
+    if not is_iterable or isinstance(texts, str | bytes | Mapping) or hasattr(texts, "columns"):
         kind = "string" if isinstance(texts, str) else type(texts).__name__
         raise TextError(f"Pass a list of {item_name}s, not a {kind}.")
 

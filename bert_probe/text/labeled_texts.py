@@ -160,7 +160,7 @@ def _read(
     ):
         raise TextError(
             f"The labels of {name} look like numbers with a decimal comma. Write a decimal point, or "
-            "choose the label type classes (--labels classes) if the labels are classes."
+            "choose the label type classes (train --labels classes) if the labels are classes."
         )
     label_kind = kind or _detect_kind(label_column, [cell.label for cell in cells if not cell.error])
     errors = ValidationErrors(name)
@@ -175,7 +175,7 @@ def _read(
         if not error and kind is None and label_kind == CLASSES and _NOT_FINITE.fullmatch(row.label):
             error = (
                 f"the label {row.label[:40]} is a missing or infinite number. Remove the row, or choose "
-                "the label type classes (--labels classes) if the label is a class"
+                "the label type classes (train --labels classes) if the label is a class"
             )
         if row.error or error:
             errors.add(row.line, row.error or error)

@@ -425,6 +425,11 @@ def _decoded(stream: BinaryIO, name: str, errors: str, max_bytes: int) -> Iterat
         try:
             text = decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
+            if line == 1 and error.object.startswith(b"PAR1"):
+                raise TextError(
+                    f"{name} is a Parquet file, which this command does not read. Save the table as CSV or "
+                    "JSON lines."
+                ) from None
             line += len(_LINE_END.findall("\r" * has_pending_return + error.object[: error.start].decode()))
             raise TextError(
                 f"{name} is not UTF-8, because line {line:,} cannot be decoded. Save the file as UTF-8."

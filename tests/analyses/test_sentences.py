@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bert_probe
-from bert_probe import Sentences
+from bert_probe import DimensionCurve, Sentences
 from bert_probe.analyses.vectors import sentences
 from bert_probe.analyses.vectors import similarity as similarity_module
 from bert_probe.analyses.vectors.sentences import PairwiseScores
@@ -319,7 +319,9 @@ def test_lists_of_other_libraries_are_accepted(minilm: Checkpoint) -> None:
     lists: tuple[Any, ...] = (pd.Series(texts), np.array(texts), (text for text in texts))
     for items in lists:
         assert np.array_equal(Sentences().of(minilm, items).vectors, expected.vectors)
-    wrong: tuple[Any, ...] = (pd.DataFrame({"text": texts}), {"text": "a"})
+    curve = DimensionCurve().of(minilm, (text for text in [*texts, "a ship"]))
+    assert curve.frame().equals(DimensionCurve().of(minilm, [*texts, "a ship"]).frame())
+    wrong: tuple[Any, ...] = (pd.DataFrame({"text": texts}), {"text": "a"}, None, 4)
     for items in wrong:
         with pytest.raises(TextError, match="Pass a list of sentences, not a"):
             Sentences().of(minilm, items)

@@ -83,6 +83,7 @@ def test_first_text_column_is_default() -> None:
             "a.txt is not UTF-8, because line 3 cannot",
         ),
         (b"\xef\xbb\xbfa\n\xff", "a.txt", None, TextError, "a.txt is not UTF-8, because line 2 cannot"),
+        (b"PAR1\x15\xfe\n\x00PAR1", "a.parquet", None, TextError, "a.parquet is a Parquet file, which this"),
         ("a\n".encode("utf-16"), "a.txt", None, TextError, "a.txt is not UTF-8, because line 1 cannot"),
         (b"a\n\na\0b", "a.csv", None, TextError, "a.csv is not a text file, because line 3 contains a NUL"),
         (b"a,b\n1,2\n", "a.csv", None, SelectionError, "2 columns: a, b. Choose one"),

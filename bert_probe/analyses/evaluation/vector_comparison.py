@@ -23,6 +23,7 @@ from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.lengths import check_list
 from bert_probe.model.progress import Progress, final_progress, no_progress
 from bert_probe.model.sentence_modules import SentenceModel
 from bert_probe.model.trace import Array, read_only
@@ -303,6 +304,8 @@ class DimensionCurve(Question):
                 "The dimensions of this SparseEncoder are the tokens of the vocabulary, so vectors cannot be "
                 "truncated. Choose another pooling."
             )
+        check_list(sentences, "sentence")
+        sentences = list(sentences)
         if len(sentences) < MIN_SENTENCES:
             raise UnavailableError(
                 f"{len(sentences)} sentences are too few for a correlation over pairs. Use at least "
