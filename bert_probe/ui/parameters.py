@@ -123,7 +123,8 @@ def _totals(inventory: Inventory, checkpoint: Checkpoint) -> None:
         )
         st.metric("Vocabulary", f"{model.vocabulary_size:,}", help="Number of tokens in the vocabulary.")
     if inventory.tied:
-        st.caption(f"{inventory.tied} tensors are tied to another tensor and are counted only once.")
+        are_tied = "tensor is tied" if inventory.tied == 1 else "tensors are tied"
+        st.caption(f"Counted once: {inventory.tied:,} {are_tied} to another tensor.")
 
 
 def _choose_trainable(checkpoint: Checkpoint) -> TrainableParameters | None:

@@ -237,6 +237,14 @@ PLACES = {
         "layer_norm.weight": ("final norm", "final norm"),
     },
     "clip_text_model": {"encoder.layers.0.layer_norm1.weight": ("layer 1", "attention")},
+    "deberta": {
+        "encoder.layer.0.attention.self.pos_proj.weight": ("layer 1", "attention"),
+        "encoder.layer.0.attention.self.pos_q_proj.weight": ("layer 1", "attention"),
+        "encoder.layer.0.attention.output.dense.weight": ("layer 1", "attention output"),
+    },
+    "t5gemma": {"layers.0.pre_self_attn_layernorm.weight": ("layer 1", "attention")},
+    "gpt_oss": {"layers.0.self_attn.sinks": ("layer 1", "attention")},
+    "mamba": {"layers.0.norm.weight": ("layer 1", "other")},
     "gemma2": {"layers.0.post_attention_layernorm.weight": ("layer 1", "attention output")},
     "qwen3": {
         "layers.0.self_attn.q_norm.weight": ("layer 1", "attention"),

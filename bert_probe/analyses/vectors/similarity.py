@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,8 @@ _BLOCK_NUMBERS = 1_000_000
 """Maximum number of values of a matrix that are converted to float64 at once."""
 _BLOCK_ROWS = 2_048
 """Number of rows and columns of the blocks in which the scores of all pairs are computed."""
+_PENDING_PAIRS = 100_000
+"""Number of pairs of several blocks that are sorted at once, unless more pairs are requested."""
 
 
 def cosine(a: Array, b: Array) -> Array:
@@ -439,24 +441,38 @@ def nearest_pairs(vectors: Array, similarity: str, count: int) -> tuple[Array, A
         The scores in descending order, NaN last, and the indices of the first and the second vectors. Pairs
         with equal scores are in the order of their indices.
     """
-    values = np.empty(0, np.result_type(vectors, np.float32))
-    first = second = np.empty(0, np.int64)
+    best = _Pairs(np.empty(0, np.result_type(vectors, np.float32)), *[np.empty(0, np.int64)] * 2)
+    pending: list[_Pairs] = []
     starts = range(0, len(vectors), _BLOCK_ROWS)
     for row, column in ((row, column) for row in starts for column in starts if column >= row):
         rows, columns = vectors[row : row + _BLOCK_ROWS], vectors[column : column + _BLOCK_ROWS]
         block = scores(rows, columns, similarity)
         is_candidate = np.ones(block.shape, bool)
-        if len(values) == count and not np.isnan(values[-1]):
-            is_candidate = block >= values[-1]
+        if len(best.values) == count and not np.isnan(best.values[-1]):
+            is_candidate = block >= best.values[-1]
         positions = np.flatnonzero(np.triu(is_candidate, 1) if row == column else is_candidate)
         positions = positions[_largest(block.ravel()[positions], count)]
-        values = np.concatenate((values, block.ravel()[positions]))
-        first = np.concatenate((first, row + positions // len(columns)))
-        second = np.concatenate((second, column + positions % len(columns)))
-        by_index = np.lexsort((second, first))
-        best = by_index[_largest(values[by_index], count)]
-        values, first, second = values[best], first[best], second[best]
-    return values, first, second
+        found = block.ravel()[positions]
+        pending.append(_Pairs(found, row + positions // len(columns), column + positions % len(columns)))
+        if sum(len(pairs.values) for pairs in pending) > max(count, _PENDING_PAIRS):
+            best, pending = _best_pairs([best, *pending], count), []
+    return _best_pairs([best, *pending], count)
+
+
+class _Pairs(NamedTuple):
+    """Scores of pairs of vectors, and the indices of the first and the second vectors."""
+
+    values: Array
+    first: Array
+    second: Array
+
+
+def _best_pairs(pairs: Sequence[_Pairs], count: int) -> _Pairs:
+    """Return the pairs with the highest scores, see `nearest_pairs`."""
+    values, first, second = map(np.concatenate, zip(*pairs, strict=True))
+    by_index = np.lexsort((second, first))
+    best = by_index[_largest(values[by_index], count)]
+    return _Pairs(values[best], first[best], second[best])
 
 
 def _largest(values: Array, count: int) -> Array:

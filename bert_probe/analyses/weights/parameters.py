@@ -52,9 +52,11 @@ _FINAL_NORM = re.compile(
     r"(?:encoder\.|decoder\.)?"
     r"(?:(?:final_)?(?:norm|layer_?norm|LayerNorm)|ln|ln_f|norm_f|emb_layer_norm_after)\."
 )
-_PROJECTIONS = re.compile(
-    r"query|key|value|qkv|relative_attention_bias|[qkv]_(?:lin|proj|bias|norm|layernorm)|(?:q|kv)_[ab]_|in_proj|c_attn|"
-    r"att(?:entio)?n\.w?[qkv]\.|conv_kernel_layer|conv_out_layer"
+# Within the attention, the projection of the outputs of all heads, and norms after it. Other parameters, such
+# as projections of relative positions, belong to queries, keys and values.
+_ATTENTION_OUTPUT = re.compile(
+    r"(?:.*\.)?(?:\w*output|o(?:ut)?_proj|out_lin|c_proj|wo|o|dense|attn_sub_norm)\.|sa_layer_norm\.|"
+    r"post_(?:self_)?att|(?:.*\.)?(?:self_attn_layer_norm|attention\.(?:layernorm|layer_norm|ln))\."
 )
 # Names of norms that occur only in pre-norm layers.
 _NORM_FIRST = re.compile(
@@ -343,16 +345,20 @@ def _part(name: str, layer_names: Iterable[str], has_final_norm: bool) -> str:
     if norm_first and name.startswith("post_attention_layernorm."):
         is_after = any(other.startswith("pre_feedforward_layernorm.") for other in layer_names)
         return ATTENTION_OUTPUT if is_after else FEED_FORWARD
-    if name.startswith("sa_layer_norm."):
-        return ATTENTION_OUTPUT
-    is_projected = any(_PROJECTIONS.search(other) for other in layer_names)
+    has_attention = any(_is_in_attention(other) for other in layer_names)
     if _FIRST_NORM.match(name) or (norm_first and _ATTENTION_NORM.match(name)):
         is_first = has_final_norm or norm_first
-        return (ATTENTION if is_first else ATTENTION_OUTPUT) if is_projected else OTHER
-    is_attention = "attention" in name or "attn" in name or name.startswith("temporal_block.")
-    if is_attention and is_projected:
-        return ATTENTION if _PROJECTIONS.search(name) else ATTENTION_OUTPUT
-    return OTHER if _MIXER.match(name) else FEED_FORWARD
+        return (ATTENTION if is_first else ATTENTION_OUTPUT) if has_attention else OTHER
+    if _is_in_attention(name):
+        return ATTENTION_OUTPUT if _ATTENTION_OUTPUT.match(name) else ATTENTION
+    has_mixer = not has_attention and any(_MIXER.match(other) for other in layer_names)
+    return OTHER if _MIXER.match(name) or (has_mixer and name.startswith("norm.")) else FEED_FORWARD
+
+
+def _is_in_attention(name: str) -> bool:
+    """Return whether the name of a parameter within its layer, in lower case, names the attention."""
+    is_projection = re.match(r"temporal_block\.[qkvo]_proj\.", name) is not None  # RecurrentGemma
+    return is_projection or "attention" in name or "attn" in name or name.startswith("sa_layer_norm.")
 
 
 def _listed_part(kind: str, is_output: bool, is_norm_first: bool) -> str:
