@@ -62,7 +62,8 @@ class Relations(Question):
     ) -> RelationsResult:
         """Measure how often each attention head predicts each relation correctly.
 
-        Special tokens and the word itself are never predicted.
+        Special tokens and the word itself are never predicted, and neither are words that receive no
+        attention, such as all later words in a causal model.
 
         Args:
             chosen: sentences for selecting head, direction and offset.
@@ -252,15 +253,15 @@ def _strongest(weights: Array, words: AlignedWords) -> Array:
         words: alignment of the sentence's words with tokens.
 
     Returns:
-        Indices in the attention merged by ``words``, [head, query]; -1 if there is no other word.
+        Indices in the attention merged by ``words``, [head, query]; -1 if no other word receives attention,
+        as for the first word in a causal model.
     """
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
     are_words[words.units[words.units != NO_UNIT]] = True
     is_candidate = are_words[None] & ~np.eye(len(are_words), dtype=bool)
-    strongest: Array = np.where(is_candidate, merged, -1.0).argmax(axis=-1)
-    strongest[:, ~is_candidate.any(axis=-1)] = -1
-    return strongest
+    candidates = np.where(is_candidate, merged, 0.0)
+    return np.where(candidates.max(axis=-1) > 0, candidates.argmax(axis=-1), -1)
 
 
 @dataclass(frozen=True)
