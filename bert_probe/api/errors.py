@@ -71,6 +71,7 @@ UNAVAILABLE = ProblemType("unavailable", 422, "The model does not support this r
 INTERNAL_ERROR = ProblemType("failed", 500, "Internal error")
 BUSY = ProblemType("busy", 503, "Too many requests at once")
 NOT_READY = ProblemType("not-ready", 503, "The built-in model is not open yet")
+STOPPING = ProblemType("stopping", 503, "The app is stopping")
 ANSWER_TIMEOUT = ProblemType("took-too-long", 504, "The computation took too long")
 
 PROBLEM_TYPES: Final = (
@@ -90,6 +91,7 @@ PROBLEM_TYPES: Final = (
     INTERNAL_ERROR,
     BUSY,
     NOT_READY,
+    STOPPING,
     ANSWER_TIMEOUT,
 )
 

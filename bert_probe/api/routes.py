@@ -31,7 +31,7 @@ from bert_probe.api import errors
 from bert_probe.api.errors import Problem
 from bert_probe.core.extras import long_lived_imports
 from bert_probe.model.progress import Cancelled, Progress
-from bert_probe.runtime import permissions, shared_cache
+from bert_probe.runtime import jobs, permissions, shared_cache
 from bert_probe.runtime.jobs import SLOTS, Job, Semaphore
 from bert_probe.runtime.permissions import Permissions
 
@@ -205,6 +205,8 @@ def _answer_table(name: str, content: bytes, request: Request, progress: Progres
 
 async def _run_until_disconnect(work: Work, request: Request) -> Response:
     """Run the work in a thread until it ends, the client disconnects, or `MAX_ANSWER_SECONDS` have passed."""
+    if jobs.stopping.is_set():
+        return _stopping_response()
     loop = asyncio.get_running_loop()
     finished, disconnected = loop.create_future(), asyncio.ensure_future(_disconnected(request))
 
@@ -226,6 +228,8 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
     if job.state == "done":
         return job.value()
     if job.error is None or isinstance(job.error, Cancelled):
+        if jobs.stopping.is_set():
+            return _stopping_response()
         detail = (
             f"The answer took more than {permissions.MAX_ANSWER_SECONDS:.0f} seconds. Request a smaller "
             "result, or use the command line."
@@ -240,6 +244,11 @@ async def _run_until_disconnect(work: Work, request: Request) -> Response:
         _log.error("Unexpected error while answering a question.", exc_info=job.error)
         problem = Problem(errors.INTERNAL_ERROR, "Unexpected error in the app. Its log has the details.")
     return problem_response(problem)
+
+
+def _stopping_response() -> Response:
+    detail = "The app is stopping. Send the request again after it has started."
+    return problem_response(Problem(errors.STOPPING, detail))
 
 
 async def _disconnected(request: Request) -> None:

@@ -186,6 +186,17 @@ _working: Final[dict[Job[Any], threading.Event]] = {}
 """Maps each job, including cancelled jobs whose thread still runs, to an event set when its thread ends."""
 
 
+stopping: Final = threading.Event()
+"""Set when the app stops."""
+
+
+def cancel_all() -> None:
+    """Cancel all jobs, because the app stops."""
+    stopping.set()
+    for job in dict(_working):
+        job.cancel()
+
+
 @atexit.register
 def _end_all() -> None:
     """Cancel all jobs at exit, and wait for their threads.
@@ -194,8 +205,7 @@ def _end_all() -> None:
     """
     deadline = time.monotonic() + EXIT_SECONDS
     jobs = dict(_working)
-    for job in jobs:
-        job.cancel()
+    cancel_all()
     for ended in jobs.values():
         ended.wait(max(0.0, deadline - time.monotonic()))
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
+import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,7 +27,7 @@ from streamlit.config_option import ConfigOption
 import bert_probe
 from bert_probe.api.routes import routes as api_routes
 from bert_probe.errors import AddressError
-from bert_probe.runtime import permissions
+from bert_probe.runtime import jobs, permissions
 from bert_probe.server import (
     access,
     bertviz_frames,
@@ -271,7 +275,27 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     messages.limit_references()
     messages.limit_unsent()
     media_files.keep_downloads()
+    _cancel_jobs_on_signals()
     yield
+
+
+def _cancel_jobs_on_signals() -> None:
+    """Cancel all jobs when the server is interrupted or terminated, because it waits for running requests."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        if callable(handler):
+            signal.signal(number, partial(_stop, loop, handler))
+
+
+def _stop(
+    loop: asyncio.AbstractEventLoop, handler: Callable[[int, Any], object], number: int, frame: Any
+) -> None:
+    # The event loop cancels the jobs, because this thread may hold the lock of a job.
+    loop.call_soon_threadsafe(jobs.cancel_all)
+    handler(number, frame)
 
 
 def app_arguments(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -25,6 +26,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 import bert_probe
+from bert_probe.runtime import jobs
 from bert_probe.server import access, asgi, security_headers
 from bert_probe.views import palette
 from tests.helpers.exactness import assert_printed
@@ -336,6 +338,23 @@ def test_temporary_folders_are_removed_after_a_signal(
         assert list(temporary.glob("bert-probe-caches-*"))
     assert list(temporary.glob("bert-probe-*")) == []
     assert "Traceback" not in log.read_text()
+
+
+def test_signals_cancel_jobs_before_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(jobs, "cancel_all", lambda: calls.append("cancelled"))
+    previous = signal.signal(signal.SIGTERM, lambda number, _frame: calls.append(number))
+
+    async def receive_a_signal() -> None:
+        async with asgi.lifespan(None):
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(0)
+
+    try:
+        asyncio.run(receive_a_signal())
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert calls == [signal.SIGTERM, "cancelled"]
 
 
 UPGRADE = {

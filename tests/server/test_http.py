@@ -28,7 +28,7 @@ from bert_probe.api.body import FORMATS, LARGE_SLOTS, Body
 from bert_probe.api.registry import registered_questions
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress
-from bert_probe.runtime import permissions, shared_cache
+from bert_probe.runtime import jobs, permissions, shared_cache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.server import asgi, security_headers
 from tests.helpers.http import TEXT, TOKENS, api_client, problem_detail
@@ -325,6 +325,18 @@ def test_work_for_a_disconnected_client_is_cancelled(endless: EndlessWork) -> No
     asyncio.run(app(scope | {"client": ("127.0.0.1", 1), "query_string": b""}, receive, send))
     assert endless.ended.wait(5)
     assert sent[0]["status"] == 499
+
+
+def test_requests_are_cancelled_when_the_app_stops(here: TestClient, endless: EndlessWork) -> None:
+    try:
+        with ThreadPoolExecutor() as pool:
+            answer = pool.submit(here.post, "/api/v1/tokens", json=TOKENS)
+            assert endless.started.wait(5)
+            jobs.cancel_all()
+            problem_detail(answer.result(), 503, "stopping")
+        problem_detail(here.post("/api/v1/tokens", json=TOKENS), 503, "stopping")
+    finally:
+        jobs.stopping.clear()
 
 
 def test_long_work_shares_the_slots_of_the_pages(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
