@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,16 +24,14 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import paths
 from bert_probe.text.datasets import everyday_topics, sample_pairs, sample_search
-from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.words import truncate_text
-from bert_probe.ui import blocks, jobs, second_model, sentence_input, state, workbench
+from bert_probe.ui import blocks, jobs, labeled_inputs, second_model, sentence_input, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, apply_layout, as_text
 from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shorten
 
-MAX_TEXTS = 20_000
-"""Maximum number of pairs or texts on the page. The command line has no such limit."""
 _PARTS = {"pairs": "Text pairs (STS)", "search": "Search", "labels": "Labeled texts"}
 _PART_HELP = (
     "Text pairs: how well the similarities agree with judged scores. Search: whether relevant documents "
@@ -62,14 +59,6 @@ _PRECISION_COLORS = {FLOAT32: ACCENT, INT8: SECOND, BINARY: GRAY}
 _PRECISION_SYMBOLS = {FLOAT32: "circle", INT8: "square", BINARY: "diamond"}
 
 
-@dataclass(frozen=True)
-class EvaluationFile:
-    """The rows of an uploaded file, or the error that occurred when they were read."""
-
-    name: str
-    rows: Any
-
-
 def render() -> None:
     """Draw the Evaluate page."""
     blocks.heading(
@@ -88,42 +77,6 @@ def render() -> None:
         {"pairs": _pairs, "search": _search, "labels": _labels}[part](checkpoint, other)
     except ProbeError as error:
         blocks.error_box(error, "Change the file or the options above.")
-
-
-def _parse_table(content: bytes, name: str) -> LabeledTexts:
-    return parse_labeled_texts(content, name, max_rows=MAX_TEXTS)
-
-
-def _read(parse: Callable[[bytes, str], Any]) -> Callable[[str, bytes], EvaluationFile]:
-    """Return a function that parses an uploaded file, and returns an error instead of raising it."""
-
-    def read(name: str, content: bytes) -> EvaluationFile:
-        try:
-            sentence_input.check_size(name, content)
-            return EvaluationFile(name, parse(content, name))
-        except ProbeError as error:
-            return EvaluationFile(name, error)
-
-    return read
-
-
-def _upload(
-    key: str, label: str, types: Sequence[str], help_text: str, parse: Callable[[bytes, str], Any]
-) -> Any:
-    """Draw an uploader and return the rows of its file; None without a file.
-
-    Args:
-        key: widget key of the uploader.
-        label: label of the uploader.
-        types: allowed file extensions.
-        help_text: description of the file format, shown as help.
-        parse: function that returns the rows of a file, given its content and its name.
-    """
-    help_text = f"{help_text} UTF-8, {sentence_input.upload_note()}"
-    uploaded = sentence_input.upload_file(key, label, types, help_text, _read(parse))
-    if uploaded is not None and isinstance(uploaded.rows, ProbeError):
-        raise uploaded.rows
-    return None if uploaded is None else uploaded.rows
 
 
 def _curve_toggle() -> bool:
@@ -162,12 +115,11 @@ def _pairs(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
             "author. For a comparison of models, use pairs that several people rated, such as STS-B."
         )
     else:
-        pairs = _upload(
-            "evaluate_pairs",
+        pairs = labeled_inputs.choose_evaluation_file(
+            "pairs",
             "A table with the columns text_a, text_b and score",
             ["csv", "tsv", "jsonl"],
             "The optional column group names the source of each pair.",
-            _parse_table,
         )
     if pairs is None:
         st.info("Choose a table of text pairs with judged similarity scores, such as a split of STS-B.")
@@ -226,9 +178,8 @@ def _search(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     else:
         columns = st.columns(3)
         for column, (name, (label, types)) in zip(columns, labels.items(), strict=True):
-            parse = files[name].parse if name == "judgments" else sentence_input.parse_valid_documents
             with column:
-                data[name] = _upload(f"evaluate_{name}", label, types, files[name].help, parse)
+                data[name] = labeled_inputs.choose_evaluation_file(name, label, types, files[name].help)
     if any(rows is None for rows in data.values()):
         st.info("Choose documents, queries and judgments, in the layout of the BEIR benchmark or of TREC.")
         return
@@ -289,12 +240,11 @@ def _labels(checkpoint: Checkpoint, other: Checkpoint | None) -> None:
     if state.segmented_control("evaluate_labels_from", "Source of the texts", sources, _SAMPLE) == _SAMPLE:
         texts = everyday_topics()
     else:
-        texts = _upload(
-            "evaluate_labels",
+        texts = labeled_inputs.choose_evaluation_file(
+            "texts",
             "A table with the columns text and label",
             ["csv", "tsv", "jsonl"],
             "Each text has one class.",
-            _parse_table,
         )
     if texts is None:
         st.info("Choose a table of texts with one class each.")

@@ -1,16 +1,21 @@
-"""File uploaders for labeled texts on the Map page and the Probes page."""
+"""File uploaders on the Map, Probes, Evaluate and Search pages, mostly for labeled data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
+from typing import Any
 
+import numpy as np
 import streamlit as st
 
+from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.errors import ProbeError
+from bert_probe.model.trace import Array
 from bert_probe.text.datasets import TREEBANK_FILES, sample_treebank
-from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts, parse_number
 from bert_probe.text.sentence_files import column_names, parse_sentences
 from bert_probe.text.tables import is_table
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
@@ -235,3 +240,120 @@ def _read_probe_file(name: str, content: bytes) -> tuple[str, Tagged | LabeledTe
     except ProbeError as error:
         return name, error
     return name, data
+
+
+def use_sentences(name: str, content: bytes) -> None:
+    """Use a file as if the user had uploaded it under Many sentences on the Heads page."""
+    sentence_input.store_file("many", (name, content))
+    state.select("sentences_source", "file")
+
+
+# ---------------------------------------------------------------- Evaluate page
+
+MAX_EVALUATION_TEXTS = 20_000
+"""Maximum number of pairs or texts on the page. The command line has no such limit."""
+
+
+@dataclass(frozen=True)
+class EvaluationFile:
+    """The rows of an uploaded file, or the error that occurred when they were read."""
+
+    name: str
+    rows: Any
+
+
+def use_evaluation_files(files: Mapping[str, tuple[str, bytes]], parameters: Mapping[str, str]) -> None:
+    """Use files as if the user had uploaded them.
+
+    Args:
+        files: name and content of each file, by argument: "pairs"; "documents", "queries" and "judgments"; or
+            "texts" with labels.
+        parameters: URL parameters of the page. If they select sample data, the files are not used.
+    """
+    for argument, file in files.items():
+        source = {"pairs": "evaluate_pairs_from", "texts": "evaluate_labels_from"}
+        if parameters.get(source.get(argument, "evaluate_search_from")) == "file":
+            sentence_input.store_file(f"evaluate_{argument}", read_evaluation_file(argument, *file))
+
+
+def read_evaluation_file(argument: str, name: str, content: bytes) -> EvaluationFile:
+    """Parse a file for an argument; see `use_evaluation_files`."""
+    try:
+        sentence_input.check_size(name, content)
+        if argument in ("documents", "queries"):
+            return EvaluationFile(name, sentence_input.parse_valid_documents(content, name))
+        if argument == "judgments":
+            return EvaluationFile(name, JudgedQueries().files[argument].parse(content, name))
+        return EvaluationFile(name, parse_labeled_texts(content, name, max_rows=MAX_EVALUATION_TEXTS))
+    except ProbeError as error:
+        return EvaluationFile(name, error)
+
+
+def choose_evaluation_file(argument: str, label: str, types: Sequence[str], help_text: str) -> Any:
+    """Draw an uploader and return the rows of its file; None without a file.
+
+    Args:
+        argument: see `use_evaluation_files`.
+        label: label of the uploader.
+        types: allowed file extensions.
+        help_text: description of the file format, shown as help.
+    """
+    help_text = f"{help_text} UTF-8, {sentence_input.upload_note()}"
+    uploaded = sentence_input.upload_file(
+        f"evaluate_{argument}", label, types, help_text, partial(read_evaluation_file, argument)
+    )
+    if uploaded is not None and isinstance(uploaded.rows, ProbeError):
+        raise uploaded.rows
+    return None if uploaded is None else uploaded.rows
+
+
+# ---------------------------------------------------------------- labeled pairs of the Search page
+
+MAX_PAIRS = 20_000
+"""Maximum number of labeled pairs in a file uploaded on the page. The command line has no such limit."""
+MIN_PRECISION, PRECISION = 0.05, "threshold_precision"
+"""Minimum of the required precision, and the key of its widget."""
+
+
+@dataclass(frozen=True)
+class PairsFile:
+    """The labeled pairs of an uploaded file, or the error that occurred when the file was read."""
+
+    name: str
+    pairs: LabeledTexts | ProbeError
+
+
+def read_pairs(name: str, content: bytes) -> PairsFile:
+    """Parse a file of labeled pairs, and return an error instead of raising it."""
+    try:
+        sentence_input.check_size(name, content)
+        return PairsFile(name, parse_labeled_texts(content, name, max_rows=MAX_PAIRS))
+    except ProbeError as error:
+        return PairsFile(name, error)
+
+
+def use_pairs(name: str, content: bytes, fields: Mapping[str, str]) -> None:
+    """Use a file of labeled pairs as if the user had uploaded it, with the fields of a `ScoreThreshold`."""
+    file = read_pairs(name, content)
+    sentence_input.store_file("threshold", file)
+    labels = None if isinstance(file.pairs, ProbeError) else grades(file.pairs)
+    precision, _ = parse_number(fields.get("precision", ""))
+    if MIN_PRECISION <= precision <= 1:
+        st.session_state[PRECISION] = precision
+    positive_from, problem = parse_number(fields.get("positive_from", ""))
+    if labels is not None and not problem and labels.min() <= positive_from <= labels.max():
+        st.session_state[positive_from_key(labels)] = positive_from
+
+
+def positive_from_key(labels: Array) -> str:
+    """Return the key of the widget for the smallest label of a match."""
+    return f"threshold_from {labels.min():g} {labels.max():g}"
+
+
+def grades(pairs: LabeledTexts) -> np.ndarray | None:
+    """Return the labels as numbers if they are graded, or None if they are 0 and 1 or not finite numbers."""
+    try:
+        labels = np.array([float(str(row.label)) for row in pairs.rows])
+    except ValueError:
+        return None
+    return None if np.isin(labels, (0, 1)).all() or not np.isfinite(labels).all() else labels

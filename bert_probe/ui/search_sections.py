@@ -6,7 +6,7 @@ Score thresholds, words that swap the ranks of two documents, long documents, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import streamlit as st
@@ -28,23 +28,13 @@ from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.text.documents import Document, DocumentList
-from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
-from bert_probe.ui import blocks, figures, jobs, sentence_input, state
+from bert_probe.text.labeled_texts import LabeledTexts
+from bert_probe.ui import blocks, figures, jobs, labeled_inputs, sentence_input, state
 from bert_probe.ui.export import export
 from bert_probe.views.text import percentage, shorten
 
-MAX_PAIRS = 20_000
-"""Maximum number of labeled pairs in a file uploaded on the page. The command line has no such limit."""
 _TARGETS = {"f1": "Largest F1", "precision": "Required precision"}
 _MEASURE_NAMES = {"f1": "F1", "average_precision": "average precision"}
-
-
-@dataclass(frozen=True)
-class _PairsFile:
-    """The labeled pairs of an uploaded file, or the error that occurred when the file was read."""
-
-    name: str
-    pairs: LabeledTexts | ProbeError
 
 
 def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: bool) -> None:
@@ -61,7 +51,7 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
             ["csv", "tsv", "jsonl"],
             "The column text_a is a query and text_b a document; label is 1 if the two match and 0 if "
             f"not, or a graded relevance. UTF-8, {sentence_input.upload_note()}",
-            _read_pairs,
+            labeled_inputs.read_pairs,
         )
         if file is None:
             return
@@ -71,14 +61,6 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
             _show_threshold_result(checkpoint, _choose_target(question, file.pairs), file.pairs, truncate)
         except ProbeError as error:
             blocks.error_box(error, "Choose another file, or change the options above.")
-
-
-def _read_pairs(name: str, content: bytes) -> _PairsFile:
-    try:
-        sentence_input.check_size(name, content)
-        return _PairsFile(name, parse_labeled_texts(content, name, max_rows=MAX_PAIRS))
-    except ProbeError as error:
-        return _PairsFile(name, error)
 
 
 def _choose_target(question: ScoreThreshold, pairs: LabeledTexts) -> ScoreThreshold:
@@ -93,29 +75,21 @@ def _choose_target(question: ScoreThreshold, pairs: LabeledTexts) -> ScoreThresh
             "threshold that reaches this precision has the highest recall.",
         )
         if target == "precision":
-            value = st.number_input("Precision", 0.05, 1.0, 0.9, 0.05, key="threshold_precision", width=140)
+            minimum, key = labeled_inputs.MIN_PRECISION, labeled_inputs.PRECISION
+            value = st.number_input("Precision", minimum, 1.0, 0.9, 0.05, key=key, width=140)
             question = replace(question, precision=float(value))
-        labels = _grades(pairs)
+        labels = labeled_inputs.grades(pairs)
         if labels is not None:
             value = st.number_input(
                 "Minimum label of a match",
                 float(labels.min()),
                 float(labels.max()),
                 float(np.median(labels)),
-                key=f"threshold_from {labels.min():g} {labels.max():g}",
+                key=labeled_inputs.positive_from_key(labels),
                 width=220,
             )
             question = replace(question, positive_from=float(value))
     return question
-
-
-def _grades(pairs: LabeledTexts) -> np.ndarray | None:
-    """Return the labels as numbers if they are graded, or None if they are 0 and 1 or not finite numbers."""
-    try:
-        labels = np.array([float(str(row.label)) for row in pairs.rows])
-    except ValueError:
-        return None
-    return None if np.isin(labels, (0, 1)).all() or not np.isfinite(labels).all() else labels
 
 
 def _show_threshold_result(

@@ -523,8 +523,8 @@ def search_button(query: str, documents: DocumentList, label: str = "Open the qu
     if st.button(label, icon=":material/search:"):
         use_documents("documents.jsonl", to_file(documents))
         st.session_state["search_query"] = query
-        st.session_state["documents_from"] = "file"
-        state.preserve("search_query", "documents_from")
+        url_texts.remember("search_query", query)
+        state.select("documents_from", "file")
         st.switch_page(paths.page_script("search"))
 
 

@@ -156,6 +156,16 @@ def remember(key: str, value: str | None) -> None:
         url_parameters()[key] = value.encode("utf-8", "replace").decode()
 
 
+def select(key: str, value: str) -> None:
+    """Select the value of a widget on a page that is opened next, as if the user had selected it.
+
+    Args:
+        key: widget key, which is also the name of the URL parameter.
+    """
+    st.session_state[key] = value
+    remember(key, value)
+
+
 def publish(without: Collection[str] = ()) -> None:
     """Write the URL parameters to the browser's URL.
 

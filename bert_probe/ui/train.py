@@ -30,8 +30,8 @@ from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.training_result import TrainingResult
 from bert_probe.ui import (
     blocks,
-    evaluate,
     figures,
+    labeled_inputs,
     model_choice,
     second_model,
     sentence_input,
@@ -447,9 +447,9 @@ def _select_both(outcome: TrainingOutcome) -> None:
     request = replace(workbench.request(), model=model, revision=revision)
     if _has_held_out_scores(outcome):
         pairs = SimilarityEvaluation.inputs.files["pairs"].parse(to_file(held_out), _HELD_OUT_FILE)
-        sentence_input.store_file("evaluate_pairs", evaluate.EvaluationFile(_HELD_OUT_FILE, pairs))
-        st.session_state["evaluate_part"], st.session_state["evaluate_pairs_from"] = "pairs", "file"
-        state.preserve("evaluate_part", "evaluate_pairs_from")
+        sentence_input.store_file("evaluate_pairs", labeled_inputs.EvaluationFile(_HELD_OUT_FILE, pairs))
+        state.select("evaluate_part", "pairs")
+        state.select("evaluate_pairs_from", "file")
     elif isinstance(held_out, SimilarityExamples):
         a, b = held_out.rows[0].texts[:2]
         request = replace(request, a=a, b=b, relation="compare")

@@ -20,7 +20,15 @@ from bert_probe.reports.drafts import Draft
 from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, describe_inputs
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi, callbacks, paths, sessions
-from bert_probe.ui import drafts, labeled_inputs, model_choice, sentence_input, state, url_texts, workbench
+from bert_probe.ui import (
+    drafts,
+    labeled_inputs,
+    model_choice,
+    sentence_input,
+    state,
+    url_texts,
+    workbench,
+)
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result
@@ -33,6 +41,8 @@ _MODELS, _COUNT = "view_wanted", "view_count"
 _PARAMETER: Final = "view"
 _LEFT_OUT: Final = ("tray", "view")
 """URL parameters that are not stored in a view file."""
+_FILE_SOURCES: Final = {"map": "map_from", "search": "documents_from"}
+"""Page → URL parameter that states whether its texts come from a file."""
 
 
 # ---------------------------------------------------------------- download
@@ -265,19 +275,31 @@ def _restore(pending: ViewFile | Draft) -> str:
 
 
 def _restore_files(view: ViewFile) -> None:
-    """Store the files of a view as if the user had uploaded them on its page."""
+    """Store the files of a view as if the user had uploaded them on its page.
+
+    If the view shows other data, such as a sample, the files that the user has uploaded are kept.
+    """
     lines = "".join(f"{sentence}\n" for sentence in view.sentences).encode("utf-8", "surrogatepass")
     files = {
         name: (file.file, file.content.encode("utf-8", "surrogatepass")) for name, file in view.files.items()
     }
     if view.page == "probes":
         labeled_inputs.use_probe_files(list(files.values()))
-    elif view.page == "map":
-        labeled_inputs.use_map_file(*files.get("rows", (SENTENCES_FILE, lines)))
-    elif view.page == "search":
-        sentence_input.use_documents(DOCUMENTS_FILE, lines)
-    elif view.sentences:
-        sentence_input.use_file(SENTENCES_FILE, lines)
+    elif view.page == "evaluate":
+        labeled_inputs.use_evaluation_files(files, view.address)
+    elif view.page == "search" and "pairs" in files:
+        labeled_inputs.use_pairs(*files["pairs"], view.asked)
+        state.remember("documents_from", None)  # the view of a threshold does not contain documents
+    elif view.page in ("heads", "changes"):
+        if view.address.get("sentences_source") in ("paste", "file"):
+            labeled_inputs.use_sentences(SENTENCES_FILE, lines)
+    elif view.address.get(_FILE_SOURCES.get(view.page, "sentences_from")) == "file":
+        if view.page == "map":
+            labeled_inputs.use_map_file(*files.get("rows", (SENTENCES_FILE, lines)))
+        elif view.page == "search":
+            sentence_input.use_documents(DOCUMENTS_FILE, lines)
+        else:
+            sentence_input.use_file(SENTENCES_FILE, lines)
 
 
 def _switch_page() -> None:

@@ -11,7 +11,7 @@ from bert_probe.analyses.evaluation import retrieval_evaluation
 from bert_probe.core.evaluation_inputs import JudgedQueries
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.datasets import everyday_topics, sample_pairs, sample_search
-from bert_probe.ui import evaluate, sentence_input
+from bert_probe.ui import labeled_inputs
 from tests.helpers import questions
 from tests.helpers.pages import error_text, open_page, page_text
 
@@ -21,11 +21,10 @@ def tables(app: Any) -> list[Any]:
 
 
 def test_scored_pairs_of_one_and_two_models(minilm: Checkpoint) -> None:
-    file = bert_probe.SimilarityEvaluation.inputs.files["pairs"]
     app = open_page("evaluate", evaluate_curve="1", evaluate_pairs_from="file")
     assert "Choose a table of text pairs" in app.info[0].value
-    app.session_state["evaluate_pairs_file"] = evaluate._read(file.parse)(
-        "pairs.csv", questions.PAIRS.encode()
+    app.session_state["evaluate_pairs_file"] = labeled_inputs.read_evaluation_file(
+        "pairs", "pairs.csv", questions.PAIRS.encode()
     )
     app.run()
     (pairs,) = questions.scored_pairs(minilm)[1:]
@@ -33,8 +32,8 @@ def test_scored_pairs_of_one_and_two_models(minilm: Checkpoint) -> None:
     assert expected.finding in page_text(app).replace("\\", "")
     assert tables(app)[0]["value"].tolist() == expected.table()["value"].tolist()
     assert tables(app)[-1]["spearman"].tolist() == expected.showing(show="curve").table()["spearman"].tolist()
-    app.session_state["evaluate_pairs_file"] = evaluate._read(file.parse)(
-        "pairs.csv", b"text_a,text_b\na,b\n"
+    app.session_state["evaluate_pairs_file"] = labeled_inputs.read_evaluation_file(
+        "pairs", "pairs.csv", b"text_a,text_b\na,b\n"
     )
     app.run()
     assert "has the columns text_a, text_b" in error_text(app)
@@ -46,7 +45,7 @@ def test_search_against_bm25(minilm: Checkpoint) -> None:
     data = questions.judged_queries(minilm)[1:]
     for (name, file), rows in zip(JudgedQueries().files.items(), data, strict=True):
         del file
-        app.session_state[f"evaluate_{name}_file"] = evaluate.EvaluationFile(name, rows)
+        app.session_state[f"evaluate_{name}_file"] = labeled_inputs.EvaluationFile(name, rows)
     app.run()
     expected = bert_probe.RetrievalEvaluation(("bi-encoder", "bm25")).of(minilm, *data)
     assert tables(app)[0]["value"].tolist() == expected.table()["value"].tolist()
@@ -87,16 +86,14 @@ def test_broken_documents_are_skipped_with_a_count(minilm: Checkpoint) -> None:
     lines = [document.line for document in documents]
     lines.insert(2, '{"_id": "empty", "text": ""}')
     files = {
-        "documents": ("corpus.jsonl", "\n".join(lines), sentence_input.parse_valid_documents),
-        "queries": (
-            "queries.jsonl",
-            "\n".join(query.line for query in queries),
-            sentence_input.parse_valid_documents,
-        ),
-        "judgments": ("qrels.tsv", judgments.content.decode(), JudgedQueries().files["judgments"].parse),
+        "documents": ("corpus.jsonl", "\n".join(lines)),
+        "queries": ("queries.jsonl", "\n".join(query.line for query in queries)),
+        "judgments": ("qrels.tsv", judgments.content.decode()),
     }
-    for name, (file, content, parse) in files.items():
-        app.session_state[f"evaluate_{name}_file"] = evaluate._read(parse)(file, content.encode())
+    for name, (file, content) in files.items():
+        app.session_state[f"evaluate_{name}_file"] = labeled_inputs.read_evaluation_file(
+            name, file, content.encode()
+        )
     app.run()
     assert "1 broken row was skipped: line 3: the title and the text are both missing" in app.warning[
         0

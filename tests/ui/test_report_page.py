@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -20,6 +21,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server import sessions
 from bert_probe.ui import drafts, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES
+from tests.helpers import questions
 from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, page_text, url_params
 from tests.helpers.server import answer
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
@@ -53,8 +55,13 @@ def note(app: AppTest, index: int) -> str:
 def dropped(content: bytes, page: str = "tokens") -> AppTest:
     """Drop a view file onto a page, and return the page's app test."""
     app = open_page(page, a="another text")
-    app.get("file_uploader")[0].upload("x.json", content, "application/json").run()
+    view_uploader(app).upload("x.json", content, "application/json").run()
     return app
+
+
+def view_uploader(app: AppTest) -> Any:
+    (uploader,) = [each for each in app.get("file_uploader") if "view_upload" in each.proto.id]
+    return uploader
 
 
 def test_note_that_does_not_fit_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,6 +261,78 @@ def test_view_contains_texts_of_map() -> None:
     assert view.sentences == ("a boat", "the wide river")
     elsewhere = dropped(view.to_bytes())
     assert "2 texts from sentences" in page_text(elsewhere)
+
+
+EVALUATION_FILES = {
+    "pairs": {"pairs": ("pairs.csv", questions.PAIRS)},
+    "labels": {"texts": ("texts.csv", questions.CLASS_TEXTS)},
+    "search": {
+        "documents": ("documents.jsonl", "".join(f"{each.line}\n" for each in questions.DOCUMENTS)),
+        "queries": ("queries.jsonl", questions.QUERIES),
+        "judgments": ("judgments.tsv", questions.JUDGMENTS),
+    },
+}
+"""Section of the Evaluate page → name and content of its files, by argument."""
+
+
+def contents_of_tables(app: AppTest) -> list[str]:
+    return [element.value.to_csv() for element in app.dataframe]
+
+
+@pytest.mark.parametrize("part", EVALUATION_FILES)
+def test_view_of_an_evaluation_contains_its_files(part: str) -> None:
+    app = open_page("evaluate", evaluate_part=part, **{f"evaluate_{part}_from": "file"})
+    for argument, (name, content) in EVALUATION_FILES[part].items():
+        app.file_uploader(key=f"evaluate_{argument}_upload").set_value((name, content.encode(), "text/plain"))
+    click(app.run(), "Add to report")
+    tables = contents_of_tables(app)
+    assert len(tables) > 1
+    view = picked(app)[0].view
+    assert {*view.files} == {*EVALUATION_FILES[part]}
+    assert contents_of_tables(dropped(view.to_bytes())) == tables
+
+
+def test_view_of_sample_data_keeps_an_uploaded_file() -> None:
+    app = click(open_page("evaluate"), "Add to report")
+    view = picked(app)[0].view
+    app = open_page("evaluate", evaluate_pairs_from="file")
+    file = ("own.csv", questions.PAIRS.encode(), "text/plain")
+    app.file_uploader(key="evaluate_pairs_upload").set_value(file).run()
+    view_uploader(app).upload("x.json", view.to_bytes(), "application/json").run()
+    assert "evaluate_pairs_from" not in url_params(app)
+    assert app.session_state["evaluate_pairs_file"].value.name == "own.csv"
+
+
+@pytest.mark.parametrize("source", ["paste", "file"])
+def test_view_of_heads_contains_its_sentences(source: str) -> None:
+    app = open_page("heads", heads_part="many", sentences_source=source)
+    content = "A small boat sinks.\nNobody reads.\n"
+    if source == "paste":
+        app.text_area(key="many_pasted").set_value(content).run()
+    else:
+        file = ("a.txt", content.encode(), "text/plain")
+        app.file_uploader(key="many_upload").set_value(file).run()
+    click(app, "Profile 2 sentences")
+    click(app, "Add to report")
+    elsewhere = dropped(picked(app)[0].view.to_bytes(), "heads")
+    assert "sentences.txt was uploaded earlier" in page_text(elsewhere).replace("\\", "")
+    assert contents_of_tables(click(elsewhere, "Profile 2 sentences")) == contents_of_tables(app)
+
+
+def test_view_of_a_threshold_contains_its_pairs_and_options() -> None:
+    app = open_page("search", threshold_target="precision", documents_from="file")
+    documents = ("documents.txt", b"A boat sinks.\nA map of the river.\n", "text/plain")
+    app.file_uploader(key="documents_upload").set_value(documents).run()
+    pairs = ("pairs.csv", questions.PAIRS.encode(), "text/plain")
+    app.file_uploader(key="threshold_upload").set_value(pairs).run()
+    app.number_input(key="threshold_precision").set_value(0.5).run()
+    app.number_input(key="threshold_from 1.5 4").set_value(4.0).run()
+    exports = [button for button in app.button if button.label == "Add to report"]
+    next(button for button in exports if "threshold" in button.key).click().run()
+    elsewhere = dropped(picked(app)[0].view.to_bytes(), "search")
+    assert elsewhere.number_input(key="threshold_precision").value == 0.5
+    assert elsewhere.number_input(key="threshold_from 1.5 4").value == 4
+    assert contents_of_tables(elsewhere)[-1] == contents_of_tables(app)[-1]
 
 
 def test_too_large_view_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
