@@ -29,7 +29,7 @@ from bert_probe.ui import (
 )
 from bert_probe.ui.export import export
 
-NEW: Final = "new"
+NEW: Final = "/new"
 """Value of the URL parameter `store` that selects the form for building a new store."""
 _VIEWS: Final = {"stores": "Sentence stores", "vectors": "Vector health"}
 _PARTS: Final = {

@@ -101,7 +101,9 @@ def open_store(name: str) -> Store:
     Raises:
         StoreError: the store does not exist or cannot be read.
     """
-    folder = _built_folder(name) if name.startswith(PREFIX) else paths.stores().get(name)
+    folder = paths.stores().get(name)
+    if folder is None and name.startswith(PREFIX):
+        folder = _built_folder(name)
     if folder is None:
         raise StoreError(missing_message(name))
     return _open_stores.once((folder, _stamp(folder)), lambda: open_corpus(folder))

@@ -194,7 +194,8 @@ def _choose_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
 
 def _session_pairs(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
     """Return the word pairs of the text from the session or the URL, or a default pair."""
-    text = (trace.encoding.text, trace.encoding.pair, len(trace.encoding))
+    # Two models may split a text into the same number of tokens, but into different words.
+    text = (trace.encoding.text, trace.encoding.pair, tuple(unit.positions for unit in units))
     if st.session_state.get(_PAIRS, (None,))[0] != text:
         is_first_text = _PAIRS not in st.session_state
         pairs = _pairs_from_url(trace, units) if is_first_text else []

@@ -170,7 +170,7 @@ def _show_attention(
     selection_state.show_head(head[0] + 1, (head[1],), query)
 
 
-_TAGS = "tags"
+_TAGS = " "  # The names of comments do not start with a space.
 _POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
 _MAX_LABELS = 50
 """A sentence comment, such as "genre", is offered as a label if it has at most this many values."""
@@ -212,7 +212,10 @@ def _choose_label(data: tuple[TaggedSentence, ...]) -> str | None:
     ]
     if not comments:
         return None
-    options = {_TAGS: "Tags of the words", **{name: f"{name} of the sentence" for name in comments}}
+    options = {
+        _TAGS: "Tags of the words",
+        **{name: f"{state.escape(name)} of the sentence" for name in comments},
+    }
     label = state.segmented_control("probe_label", "Labels", options, _TAGS)
     return None if label == _TAGS else label
 

@@ -27,6 +27,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import paths, sessions
 from bert_probe.ui import corpus_stores
+from bert_probe.ui.corpus import NEW
 from bert_probe.ui.corpus_search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
 from tests.helpers.broken_stores import rewrite
 from tests.helpers.pages import HOSTILE, change_url, error_text, page_text, table_of_snippets, url_params
@@ -114,6 +115,18 @@ def test_url_opens_only_offered_stores(name: str, shelf: Path) -> None:
         corpus_stores.open_store(name)
     assert set(corpus_stores.available()) >= {LINES, TAGGED, OTHERS}
     assert corpus_stores.open_store(TAGGED).folder == shelf / TAGGED
+
+
+@pytest.mark.parametrize("name", ["new", "made-mine"])
+def test_stores_may_have_any_name(
+    name: str, tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(shelf / TAGGED, tmp_path / name)
+    monkeypatch.setenv(paths.STORES_VARIABLE, str(tmp_path))
+    app = corpus(name)
+    assert not app.exception
+    assert app.selectbox(key="store").value == name
+    assert corpus_stores.open_store(name).folder == tmp_path / name
 
 
 def test_store_folder_is_offered_and_equal_names_are_distinguished(
@@ -207,7 +220,7 @@ def test_built_store_is_kept_while_a_page_shows_it(
 
 
 def upload(name: str, content: bytes) -> AppTest:
-    app = page("corpus", store="new", corpus_from="file")
+    app = page("corpus", store=NEW, corpus_from="file")
     return app.file_uploader(key="corpus_upload").set_value((name, content, "text/plain")).run()
 
 
@@ -230,7 +243,7 @@ def test_uploaded_file_becomes_store_with_rejected_lines_listed() -> None:
     assert refused["file"].tolist() == ["my -b-.txt"], "but not its path"
     assert app.selectbox(key="store").value == name
     fresh = upload("a.txt", b"One boat.")
-    assert fresh.selectbox(key="store").value == "new"
+    assert fresh.selectbox(key="store").value == NEW
 
 
 @pytest.mark.prove

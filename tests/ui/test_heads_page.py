@@ -15,6 +15,9 @@ import bert_probe
 from bert_probe.analyses.attention.heads import MEASURES
 from bert_probe.analyses.vectors.similarity import baseline_sentences
 from bert_probe.core.question import Question
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.runtime import shared_cache
+from bert_probe.text.words import word_lens
 from bert_probe.ui import figures
 from bert_probe.views import measures
 from tests.helpers.gate import prove_unless
@@ -110,6 +113,19 @@ def test_pairs_are_added_ranked_by_mean_and_removed() -> None:
     assert "find_pairs" not in app.query_params
     assert not any(element.label == "Remove this pair" for element in app.button)
     assert not app.exception
+
+
+def test_pairs_are_those_of_the_words_of_another_model(family_folder: Callable[[str], Path]) -> None:
+    text, folder = "it's river don't", str(family_folder("roberta"))
+    app = part("find", text, model=folder)
+    traces = shared_cache.open_checkpoint(folder, "").trace(text), open_minilm().trace(text)
+    assert len(traces[0].encoding) == len(traces[1].encoding)
+    assert len(word_lens(traces[0]).units) < len(word_lens(traces[1]).units)
+    app.selectbox(key="draft_model").set_value(BUILT_IN)
+    button(app, "Run").click().run()
+    assert not app.exception
+    assert "6 layers × 12 heads" in page_text(app)
+    assert "find_pairs" not in app.query_params
 
 
 def test_pairs_survive_page_change_but_not_text_change() -> None:

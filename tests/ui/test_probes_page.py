@@ -11,6 +11,7 @@ from bert_probe import Probe, Relations, StructuralProbe
 from bert_probe.runtime import shared_cache
 from bert_probe.text.datasets import sample_treebank
 from bert_probe.text.labeled_texts import parse_labeled_texts
+from bert_probe.ui import state
 from bert_probe.views import matrix
 from bert_probe.views.matrix import Cell
 from tests.helpers.exactness import assert_repeatable
@@ -100,6 +101,21 @@ def test_layers_are_probed() -> None:
     app.session_state["probe_label"] = "genre"
     app = click(app.run(), "Probe the layers")
     assert "of 2 held-out sentences" in page_text(app)
+
+
+def test_names_of_comments_are_escaped_and_may_be_tags() -> None:
+    name = "**bold** ![i](https://example.org/i.png)"
+    comments = [f"# {name} = {value}\n# tags = {value}\n" for value in "ab"]
+    sentences = SLEEPING_FILE.strip().split("\n\n")
+    content = "\n\n".join(a + b for a, b in zip(comments * 2, sentences * 2, strict=False)) + "\n"
+    app = open_with_files(data=content)
+    (control,) = [each for each in app.get("button_group") if each.proto.label == "Labels"]
+    labels = [option.content for option in control.proto.options]
+    assert labels[0] == "Tags of the words"
+    assert "tags of the sentence" in labels
+    assert [label for label in labels if "bold" in label] == [f"{state.escape(name)} of the sentence"]
+    app.session_state["probe_label"] = "tags"
+    assert url_params(app.run())["probe_label"] == "tags"
 
 
 def test_head_opens_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
