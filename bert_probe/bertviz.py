@@ -132,7 +132,7 @@ def model_view(
 
 def _all_if_empty(indices: Sequence[int] | None, count: int) -> Sequence[int]:
     """Return the indices, which may be an array, or those of all layers or heads if there are none."""
-    return range(count) if indices is None or len(indices) == 0 else indices
+    return [*(() if indices is None else indices)] or range(count)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports.json_reader import parse_object
 from bert_probe.reports.tables import MAX_CELLS, MAX_TABLE_CHARACTERS, ReportTable, format_cell
-from bert_probe.reports.tolerances import Tolerance, of_arrays, of_leaves, of_table
+from bert_probe.reports.tolerances import Tolerance, of_arrays, of_leaves, of_table, with_rounding
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
 from bert_probe.views import pictures
 from bert_probe.views.head_view import attention_of_vectors
@@ -320,9 +320,10 @@ class ViewTolerances:
     def of(cls, single: ViewNumbers, double: ViewNumbers, progress: Progress = no_progress) -> Self:
         """Compute the tolerances of a view from its values as requested and in float64."""
         pairs = [*zip(single.payloads(), double.payloads(), strict=False)]
+        bound = single.provenance.get("facts.rounding_explains")
         return cls(
-            of_table(single.table, double.table),
-            of_leaves(single.provenance, double.provenance),
+            with_rounding(of_table(single.table, double.table), bound),
+            with_rounding(of_leaves(single.provenance, double.provenance), bound),
             tuple(
                 (
                     *of_arrays(payload.arrays, other.arrays, payload.row_axis),

@@ -211,6 +211,24 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
     )
 
 
+def with_rounding(tolerances: Sequence[Tolerance], bound: object) -> tuple[Tolerance, ...]:
+    """Return tolerances in which the effect of padding may change by a bound.
+
+    The effect is a rounding error, which may be 0 on one processor and not on another.
+
+    Args:
+        bound: the largest difference that `PaddingEffect` explains by rounding; None for other questions.
+    """
+    if not isinstance(bound, float):
+        return tuple(tolerances)
+    return tuple(
+        replace(each, error=max(each.error, bound / FACTOR))
+        if each.of in ("difference", "facts.difference")
+        else each
+        for each in tolerances
+    )
+
+
 def _min_leaf_error(path: str) -> float:
     """Return the minimum error of a leaf: a single error may be 0 by chance."""
     if path == _RESIDUE:

@@ -262,18 +262,22 @@ class EvaluationFile:
     rows: Any
 
 
-def use_evaluation_files(files: Mapping[str, tuple[str, bytes]], parameters: Mapping[str, str]) -> None:
-    """Use files as if the user had uploaded them.
+def use_evaluation_files(files: Mapping[str, tuple[str, bytes]]) -> None:
+    """Use files as if the user had uploaded them on the Evaluate page.
 
     Args:
         files: name and content of each file, by argument: "pairs"; "documents", "queries" and "judgments"; or
             "texts" with labels.
-        parameters: URL parameters of the page. If they select sample data, the files are not used.
     """
     for argument, file in files.items():
-        source = {"pairs": "evaluate_pairs_from", "texts": "evaluate_labels_from"}
-        if parameters.get(source.get(argument, "evaluate_search_from")) == "file":
-            sentence_input.store_file(f"evaluate_{argument}", read_evaluation_file(argument, *file))
+        sentence_input.store_file(f"evaluate_{argument}", read_evaluation_file(argument, *file))
+
+
+def source_parameter(argument: str) -> str:
+    """Return the URL parameter that states whether an argument of an evaluation is sample data or a file."""
+    return {"pairs": "evaluate_pairs_from", "texts": "evaluate_labels_from"}.get(
+        argument, "evaluate_search_from"
+    )
 
 
 def read_evaluation_file(argument: str, name: str, content: bytes) -> EvaluationFile:

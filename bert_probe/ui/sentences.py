@@ -134,7 +134,7 @@ def choose_prompt(
     options = {name: state.escape(name, 100) for name in names} | {NO_PROMPT: no_prompt}
     help_text = "Text that is prepended to each input, as in the training of the checkpoint."
     if tasks:
-        help_text += f" The tasks {', '.join(tasks)} also use task-specific modules."
+        help_text += f" The tasks {state.escape(', '.join(tasks), 400)} also use task-specific modules."
     name = state.segmented_control(key, label, options, default, help_text)
     # In a model with a Router module, the prompt name also selects a task, so it must be passed explicitly.
     return None if name == default and not tasks else name

@@ -85,7 +85,7 @@ def menu(
         )
     if reason:
         st.caption(f"This view cannot be added to a report: {state.escape(reason, 400)}")
-    st.caption(_link_note(parameters))
+    st.caption(_link_note(parameters, _uses_files(view, state.current_page(), parameters)))
 
 
 def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
@@ -123,8 +123,25 @@ def _expanded(parameters: Mapping[str, str]) -> dict[str, str]:
     return url_texts.expand({name: value for name, value in parameters.items() if name not in left_out})
 
 
-def _link_note(parameters: Mapping[str, str]) -> str:
+def _uses_files(view: ViewFile, page: str, parameters: Mapping[str, str]) -> bool:
+    """Return whether a view shows uploaded or pasted data, which the URL does not contain."""
+    if page == "evaluate":
+        return any(parameters.get(labeled_inputs.source_parameter(name)) == "file" for name in view.files)
+    if page in ("heads", "changes"):
+        return bool(view.sentences) and parameters.get("sentences_source") in ("paste", "file")
+    if page == "probes" or (page == "search" and "pairs" in view.files):
+        return bool(view.files)
+    has_data = bool(view.sentences or view.files)
+    return has_data and parameters.get(_FILE_SOURCES.get(page, "sentences_from")) == "file"
+
+
+def _link_note(parameters: Mapping[str, str], uses_files: bool) -> str:
     """Return a text that explains whether the browser's URL can be shared as a link."""
+    if uses_files:
+        return (
+            "The browser's URL does not contain the data that you uploaded or pasted. To keep or share the "
+            "view, use the view file."
+        )
     if not url_texts.has_stored(parameters, _LEFT_OUT) and url_texts.length(parameters) <= url_texts.MAX_LINK:
         return "The browser's URL is a link to this view."
     return (
@@ -283,23 +300,23 @@ def _restore_files(view: ViewFile) -> None:
     files = {
         name: (file.file, file.content.encode("utf-8", "surrogatepass")) for name, file in view.files.items()
     }
+    if not _uses_files(view, view.page, view.address):
+        return
     if view.page == "probes":
         labeled_inputs.use_probe_files(list(files.values()))
     elif view.page == "evaluate":
-        labeled_inputs.use_evaluation_files(files, view.address)
+        labeled_inputs.use_evaluation_files(files)
     elif view.page == "search" and "pairs" in files:
         labeled_inputs.use_pairs(*files["pairs"], view.asked)
         state.remember("documents_from", None)  # the view of a threshold does not contain documents
     elif view.page in ("heads", "changes"):
-        if view.address.get("sentences_source") in ("paste", "file"):
-            labeled_inputs.use_sentences(SENTENCES_FILE, lines)
-    elif view.address.get(_FILE_SOURCES.get(view.page, "sentences_from")) == "file":
-        if view.page == "map":
-            labeled_inputs.use_map_file(*files.get("rows", (SENTENCES_FILE, lines)))
-        elif view.page == "search":
-            sentence_input.use_documents(DOCUMENTS_FILE, lines)
-        else:
-            sentence_input.use_file(SENTENCES_FILE, lines)
+        labeled_inputs.use_sentences(SENTENCES_FILE, lines)
+    elif view.page == "map":
+        labeled_inputs.use_map_file(*files.get("rows", (SENTENCES_FILE, lines)))
+    elif view.page == "search":
+        sentence_input.use_documents(DOCUMENTS_FILE, lines)
+    else:
+        sentence_input.use_file(SENTENCES_FILE, lines)
 
 
 def _switch_page() -> None:

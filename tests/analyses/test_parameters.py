@@ -232,6 +232,10 @@ PLACES = {
         "layers.1.self_attn_layer_norm.weight": ("layer 2", "attention output"),
         "layernorm_embedding.weight": ("embeddings", "embeddings"),
     },
+    "bigbird_pegasus": {
+        "layers.1.self_attn_layer_norm.weight": ("layer 2", "attention"),
+        "layernorm_embedding.weight": ("final norm", "final norm"),
+    },
     "mbart": {
         "layers.1.self_attn_layer_norm.weight": ("layer 2", "attention"),
         "layer_norm.weight": ("final norm", "final norm"),
@@ -279,6 +283,8 @@ def test_each_type_has_all_its_layers(name: str) -> None:
 def test_decoder_of_encoder_decoder_is_a_group() -> None:
     result = parameters_of_config(families.config("bart"), "BartForSequenceClassification")
     assert {row.group for row in result.rows if ".decoder." in row.name} == {"decoder"}
+    answers = parameters_of_config(families.config("t5"), "T5ForQuestionAnswering")
+    assert {row.group for row in answers.rows if row.name.startswith("qa_outputs.")} == {"head"}
     assert result.by_group()["layer 1"] == of("bart").by_group()["layer 1"]
 
 

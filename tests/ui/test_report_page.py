@@ -287,6 +287,7 @@ def test_view_of_an_evaluation_contains_its_files(part: str) -> None:
     click(app.run(), "Add to report")
     tables = contents_of_tables(app)
     assert len(tables) > 1
+    assert "The browser's URL does not contain the data that you uploaded" in page_text(app)
     view = picked(app)[0].view
     assert {*view.files} == {*EVALUATION_FILES[part]}
     assert contents_of_tables(dropped(view.to_bytes())) == tables
@@ -294,6 +295,7 @@ def test_view_of_an_evaluation_contains_its_files(part: str) -> None:
 
 def test_view_of_sample_data_keeps_an_uploaded_file() -> None:
     app = click(open_page("evaluate"), "Add to report")
+    assert "The browser's URL is a link to this view" in page_text(app)
     view = picked(app)[0].view
     app = open_page("evaluate", evaluate_pairs_from="file")
     file = ("own.csv", questions.PAIRS.encode(), "text/plain")

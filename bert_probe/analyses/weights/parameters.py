@@ -48,6 +48,7 @@ _RELATIVE_POSITIONS = re.compile(
     re.IGNORECASE,
 )
 _EMBEDDINGS = re.compile(r"(?:.*\.)?(?:\w*embed\w*|wte|wpe|shared)\.|w\.|layer_norm_emb\.")
+_HEAD = re.compile(r"(?:lm_head|qa_outputs|classifier|classification_head)\.")
 _FINAL_NORM = re.compile(
     r"(?:encoder\.|decoder\.)?"
     r"(?:(?:final_)?(?:norm|layer_?norm|LayerNorm)|ln|ln_f|norm_f|emb_layer_norm_after)\."
@@ -306,11 +307,17 @@ class _ParameterGroups:
         """Return the group of a parameter that is not in a layer."""
         if name.startswith("encoder.LayerNorm.") and "encoder.rel_embeddings.weight" in self._outside:
             return EVERY_LAYER  # DeBERTa's norm of the relative position embeddings
-        is_final = name.startswith("embedding_norm.") and self._model.config.model_type.startswith("lfm2")
+        model_type = self._model.config.model_type
+        is_final = (name.startswith("embedding_norm.") and model_type.startswith("lfm2")) or (
+            name.startswith(("layernorm_embedding.", "encoder.layernorm_embedding."))
+            and model_type == "bigbird_pegasus"
+        )
         if is_final or _FINAL_NORM.match(name):
             return FINAL_NORM
         if "pooler" in name:
             return POOLER
+        if _HEAD.match(name):
+            return HEAD
         if _EMBEDDINGS.match(name):
             return EMBEDDINGS
         return EVERY_LAYER if name.startswith("encoder.") else OTHER
