@@ -309,20 +309,21 @@ def trainable_pooling(checkpoint: Checkpoint) -> PoolingConfig:
             f"{checkpoint.description.name} does not declare its pooling, which training on sentence "
             "similarity requires. Choose a sentence-transformers model."
         )
-    config = resolve_pooling(checkpoint, "model")
-    model = checkpoint.sentence_model
-    assert model is not None
-    reason = "is a SparseEncoder" if model.is_sparse else "has a Router" if model.routes else ""
-    reason = reason or ("" if checkpoint.pads else "cannot batch texts of different lengths")
-    if not reason and not is_whole_model(checkpoint.model):
+    if not is_whole_model(checkpoint.model):
         encoder = type(checkpoint.model).__name__
         reason = f"has an encoder ({encoder}) that sentence-transformers cannot open if it is saved by itself"
-    if reason:
-        raise UnavailableError(
-            f"The sentence vectors of {checkpoint.description.name} cannot be trained, because the model "
-            f"{reason}. Choose another model."
-        )
-    return config
+    else:
+        config = resolve_pooling(checkpoint, "model")
+        model = checkpoint.sentence_model
+        assert model is not None
+        reason = "is a SparseEncoder" if model.is_sparse else "has a Router" if model.routes else ""
+        reason = reason or ("" if checkpoint.pads else "cannot batch texts of different lengths")
+        if not reason:
+            return config
+    raise UnavailableError(
+        f"The sentence vectors of {checkpoint.description.name} cannot be trained, because the model "
+        f"{reason}. Choose another model."
+    )
 
 
 class SentenceEmbedder(torch.nn.Module):
