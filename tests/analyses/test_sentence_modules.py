@@ -752,6 +752,7 @@ def test_late_interaction_models_are_named(family_folder: Callable[[str], Path],
     assert sentence in row["reason"]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("family", ["bart", "marian", "switch_transformers"])
 def test_encoder_whose_decoder_is_pooled_has_no_sentence_vector(family: str, tmp_path: Path) -> None:
     """sentence-transformers pools the output of BART's decoder, and cannot load Marian's encoder alone."""

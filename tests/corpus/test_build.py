@@ -97,6 +97,7 @@ def test_incomplete_shard_of_killed_run_is_ignored(family: Checkpoints, lines: P
     assert not list(store.folder.rglob("*.part"))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("keep", [("profiles", "vectors"), ("profiles", "vectors", "sentence_vectors")])
 def test_commands_say_that_a_store_is_incomplete(
     keep: tuple[str, ...], minilm: bert_probe.Checkpoint, lines: Path
@@ -405,6 +406,7 @@ def test_store_opens_its_own_model(family: Checkpoints, lines: Path) -> None:
         store.check(family("roberta"))
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("words", [False, True])
 def test_store_is_not_used_with_a_changed_tokenizer(words: bool, family: Checkpoints, lines: Path) -> None:
     folder = shutil.copytree(family("bert").folder or "", lines.with_name("model"))

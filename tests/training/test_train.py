@@ -347,6 +347,7 @@ def test_counts_equal_those_of_the_model(quiet: Checkpoint, task: str) -> None:
     assert result["lora"].trainable == sum(part.numel() for part in narrow.updated.values())
 
 
+@pytest.mark.gate(cases=2)
 @pytest.mark.parametrize(
     "name", ["xlm", "flaubert", "bert", "distilbert", "gpt2", "modernbert", "deberta-v2"]
 )

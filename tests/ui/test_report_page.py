@@ -279,6 +279,7 @@ def contents_of_tables(app: AppTest) -> list[str]:
     return [element.value.to_csv() for element in app.dataframe]
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("part", EVALUATION_FILES)
 def test_view_of_an_evaluation_contains_its_files(part: str) -> None:
     app = open_page("evaluate", evaluate_part=part, **{f"evaluate_{part}_from": "file"})
@@ -305,6 +306,7 @@ def test_view_of_sample_data_keeps_an_uploaded_file() -> None:
     assert app.session_state["evaluate_pairs_file"].value.name == "own.csv"
 
 
+@pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("source", ["paste", "file"])
 def test_view_of_heads_contains_its_sentences(source: str) -> None:
     app = open_page("heads", heads_part="many", sentences_source=source)
