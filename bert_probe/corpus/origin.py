@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from bert_probe.errors import CheckpointError, SelectionError, TextError
 
@@ -35,6 +36,7 @@ class TokenSample:
     store: str
     truncate: bool
     rows: tuple[tuple[int, str, int, tuple[int, ...] | None], ...]
+    _checked: WeakSet[Checkpoint] = field(default_factory=WeakSet, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, store: Store) -> TokenSample:
@@ -78,6 +80,8 @@ class TokenSample:
         Raises:
             CheckpointError: the tokens of a row differ.
         """
+        if checkpoint in self._checked:
+            return
         for row, text, count, ids in self.rows:
             try:
                 actual = tuple(token.id for token in checkpoint.encode(text, truncate=self.truncate).tokens)
@@ -89,6 +93,7 @@ class TokenSample:
                     f"same weights, but splits row {row} into other tokens. Open the model with the "
                     "original tokenizer, or build the store again."
                 )
+        self._checked.add(checkpoint)
 
 
 def check_model(store: Store, checkpoint: Checkpoint) -> None:

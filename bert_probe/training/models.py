@@ -208,7 +208,9 @@ def encoder_layers(network: torch.nn.Module) -> tuple[tuple[str, ...], int]:
     lists = [
         name
         for name, module in network.named_modules()
-        if isinstance(module, torch.nn.ModuleList) and len(module) == count
+        if isinstance(module, torch.nn.ModuleList)
+        and len(module) == count
+        and not name.startswith("initial_char_encoder.")  # CANINE, before the layers of the encoder
     ]
     if lists:
         parent = lists[0].rpartition(".")[0]

@@ -13,7 +13,7 @@ from bert_probe.core.field_types_of_lists import OneHead
 from bert_probe.core.provenance import InputRecord
 from bert_probe.corpus.heads import resolved
 from bert_probe.corpus.store import SentenceRow, Store
-from bert_probe.errors import SelectionError
+from bert_probe.errors import CheckpointError, SelectionError
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths, sessions
 from bert_probe.ui import blocks, state, url_texts, workbench
@@ -151,12 +151,15 @@ def url_of(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
 def _url_with_open_model(corpus: Store, row: SentenceRow) -> dict[str, str] | None:
     """Return URL parameters that open a row with the app's current model.
 
-    Return None if the weights of this model differ from those of the store's model.
+    Return None if the weights or the tokenizer of this model differ from those of the store's model.
     """
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
-    weights = corpus.manifest["model"]["weights_sha256"]
-    if checkpoint is None or checkpoint.description.weights_sha256 != weights:
+    if checkpoint is None:
+        return None
+    try:
+        corpus.check(checkpoint)
+    except CheckpointError:
         return None
     model = {"model": now.model, "revision": now.revision}
     return {"a": row.text, **{name: value for name, value in model.items() if value}}

@@ -247,6 +247,10 @@ PLACES = {
         "encoder.layer.0.attention.output.dense.weight": ("layer 1", "attention output"),
     },
     "t5gemma": {"layers.0.pre_self_attn_layernorm.weight": ("layer 1", "attention")},
+    "doge": {
+        "layers.0.input_residual": ("layer 1", "attention output"),
+        "layers.0.post_attention_residual": ("layer 1", "feed-forward"),
+    },
     "gpt_oss": {"layers.0.self_attn.sinks": ("layer 1", "attention")},
     "mamba": {"layers.0.norm.weight": ("layer 1", "other")},
     "gemma2": {"layers.0.post_attention_layernorm.weight": ("layer 1", "attention output")},

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bert_probe import Positions, load
+from bert_probe import AttentionSteps, Positions, load
 from bert_probe.analyses.weights.positions import (
     count_directions,
     diagonal_means,
@@ -263,6 +263,17 @@ def test_rotary_frequencies_equal_those_of_model(name: str, family: Family) -> N
         assert item.rotated_cosines(np.array([0])).tolist() == [1]
     assert sorted(layer for item in result.rotary for layer in item.layers) == [0, 1, 2]
     assert len(result.table()) == sum(len(item.frequencies) for item in result.rotary)
+
+
+@pytest.mark.parametrize("name", ["gptj", "codegen"])
+def test_frequencies_of_models_with_a_table_of_angles(name: str, tmp_path: Path) -> None:
+    build(name, tmp_path)
+    checkpoint = load(tmp_path)
+    (rotary,) = Positions().of(checkpoint).rotary
+    assert (rotary.name, rotary.layers) == ("rotary", (0, 1, 2))
+    size = checkpoint.model.config.rotary_dim
+    np.testing.assert_allclose(rotary.frequencies, 10_000.0 ** (-np.arange(0, size, 2) / size), rtol=1e-6)
+    assert AttentionSteps(1, 0, 2).of(checkpoint.trace("A small boat")).rotary
 
 
 def test_frequencies_of_roformer_are_those_of_its_sines_and_cosines(family: Family) -> None:

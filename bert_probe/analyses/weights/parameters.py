@@ -71,6 +71,8 @@ _ATTENTION_NORM = re.compile(
 _FIRST_NORM = re.compile(
     r"(?:ln_1|norm_1|layer_?norm_?1|self_attn_layer_norm|temporal_pre_norm|operator_norm)\."
 )
+# Doge scales the input of a layer before it adds the output of the attention or of the feed-forward network.
+_RESIDUAL_SCALES = {"input_residual": ATTENTION_OUTPUT, "post_attention_residual": FEED_FORWARD}
 # Modules that some layers have in place of attention.
 _MIXER = re.compile(r"(?:conv|fourier|mamba|mixer|temporal_block)\.")
 
@@ -352,6 +354,8 @@ def _part(name: str, layer_names: Iterable[str], has_final_norm: bool) -> str:
     if norm_first and name.startswith("post_attention_layernorm."):
         is_after = any(other.startswith("pre_feedforward_layernorm.") for other in layer_names)
         return ATTENTION_OUTPUT if is_after else FEED_FORWARD
+    if name in _RESIDUAL_SCALES:
+        return _RESIDUAL_SCALES[name]
     has_attention = any(_is_in_attention(other) for other in layer_names)
     if _FIRST_NORM.match(name) or (norm_first and _ATTENTION_NORM.match(name)):
         is_first = has_final_norm or norm_first

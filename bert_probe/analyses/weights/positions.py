@@ -405,9 +405,12 @@ def rotaries(checkpoint: Checkpoint) -> tuple[Rotary, ...]:
             equal[0].update(own)
         else:
             found.append(("rotary" if kind is None else kind.replace("_", " "), own, frequencies))
-    if model.config.model_type == "roformer":
-        # RoFormer stores the sines and cosines of all angles; the angles of position 1 are the frequencies.
-        table = model.encoder.embed_positions.weight.detach().double().cpu().numpy()
+    # Some models store the sines and cosines of all angles; the angles of position 1 are the frequencies.
+    model_type = model.config.model_type
+    if model_type in ("roformer", "gptj", "codegen"):
+        is_shared = model_type == "roformer"
+        stored = model.encoder.embed_positions.weight if is_shared else model.h[0].attn.embed_positions
+        table = stored.detach().double().cpu().numpy()
         sines, cosines = np.split(table[1], 2)
         found.append(("rotary", set(rotated), np.arctan2(sines, cosines)))
     return tuple(
