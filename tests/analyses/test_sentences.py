@@ -81,7 +81,6 @@ def test_pairs_equal_direct_computation_in_blocks(
     similarity: str, dtype: type[np.floating[Any]], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(similarity_module, "_BLOCK_ROWS", 8)
-    monkeypatch.setattr(similarity_module, "_PENDING_PAIRS", 100)
     # Small integers and repeated rows cause many ties, and the cosine of the row of zeros is NaN.
     vectors = np.random.default_rng(0).integers(-2, 3, (45, 3)).astype(dtype)
     vectors[[3, 40]], vectors[20:25] = 0, vectors[5:10]

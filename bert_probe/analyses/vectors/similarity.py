@@ -27,8 +27,6 @@ _BLOCK_NUMBERS = 1_000_000
 """Maximum number of values of a matrix that are converted to float64 at once."""
 _BLOCK_ROWS = 2_048
 """Number of rows and columns of the blocks in which the scores of all pairs are computed."""
-_PENDING_PAIRS = 100_000
-"""Number of pairs of several blocks that are sorted at once, unless more pairs are requested."""
 
 
 def cosine(a: Array, b: Array) -> Array:
@@ -454,7 +452,7 @@ def nearest_pairs(vectors: Array, similarity: str, count: int) -> tuple[Array, A
         positions = positions[_largest(block.ravel()[positions], count)]
         found = block.ravel()[positions]
         pending.append(_Pairs(found, row + positions // len(columns), column + positions % len(columns)))
-        if sum(len(pairs.values) for pairs in pending) > max(count, _PENDING_PAIRS):
+        if sum(len(pairs.values) for pairs in pending) >= count:
             best, pending = _best_pairs([best, *pending], count), []
     return _best_pairs([best, *pending], count)
 
