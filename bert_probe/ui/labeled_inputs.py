@@ -74,7 +74,7 @@ def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
 
 def use_map_file(name: str, content: bytes) -> None:
     """Use a file on the Map page as if the user had uploaded it."""
-    sentence_input.store_file("map", _read_map_file(name, content))
+    sentence_input.replace_file("map", _read_map_file(name, content))
 
 
 def _read_map_file(name: str, content: bytes) -> _MapFile:
@@ -221,12 +221,12 @@ def use_probe_files(files: Sequence[tuple[str, bytes]]) -> None:
         files: (name, content) of the training file and optionally of the held-out file; () to remove both.
     """
     for key, file in zip_longest(_KEYS, files):
-        sentence_input.store_file(key, None if file is None else _read_probe_file(*file))
+        sentence_input.replace_file(key, None if file is None else _read_probe_file(*file))
 
 
 def _use_example() -> None:
     for key, name, sentences in zip(_KEYS, TREEBANK_FILES, sample_treebank(), strict=True):
-        sentence_input.store_file(key, (name, sentences))
+        sentence_input.replace_file(key, (name, sentences))
 
 
 def _read_probe_file(name: str, content: bytes) -> tuple[str, Tagged | LabeledTexts | ProbeError]:
@@ -244,7 +244,7 @@ def _read_probe_file(name: str, content: bytes) -> tuple[str, Tagged | LabeledTe
 
 def use_sentences(name: str, content: bytes) -> None:
     """Use a file as if the user had uploaded it under Many sentences on the Heads page."""
-    sentence_input.store_file("many", (name, content))
+    sentence_input.replace_file("many", (name, content))
     state.select("sentences_source", "file")
 
 
@@ -270,7 +270,7 @@ def use_evaluation_files(files: Mapping[str, tuple[str, bytes]]) -> None:
             "texts" with labels.
     """
     for argument, file in files.items():
-        sentence_input.store_file(f"evaluate_{argument}", read_evaluation_file(argument, *file))
+        sentence_input.replace_file(f"evaluate_{argument}", read_evaluation_file(argument, *file))
 
 
 def source_parameter(argument: str) -> str:
@@ -306,9 +306,13 @@ def choose_evaluation_file(argument: str, label: str, types: Sequence[str], help
     uploaded = sentence_input.upload_file(
         f"evaluate_{argument}", label, types, help_text, partial(read_evaluation_file, argument)
     )
-    if uploaded is not None and isinstance(uploaded.rows, ProbeError):
+    if uploaded is None:
+        return None
+    if isinstance(uploaded.rows, ProbeError):
         raise uploaded.rows
-    return None if uploaded is None else uploaded.rows
+    if st.session_state.get(sentence_input.upload_key(f"evaluate_{argument}")) is None:
+        blocks.caveat(f"The data are from {state.escape(uploaded.name)}.")
+    return uploaded.rows
 
 
 # ---------------------------------------------------------------- labeled pairs of the Search page
@@ -339,7 +343,7 @@ def read_pairs(name: str, content: bytes) -> PairsFile:
 def use_pairs(name: str, content: bytes, fields: Mapping[str, str]) -> None:
     """Use a file of labeled pairs as if the user had uploaded it, with the fields of a `ScoreThreshold`."""
     file = read_pairs(name, content)
-    sentence_input.store_file("threshold", file)
+    sentence_input.replace_file("threshold", file)
     labels = None if isinstance(file.pairs, ProbeError) else grades(file.pairs)
     precision, _ = parse_number(fields.get("precision", ""))
     if MIN_PRECISION <= precision <= 1:

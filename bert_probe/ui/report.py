@@ -17,11 +17,17 @@ from bert_probe.reports import tables
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.report import Report
-from bert_probe.reports.view_files import ModelReference, describe_inputs, describe_question
+from bert_probe.reports.view_files import (
+    ModelReference,
+    TextInput,
+    ViewFile,
+    describe_inputs,
+    describe_question,
+)
 from bert_probe.runtime import shared_cache
 from bert_probe.server.sessions import Preview
 from bert_probe.ui import blocks, drafts, jobs, model_choice, state
-from bert_probe.ui.sentence_input import report_draft
+from bert_probe.ui.sentence_input import EXAMPLES
 
 MAX_PAGE_BYTES: Final = 20_000_000
 """Maximum size in bytes of a report's HTML file in the app. The command line has no such limit."""
@@ -86,7 +92,36 @@ def _file(draft: Callable[[], Draft]) -> bytes:
 
 
 def _use_example() -> None:
-    drafts.replace_draft(report_draft())
+    drafts.replace_draft(_example_draft())
+
+
+def _example_draft() -> Draft:
+    """Return the example draft of the Report page: three views of the first example in `EXAMPLES`."""
+    a, b = EXAMPLES[0].a, EXAMPLES[0].b
+    texts = (TextInput(a), TextInput(b))
+    address = {"a": a, "b": b}
+    return Draft(
+        "Example: full or empty?",
+        (
+            DraftEntry(
+                ViewFile("MinimalPair", texts=texts, page="compare", address=address),
+                "The two sentences differ in one word. Head {{1, head}} of layer {{1, layer}} has the "
+                "largest change of attention: a total variation of {{1, total_variation}}.",
+            ),
+            DraftEntry(
+                ViewFile("Similarity", texts=texts, page="similarity", address=address),
+                "The cosine between every token of one sentence and every token of the other, in the "
+                "last layer.",
+            ),
+            DraftEntry(
+                ViewFile(
+                    "Attention", texts=texts[:1], page="attention", address=address | {"show": "heatmap"}
+                ),
+                "The mean attention over all heads of the last layer. The mean hides what individual "
+                "heads do.",
+            ),
+        ),
+    )
 
 
 # ---------------------------------------------------------------- draft

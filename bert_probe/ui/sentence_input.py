@@ -17,8 +17,6 @@ from streamlit.runtime.uploaded_file_manager import DeletedFile
 
 from bert_probe.errors import InvalidFileError, ProbeError, TextError
 from bert_probe.model.progress import Progress
-from bert_probe.reports.drafts import Draft, DraftEntry
-from bert_probe.reports.view_files import TextInput, ViewFile
 from bert_probe.runtime import permissions
 from bert_probe.server import paths, sessions
 from bert_probe.text.datasets import everyday_topics, sample_search, to_file
@@ -123,7 +121,7 @@ def upload_file(
         key: prefix of the session keys of the widget and of the data.
         read: function that is called once per file with the name and the content of the file.
     """
-    upload, file_key = f"{key}_upload", f"{key}_file"
+    upload, file_key = upload_key(key), f"{key}_file"
 
     def keep() -> None:
         file = st.session_state[upload]
@@ -161,9 +159,22 @@ def store_file(key: str, value: object) -> None:
     state.preserve(f"{key}_file")
 
 
+def upload_key(key: str) -> str:
+    """Return the key of the widget of an uploader, which changes with each `replace_file`."""
+    count = st.session_state.get(f"{key}_replaced", 0)
+    return f"{key}_upload_{count}" if count else f"{key}_upload"
+
+
+def replace_file(key: str, value: object) -> None:
+    """Store a value as `store_file` does, and empty the uploader, which may show another file."""
+    st.session_state[f"{key}_replaced"] = st.session_state.get(f"{key}_replaced", 0) + 1
+    state.preserve(f"{key}_replaced")
+    store_file(key, value)
+
+
 def use_file(name: str, content: bytes) -> None:
     """Use a file of sentences as if the user had uploaded it."""
-    store_file("sentences", (name, content))
+    replace_file("sentences", (name, content))
 
 
 def paste_text(key: str, label: str, placeholder: str, height: int = 180, about: str | None = None) -> str:
@@ -192,7 +203,7 @@ def upload_sentences(key: str, label: str, maximum: int) -> tuple[str, ...]:
         return ()
     name, content = file
     check_size(name, content)
-    if st.session_state.get(f"{key}_upload") is None:
+    if st.session_state.get(upload_key(key)) is None:
         blocks.caveat(f"{state.escape(name)} was uploaded earlier.")
     return parse_sentences(content, name, max_bytes=max_bytes(), max_sentences=maximum)
 
@@ -515,7 +526,7 @@ def parse_vectors_in_job(key: str, name: str, content: bytes, limit: int) -> Vec
 
 def use_documents(name: str, content: bytes) -> None:
     """Use a file of documents as if the user had uploaded it."""
-    store_file("documents", _read_documents(name, content))
+    replace_file("documents", _read_documents(name, content))
 
 
 def search_button(query: str, documents: DocumentList, label: str = "Open the query in Search") -> None:
@@ -568,32 +579,3 @@ def parse_valid_documents(content: bytes, name: str) -> DocumentList:
 def _parse(name: str, content: bytes, skip_broken: bool = False) -> DocumentList:
     # Pass the size limit again, because a compressed file may expand to much more than the uploaded bytes.
     return parse_documents(io.BytesIO(content), name, skip_broken, MAX_DOCUMENTS, max_bytes())
-
-
-def report_draft() -> Draft:
-    """Return the example draft of the Report page: three views of the first example in `EXAMPLES`."""
-    a, b = EXAMPLES[0].a, EXAMPLES[0].b
-    texts = (TextInput(a), TextInput(b))
-    address = {"a": a, "b": b}
-    return Draft(
-        "Example: full or empty?",
-        (
-            DraftEntry(
-                ViewFile("MinimalPair", texts=texts, page="compare", address=address),
-                "The two sentences differ in one word. Head {{1, head}} of layer {{1, layer}} has the "
-                "largest change of attention: a total variation of {{1, total_variation}}.",
-            ),
-            DraftEntry(
-                ViewFile("Similarity", texts=texts, page="similarity", address=address),
-                "The cosine between every token of one sentence and every token of the other, in the "
-                "last layer.",
-            ),
-            DraftEntry(
-                ViewFile(
-                    "Attention", texts=texts[:1], page="attention", address=address | {"show": "heatmap"}
-                ),
-                "The mean attention over all heads of the last layer. The mean hides what individual "
-                "heads do.",
-            ),
-        ),
-    )

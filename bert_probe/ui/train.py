@@ -447,7 +447,7 @@ def _select_both(outcome: TrainingOutcome) -> None:
     request = replace(workbench.request(), model=model, revision=revision)
     if _has_held_out_scores(outcome):
         pairs = SimilarityEvaluation.inputs.files["pairs"].parse(to_file(held_out), _HELD_OUT_FILE)
-        sentence_input.store_file("evaluate_pairs", labeled_inputs.EvaluationFile(_HELD_OUT_FILE, pairs))
+        sentence_input.replace_file("evaluate_pairs", labeled_inputs.EvaluationFile(_HELD_OUT_FILE, pairs))
         state.select("evaluate_part", "pairs")
         state.select("evaluate_pairs_from", "file")
     elif isinstance(held_out, SimilarityExamples):

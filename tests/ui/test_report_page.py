@@ -293,6 +293,15 @@ def test_view_of_an_evaluation_contains_its_files(part: str) -> None:
     assert {*view.files} == {*EVALUATION_FILES[part]}
     assert contents_of_tables(dropped(view.to_bytes())) == tables
 
+    app = open_page("evaluate", evaluate_part=part, **{f"evaluate_{part}_from": "file"})
+    (argument, (name, content)), *_ = EVALUATION_FILES[part].items()
+    file = (f"other-{name}", "\n".join(content.splitlines()[:-1]).encode(), "text/plain")
+    app.file_uploader(key=f"evaluate_{argument}_upload").set_value(file).run()
+    view_uploader(app).upload("x.json", view.to_bytes(), "application/json").run()
+    assert contents_of_tables(app) == tables
+    assert f"The data are from {name}." in page_text(app).replace("\\", "")
+    assert "other-" not in page_text(app), "the uploader is empty"
+
 
 def test_view_of_sample_data_keeps_an_uploaded_file() -> None:
     app = click(open_page("evaluate"), "Add to report")
