@@ -274,7 +274,7 @@ def test_parameters_of_other_architectures_are_grouped(name: str) -> None:
     assert {parameter: places[parameter] for parameter in PLACES[name]} == PLACES[name]
 
 
-@pytest.mark.gate(cases=12)
+@pytest.mark.gate(cases=6)
 @pytest.mark.parametrize("name", sorted({*model_types.all_types()} - {"albert", "t5gemma"}))
 def test_each_type_has_all_its_layers(name: str) -> None:
     layers = [group for group in of(name).by_group() if group.startswith("layer")]

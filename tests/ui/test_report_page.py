@@ -332,6 +332,7 @@ def test_view_of_heads_contains_its_sentences(source: str) -> None:
     assert contents_of_tables(click(elsewhere, "Profile 2 sentences")) == contents_of_tables(app)
 
 
+@pytest.mark.prove
 def test_view_of_a_threshold_contains_its_pairs_and_options() -> None:
     app = open_page("search", threshold_target="precision", documents_from="file")
     documents = ("documents.txt", b"A boat sinks.\nA map of the river.\n", "text/plain")
