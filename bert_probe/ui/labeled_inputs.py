@@ -317,34 +317,15 @@ def choose_evaluation_file(argument: str, label: str, types: Sequence[str], help
 
 # ---------------------------------------------------------------- labeled pairs of the Search page
 
-MAX_PAIRS = 20_000
-"""Maximum number of labeled pairs in a file uploaded on the page. The command line has no such limit."""
 MIN_PRECISION, PRECISION = 0.05, "threshold_precision"
 """Minimum of the required precision, and the key of its widget."""
 
 
-@dataclass(frozen=True)
-class PairsFile:
-    """The labeled pairs of an uploaded file, or the error that occurred when the file was read."""
-
-    name: str
-    pairs: LabeledTexts | ProbeError
-
-
-def read_pairs(name: str, content: bytes) -> PairsFile:
-    """Parse a file of labeled pairs, and return an error instead of raising it."""
-    try:
-        sentence_input.check_size(name, content)
-        return PairsFile(name, parse_labeled_texts(content, name, max_rows=MAX_PAIRS))
-    except ProbeError as error:
-        return PairsFile(name, error)
-
-
 def use_pairs(name: str, content: bytes, fields: Mapping[str, str]) -> None:
     """Use a file of labeled pairs as if the user had uploaded it, with the fields of a `ScoreThreshold`."""
-    file = read_pairs(name, content)
+    file = read_evaluation_file("pairs", name, content)
     sentence_input.replace_file("threshold", file)
-    labels = None if isinstance(file.pairs, ProbeError) else grades(file.pairs)
+    labels = None if isinstance(file.rows, ProbeError) else grades(file.rows)
     precision, _ = parse_number(fields.get("precision", ""))
     if MIN_PRECISION <= precision <= 1:
         st.session_state[PRECISION] = precision

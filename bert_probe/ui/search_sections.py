@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import streamlit as st
@@ -51,14 +52,14 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
             ["csv", "tsv", "jsonl"],
             "The column text_a is a query and text_b a document; label is 1 if the two match and 0 if "
             f"not, or a graded relevance. UTF-8, {sentence_input.upload_note()}",
-            labeled_inputs.read_pairs,
+            partial(labeled_inputs.read_evaluation_file, "pairs"),
         )
         if file is None:
             return
         try:
-            if isinstance(file.pairs, ProbeError):
-                raise file.pairs
-            _show_threshold_result(checkpoint, _choose_target(question, file.pairs), file.pairs, truncate)
+            if isinstance(file.rows, ProbeError):
+                raise file.rows
+            _show_threshold_result(checkpoint, _choose_target(question, file.rows), file.rows, truncate)
         except ProbeError as error:
             blocks.error_box(error, "Choose another file, or change the options above.")
 

@@ -259,7 +259,7 @@ def test_a_threshold_from_labeled_pairs(minilm: Checkpoint) -> None:
     rows = "boat,a small boat,4\nboat,the night,0\nsky,the night sky,3\nsky,a map,1\nmap,maps,2\n"
     content = f"text_a,text_b,label\n{rows}".encode()
     app = open_page("search")
-    app.session_state["threshold_file"] = labeled_inputs.read_pairs("pairs.csv", content)
+    app.session_state["threshold_file"] = labeled_inputs.read_evaluation_file("pairs", "pairs.csv", content)
     app.run()
     assert not app.exception
     pairs = parse_labeled_texts(content, "pairs.csv")
@@ -267,7 +267,9 @@ def test_a_threshold_from_labeled_pairs(minilm: Checkpoint) -> None:
     assert f"A pair with a cosine of at least **{expected.threshold:.4f}**" in page_text(app)
     table = next(frame for frame in tables(app) if "measure" in frame)
     assert list(table["low"]) == pytest.approx(list(expected.table()["low"]), abs=1e-6)
-    app.session_state["threshold_file"] = labeled_inputs.read_pairs("pairs.csv", b"text,label\na,1\nb,0\n")
+    app.session_state["threshold_file"] = labeled_inputs.read_evaluation_file(
+        "pairs", "pairs.csv", b"text,label\na,1\nb,0\n"
+    )
     app.run()
     assert "has single texts" in error_text(app)
 
