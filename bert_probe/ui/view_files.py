@@ -6,20 +6,23 @@ use, it shows the name of the model and asks the user.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import streamlit as st
 
 from bert_probe.core.inputs import DOCUMENTS_FILE, SENTENCES_FILE
-from bert_probe.errors import ProbeError, ReportError, UnavailableError
+from bert_probe.errors import ProbeError, ReportError, TextError, UnavailableError
 from bert_probe.reports.drafts import Draft
 from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, describe_inputs
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi, callbacks, paths, sessions
+from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.ui import (
     drafts,
     labeled_inputs,
@@ -85,7 +88,8 @@ def menu(
         )
     if reason:
         st.caption(f"This view cannot be added to a report: {state.escape(reason, 400)}")
-    st.caption(_link_note(parameters, _uses_files(view, state.current_page(), parameters)))
+    else:
+        st.caption(_link_note(parameters, _uses_files(view, state.current_page(), parameters)))
 
 
 def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
@@ -296,12 +300,12 @@ def _restore_files(view: ViewFile) -> None:
 
     If the view shows other data, such as a sample, the files that the user has uploaded are kept.
     """
-    lines = "".join(f"{sentence}\n" for sentence in view.sentences).encode("utf-8", "surrogatepass")
     files = {
         name: (file.file, file.content.encode("utf-8", "surrogatepass")) for name, file in view.files.items()
     }
     if not _uses_files(view, view.page, view.address):
         return
+    sentences = _sentences_file(view.sentences)
     if view.page == "probes":
         labeled_inputs.use_probe_files(list(files.values()))
     elif view.page == "evaluate":
@@ -310,13 +314,31 @@ def _restore_files(view: ViewFile) -> None:
         labeled_inputs.use_pairs(*files["pairs"], view.asked)
         state.remember("documents_from", None)  # the view of a threshold does not contain documents
     elif view.page in ("heads", "changes"):
-        labeled_inputs.use_sentences(SENTENCES_FILE, lines)
+        labeled_inputs.use_sentences(*sentences)
     elif view.page == "map":
-        labeled_inputs.use_map_file(*files.get("rows", (SENTENCES_FILE, lines)))
+        labeled_inputs.use_map_file(*files.get("rows", sentences))
     elif view.page == "search":
-        sentence_input.use_documents(DOCUMENTS_FILE, lines)
+        sentence_input.use_documents(DOCUMENTS_FILE, _lines(view.sentences))
     else:
-        sentence_input.use_file(SENTENCES_FILE, lines)
+        sentence_input.use_file(*sentences)
+
+
+def _sentences_file(sentences: Sequence[str]) -> tuple[str, bytes]:
+    """Return the name and content of a file from which the app reads exactly these sentences.
+
+    Lines that look like a table or FASTA would be refused in a text file, and are written as JSONL instead.
+    """
+    content = _lines(sentences)
+    try:
+        if parse_sentences(content, SENTENCES_FILE) == tuple(sentences):
+            return SENTENCES_FILE, content
+    except TextError:
+        pass
+    return f"{Path(SENTENCES_FILE).stem}.jsonl", _lines(json.dumps({"text": text}) for text in sentences)
+
+
+def _lines(texts: Iterable[str]) -> bytes:
+    return "".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass")
 
 
 def _switch_page() -> None:

@@ -332,6 +332,18 @@ def test_view_of_heads_contains_its_sentences(source: str) -> None:
     assert contents_of_tables(click(elsewhere, "Profile 2 sentences")) == contents_of_tables(app)
 
 
+def test_view_of_sentences_may_look_like_a_table() -> None:
+    app = open_page("sentences", sentences_from="file")
+    file = ("names.csv", b'name\n"Smith,John"\n"Jones,Ann"\n"Brown,Eve"\n', "text/plain")
+    app.file_uploader(key="sentences_upload").set_value(file).run()
+    click(app, "Add to report")
+    view = picked(app)[0].view
+    elsewhere = dropped(view.to_bytes(), "sentences")
+    assert "3 sentences from sentences.jsonl" in page_text(elsewhere).replace("\\", "")
+    click(elsewhere, "Add to report")
+    assert picked(elsewhere)[0].view.sentences == view.sentences == ("Smith,John", "Jones,Ann", "Brown,Eve")
+
+
 @pytest.mark.prove
 def test_view_of_a_threshold_contains_its_pairs_and_options() -> None:
     app = open_page("search", threshold_target="precision", documents_from="file")
