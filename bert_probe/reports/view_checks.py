@@ -118,6 +118,7 @@ class ViewCheck:
             self._payloads(actual.payloads(), tolerances, payloads, check),
         )
         self._add_large(tolerances)
+        self._add_lens(actual.result.metadata)
         differences = [difference for part in parts for difference in islice(part, MAX_DIFFERENCES)]
         parts_with_differences = {difference.table for difference in differences}
         # The digest detects changes within the tolerance and in strings that are not compared.
@@ -147,6 +148,15 @@ class ViewCheck:
                 f"View {self.number}: the tolerance of these numbers is more than {MAX_SHARE:.0%} of the "
                 f"largest, so they are verified only roughly: {', '.join(large[:_MAX_NAMES])}{more}. "
                 "Rounding has less effect with the data type float64."
+            )
+
+    def _add_lens(self, metadata: Mapping[str, Any]) -> None:
+        """Add a remark about a tuned lens, whose training is not repeated."""
+        lens = metadata.get("tuned_lens")
+        if lens is not None:
+            self.remarks.append(
+                f"View {self.number} uses the tuned lens with the SHA-256 {lens['sha256']}. Its losses and "
+                "the comparison with the logit lens were measured in its training and cannot be verified."
             )
 
     def _table(self, view: ViewNumbers, own: Sequence[Tolerance]) -> Iterator[Difference]:

@@ -17,6 +17,8 @@ import pandas as pd
 import pytest
 
 import bert_probe
+from bert_probe.analyses.outputs.lens import Lens
+from bert_probe.analyses.outputs.tuned_lens import TuneLens
 from bert_probe.analyses.retrieval import calibration
 from bert_probe.analyses.retrieval.search_explanation import SearchExplanation
 from bert_probe.analyses.retrieval.truncation_audit import TruncationAudit
@@ -51,7 +53,7 @@ from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.text.documents import Document
 from bert_probe.views.payload import encode_text, pack, unpack
 from bert_probe.views.text import percentage
-from tests.helpers import forgeries, sentence_models
+from tests.helpers import forgeries, questions, sentence_models
 from tests.helpers.opening import share_opened_models
 from tests.helpers.pages import HOSTILE
 
@@ -262,6 +264,22 @@ def test_numbers_with_large_tolerances_are_named(
     (remark,) = verdict.remarks
     assert "View 1: the tolerance of these numbers is more than 1% of the largest" in remark
     assert re.search(r"verified only roughly: entropy_bits \(± [0-9.]+\)", remark)
+
+
+def test_tuned_lens_is_named_as_not_verified(
+    read: Any, trained_folder: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    checkpoint = bert_probe.load(trained_folder("bert", "fill-mask"))
+    lens = TuneLens(steps=1).of(checkpoint, questions.SENTENCES)
+    lens.save(tmp_path / "lens.safetensors")
+    tuned = str(tmp_path / "lens.safetensors")
+    result = Lens(mask="boat", tuned=tuned).of(checkpoint.trace(TEXT))
+    models = NamedModels(lambda _: checkpoint)
+    verdict = verify(read(Report.of(Draft("", (DraftEntry(ViewFile.of(result)),)), models).html()), models)
+    assert verdict.differences == ()
+    (remark,) = verdict.remarks
+    assert lens.digest in remark
+    assert "cannot be verified" in remark
 
 
 @pytest.mark.parametrize(("rows", "is_accepted"), [((0, 1), True), ((0, 5), False)])
