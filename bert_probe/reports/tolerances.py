@@ -47,10 +47,13 @@ _MIN_SHARE_ERROR: Final = 0.01
 """Minimum error of a percentile or of a histogram bar, in percent. It allows for four of 44,850 random pairs
 whose scores are so close to a bin edge that rounding moves them to the next bin."""
 
-_RESIDUE: Final = "facts.difference_to_model"
-"""Path of the difference between the model's output and its recomputed steps, which is a rounding error."""
+_RESIDUES: Final = ("facts.difference_to_model", "facts.gap", "facts.gap_share", "facts.off", "facts.error")
+"""Paths of differences that are rounding errors, apart from the error of a numerical integration: of the
+recomputed steps from the model's output, and of the sum of attributions from the explained number. The gap is
+also stated as a share of the change of the output."""
 _MIN_RESIDUE_ERROR: Final = 2.0**-20
-"""Minimum error of this difference. On another processor, it may be 0 or several units in the last place."""
+"""Minimum error of these differences, relative to the explained number (at least 1). On another processor, a
+difference may be 0 or several units in the last place."""
 
 ENTRIES: Final = "entries"
 """Name of the array in a picture's payload that contains color indices, which refer to a color table."""
@@ -87,7 +90,7 @@ class Tolerance:
     @property
     def is_large(self) -> bool:
         """Whether rounding changes the values so much that `verify` cannot distinguish them from others."""
-        is_fixed = self.of in (ENTRIES, _RESIDUE) or _SHARE.fullmatch(self.of) is not None
+        is_fixed = self.of in (ENTRIES, *_RESIDUES) or _SHARE.fullmatch(self.of) is not None
         return self.allowed > MAX_SHARE * self.largest and not is_fixed
 
     def to_json(self) -> dict[str, Any]:
@@ -206,7 +209,7 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
         if isinstance(value, float)
     ]
     return tuple(
-        replace(tolerance, error=max(tolerance.error, _min_leaf_error(tolerance.of)))
+        replace(tolerance, error=max(tolerance.error, _min_leaf_error(tolerance.of, double)))
         for tolerance in tolerances
     )
 
@@ -229,10 +232,16 @@ def with_rounding(tolerances: Sequence[Tolerance], bound: object) -> tuple[Toler
     )
 
 
-def _min_leaf_error(path: str) -> float:
-    """Return the minimum error of a leaf: a single error may be 0 by chance."""
-    if path == _RESIDUE:
-        return _MIN_RESIDUE_ERROR
+def _min_leaf_error(path: str, values: Mapping[str, Any]) -> float:
+    """Return the minimum error of a leaf: a single error may be 0 by chance.
+
+    Args:
+        values: all leaves, by path.
+    """
+    if path in _RESIDUES:
+        value, baseline = (values.get(f"facts.{name}") or 0.0 for name in ("value", "baseline_value"))
+        error = _MIN_RESIDUE_ERROR * max(1.0, abs(value), abs(baseline))
+        return error / (abs(value - baseline) or 1.0) if path == "facts.gap_share" else error
     return _MIN_SHARE_ERROR if _SHARE.fullmatch(path) else 0.0
 
 

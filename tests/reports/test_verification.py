@@ -252,6 +252,20 @@ def test_stated_tolerance_is_limited(own: float, stated: float, allowed: float) 
     assert limits == {"a": pytest.approx(allowed)}
 
 
+def test_rounding_errors_may_differ_between_processors() -> None:
+    stated = {"value": 31.0, "baseline_value": 28.0, "gap": 5e-9, "gap_share": 2e-9, "off": 0.0, "error": 0.0}
+    leaves = {f"facts.{name}": value for name, value in stated.items()} | {"facts.difference_to_model": 0.0}
+    bounds = {bound.of: bound for bound in tolerances.of_leaves(leaves, leaves)}
+    assert {name: bounds[f"facts.{name}"].allowed for name in ("gap", "off", "error")} == {
+        "gap": pytest.approx(31 * 2**-17),
+        "off": pytest.approx(31 * 2**-17),
+        "error": pytest.approx(31 * 2**-17),
+    }
+    assert bounds["facts.gap_share"].allowed == pytest.approx(31 / 3 * 2**-17)
+    assert bounds["facts.value"].allowed == pytest.approx(31 * 2**-18)
+    assert not any(bound.is_large for bound in bounds.values())
+
+
 def test_numbers_with_large_tolerances_are_named(
     read: Any, models: NamedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
