@@ -144,14 +144,14 @@ class _ConvertedAttention:
         weights: attention weights, one array of shape [head, query, key] per layer.
         tokens: one token per query.
         sentence_b_start: position of the first token of the second text; None for a single text.
-        caveat: note below the figure; None for the note of `from_attention`.
+        legend: sentences below the figure about the kinds of attention; "" for a single kind.
     """
 
     name: str
     weights: Sequence[Array]
     tokens: Sequence[str]
     sentence_b_start: int | None
-    caveat: str | None = None
+    legend: str = ""
 
     @property
     def layers(self) -> int:
@@ -182,7 +182,7 @@ class _ConvertedAttention:
             sentence_b_start=self.sentence_b_start,
             name=", ".join(filter(None, name_parts)) or "attention",
         )
-        return trace if self.caveat is None else replace(trace, caveat=self.caveat)
+        return replace(trace, caveat=f"{self.legend} {trace.caveat}".strip())
 
 
 def _describe_subset(noun: str, indices: Sequence[int], count: int) -> Iterator[str]:
@@ -277,14 +277,20 @@ def _blocks(
                     f"{expected[2]} key tokens. Pass the tokens of this attention."
                 )
             combined[number][:, queries, keys] = layer
-    legend = ", ".join(_BLOCKS[name] for name in block_slices if name in kinds)
+    legend = (
+        "Sentence A consists of the decoder's tokens, sentence B of the encoder's tokens. Attention: "
+        f"{', '.join(_BLOCKS[name] for name in block_slices if name in kinds)}."
+    )
+    if {"decoder", "cross"} <= kinds.keys():
+        legend += (
+            " Measures such as the entropy are computed from both kinds of attention of a decoder token."
+        )
     return _ConvertedAttention(
         " and ".join(kinds),
         combined,
         [*decoder_names, *encoder_names],
         len(decoder_names),
-        "Sentence A consists of the decoder's tokens, sentence B of the encoder's tokens. Attention: "
-        f"{legend}.",
+        legend,
     )
 
 

@@ -239,7 +239,7 @@ def _min_leaf_error(path: str, values: Mapping[str, Any]) -> float:
         values: all leaves, by path.
     """
     if path in _RESIDUES:
-        value, baseline = (values.get(f"facts.{name}") or 0.0 for name in ("value", "baseline_value"))
+        value, baseline = (float(values.get(f"facts.{name}") or 0) for name in ("value", "baseline_value"))
         error = _MIN_RESIDUE_ERROR * max(1.0, abs(value), abs(baseline))
         return error / (abs(value - baseline) or 1.0) if path == "facts.gap_share" else error
     return _MIN_SHARE_ERROR if _SHARE.fullmatch(path) else 0.0

@@ -109,6 +109,10 @@ def test_encoder_decoder_has_blocks_in_one_view(bart: Any) -> None:
     assert (
         "Sentence A consists of the decoder&#x27;s tokens, sentence B of the encoder&#x27;s tokens." in page
     )
+    assert (
+        "Measures such as the entropy are computed from both kinds of attention of a decoder token." in page
+    )
+    assert "do not sum to 1 as after a softmax: their sums range from 1 to 2." in page
 
 
 def test_cross_attention_alone_and_unequal_layer_counts_are_displayed(bart: Any) -> None:
