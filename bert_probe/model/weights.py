@@ -45,6 +45,20 @@ def read(
     return model, report
 
 
+def named_parameters(model: Any) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters of a model by name; those that the task head shares with the encoder once.
+
+    Their name is that in the encoder, also where transformers registers the head before the encoder, as in
+    XLM-RoBERTa and CamemBERT.
+    """
+    start = f"{getattr(model, 'base_model_prefix', '')}."
+    in_encoder: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if name.startswith(start):
+            in_encoder.setdefault(id(parameter), name)
+    return {in_encoder.get(id(parameter), name): parameter for name, parameter in model.named_parameters()}
+
+
 _FLOAT32_PARAMETERS = {"deberta": (".q_bias", ".v_bias")}
 """Model type → endings of the names of parameters that transformers creates in float32 for every dtype."""
 

@@ -32,7 +32,7 @@ from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.sentence_head import SentenceClassifier
-from bert_probe.model.weights import list_names, unify_dtype
+from bert_probe.model.weights import list_names, named_parameters, unify_dtype
 
 if TYPE_CHECKING:
     from bert_probe.training.objectives import Objective, TrainingExample
@@ -230,7 +230,7 @@ def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
     pooler = f"{prefix}.pooler" if getattr(full_model, "trains_pooler", True) else ()
     return {
         name: parameter
-        for name, parameter in full_model.named_parameters()
+        for name, parameter in named_parameters(full_model).items()
         if not name.startswith(f"{prefix}.") or name.startswith(pooler)
     }
 
@@ -243,7 +243,7 @@ def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parame
         UnavailableError: the layers cannot be separated.
     """
     if update == ALL:
-        return dict(full_model.named_parameters())
+        return named_parameters(full_model)
     parameters = head_parts(full_model)
     if update.startswith(TOP):
         count = int(update.partition(":")[2])
@@ -256,7 +256,9 @@ def select_parameters(full_model: Any, update: str) -> dict[str, torch.nn.Parame
             for index in range(layers)[-count:]
         )
         parameters |= {
-            name: parameter for name, parameter in full_model.named_parameters() if name.startswith(prefixes)
+            name: parameter
+            for name, parameter in named_parameters(full_model).items()
+            if name.startswith(prefixes)
         }
     return parameters
 
@@ -457,7 +459,9 @@ class LoraModel:
         for parameter in head.values():
             parameter.requires_grad_(True)
         self.updated = {
-            name: parameter for name, parameter in full_model.named_parameters() if parameter.requires_grad
+            name: parameter
+            for name, parameter in named_parameters(full_model).items()
+            if parameter.requires_grad
         }
 
     def merged(self, task: str, base: str) -> tuple[Any, LoraAdapter | None]:

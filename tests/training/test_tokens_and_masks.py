@@ -194,6 +194,18 @@ def test_saved_masked_lm_fills_masks(quiet: Checkpoint, tmp_path: Path, update: 
     assert opened.outputs[FILL_MASK].model.get_output_embeddings().weight is embeddings
 
 
+@pytest.mark.parametrize("update", ["head", "lora"])
+def test_word_vectors_of_a_model_with_the_head_first_are_frozen(
+    family: Callable[[str], Checkpoint], update: str
+) -> None:
+    checkpoint = family("xlm-roberta")
+    trained = Train(update, epochs=1, batch=4, rate=1e-2, seed=2, held_out=0).of(checkpoint, LINES)
+    before, after = (
+        opened.model.embeddings.word_embeddings.weight for opened in (checkpoint, trained.checkpoint)
+    )
+    assert torch.equal(before, after)
+
+
 def test_most_frequent_token_is_from_training_texts(quiet: Checkpoint) -> None:
     """The share of this token is computed on the held-out texts, without special tokens."""
     question = "the boat river small"

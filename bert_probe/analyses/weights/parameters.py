@@ -23,6 +23,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config import ModelConfig
 from bert_probe.model.loading import library_versions
 from bert_probe.model.preflight import described
+from bert_probe.model.weights import named_parameters
 
 T = TypeVar("T", bound=Hashable)
 
@@ -95,7 +96,7 @@ class Parameter:
         dtype: element type, e.g. "float32".
         bytes: size in bytes; 0 if the parameter is tied.
         share: share of the model's elements, 0 to 1.
-        tied_to: name of the earlier parameter with the same tensor, which is counted instead; None if the
+        tied_to: name of another parameter with the same tensor, which is counted instead; None if the
             parameter is not tied.
     """
 
@@ -215,11 +216,10 @@ def list_parameters(model: torch.nn.Module) -> Inventory:
     total = sum(parameter.numel() for parameter in model.parameters())
     parameters = list(model.named_parameters(remove_duplicate=False))
     groups = _ParameterGroups(model, [name for name, _ in parameters])
-    first_names: dict[int, str] = {}
+    counted = {id(parameter): name for name, parameter in named_parameters(model).items()}
     rows = []
     for name, parameter in parameters:
-        tied_to = first_names.get(id(parameter))
-        first_names.setdefault(id(parameter), name)
+        tied_to = None if counted[id(parameter)] == name else counted[id(parameter)]
         count = 0 if tied_to else parameter.numel()
         group, part = groups.find(name)
         rows.append(
