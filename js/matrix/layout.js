@@ -280,16 +280,20 @@ function measureOverhang(model, pitch, size, measure) {
  * @param {Area} viewport
  */
 export function getVisibleRange(model, geometry, viewport) {
-  /** @param {number} scroll @param {number} pitch */
-  const first = (scroll, pitch) => Math.max(Math.floor(scroll / pitch), 0);
-  /** @param {number} end @param {number} pitch @param {number} count */
-  const last = (end, pitch, count) => Math.min(Math.ceil(end / pitch), count);
-  return {
-    rowStart: first(viewport.y, geometry.pitchY),
-    rowEnd: last(viewport.y + viewport.height - geometry.top, geometry.pitchY, model.rowCount),
-    columnStart: first(viewport.x, geometry.pitchX),
-    columnEnd: last(viewport.x + viewport.width - geometry.left, geometry.pitchX, model.columnCount),
+  /**
+   * Returns the first visible index and the index after the last. There is none if the viewport is smaller
+   * than the labels, as before the container has a width.
+   *
+   * @param {number} scroll @param {number} size @param {number} pitch @param {number} count
+   */
+  const getRange = (scroll, size, pitch, count) => {
+    const start = Math.max(Math.floor(scroll / pitch), 0);
+    return [start, Math.max(Math.min(Math.ceil((scroll + size) / pitch), count), start)];
   };
+  const { left, top, pitchX, pitchY } = geometry;
+  const [rowStart, rowEnd] = getRange(viewport.y, viewport.height - top, pitchY, model.rowCount);
+  const [columnStart, columnEnd] = getRange(viewport.x, viewport.width - left, pitchX, model.columnCount);
+  return { rowStart, rowEnd, columnStart, columnEnd };
 }
 
 /** @typedef {ReturnType<typeof getVisibleRange>} Range */

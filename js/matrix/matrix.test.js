@@ -157,6 +157,8 @@ test("only visible rows and columns are painted", () => {
   const { left, top } = geometry;
   const range = getVisibleRange(model200, geometry, { x: 32, y: 160, width: left + 160, height: top + 16 });
   assert.deepEqual(range, { rowStart: 10, rowEnd: 11, columnStart: 2, columnEnd: 12 });
+  const none = getVisibleRange(model200, geometry, { x: 32, y: 160, width: 0, height: 0 });
+  assert.deepEqual(none, { rowStart: 10, rowEnd: 10, columnStart: 2, columnEnd: 2 }, "no width yet");
 });
 
 test("a canvas and a file contain the same cells, numbers and labels", () => {
