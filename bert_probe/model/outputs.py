@@ -21,6 +21,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.models.auto import modeling_auto
 
 from bert_probe.errors import (
+    ArchitectureError,
     CheckpointError,
     OutOfMemoryError,
     UnavailableError,
@@ -341,7 +342,11 @@ def own_modules(model: Any) -> list[torch.nn.Module]:
 
 
 def outputs_of(model: Any) -> list[OutputHead]:
-    """Return the task heads of a model in memory, determined by its class and base classes."""
+    """Return the task heads of a model in memory, determined by its class and base classes.
+
+    Raises:
+        ArchitectureError: the model's config does not number its labels consecutively from 0.
+    """
     class_names = {base.__name__ for base in type(model).__mro__}
     config = model.config
     is_pretraining = modeling_auto.MODEL_FOR_PRETRAINING_MAPPING_NAMES.get(config.model_type) in class_names
@@ -351,15 +356,23 @@ def outputs_of(model: Any) -> list[OutputHead]:
         if name in class_names or (
             is_pretraining and task in _DISTINCTIVE and config.model_type in CLASSES[NEXT_SENTENCE_PREDICTION]
         ):
-            labels = (
-                tuple(map(str, config.id2label.values()))
-                if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
-                else ()
-            )
+            labels = _labels(config) if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION) else ()
             problem = config.problem_type if task == TEXT_CLASSIFICATION else None
             parts = parts_of(task) if name in class_names else _PRETRAINING_OUTPUTS[task]
             heads.append(OutputHead(task, model, labels, problem or "", parts))
     return heads
+
+
+def _labels(config: Any) -> tuple[str, ...]:
+    """Return the names of the labels by index. ``id2label`` may have another order, and strings as keys."""
+    names = {str(index): str(name) for index, name in config.id2label.items()}
+    try:
+        return tuple(names[str(index)] for index in range(len(names)))
+    except KeyError:
+        raise ArchitectureError(
+            "id2label in the model's config must number the labels consecutively from 0, but has the keys "
+            f"{list_names([*names])}. Set model.config.id2label."
+        ) from None
 
 
 def parts_of(task: str) -> tuple[str, ...]:

@@ -565,6 +565,16 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(
         HeadPruning().of(checkpoint, [" "])
 
 
+@pytest.mark.parametrize(("problem", "labels"), [("regression", 1), ("multi_label_classification", 2)])
+def test_accuracy_of_heads_that_predict_several_labels_is_refused(
+    problem: str, labels: int, tmp_path: Path
+) -> None:
+    names = {index: f"label {index}" for index in range(labels)}
+    trained.build("bert", "text-classification", tmp_path, id2label=names, problem_type=problem)
+    with pytest.raises(UnavailableError, match=f"has the problem type {problem}. Choose a model"):
+        HeadPruning().of(bert_probe.load(tmp_path), [f"label 0\t{TEXT}"])
+
+
 def test_selected_target_is_attributed(trained_on: Trained, minilm: Checkpoint) -> None:
     classes = trained_on("bert", "text-classification")
     trace = classes.trace(TEXT)

@@ -114,6 +114,23 @@ def test_model_with_head_has_encoder_and_head(tokenizer: Any) -> None:
     assert now.outputs_sha256 != description.outputs_sha256 != ""
 
 
+@pytest.mark.parametrize("kind", [int, str])
+def test_labels_are_in_the_order_of_their_indices(kind: type, tokenizer: Any) -> None:
+    names = {kind(index): f"label {index}" for index in sorted(range(12), key=str)}
+    assert [*map(str, names)] == ["0", "1", "10", "11", *"23456789"], "as in a file with sorted keys"
+    model = transformers.BertForSequenceClassification(config("bert", num_labels=12)).eval()
+    model.config.id2label = names
+    result = bert_probe.ClassifyText().of(bert_probe.wrap(model, tokenizer).trace(TEXT))
+    with torch.no_grad():
+        logits = model(**tokenizer(TEXT, return_tensors="pt")).logits[0]
+    assert result.table()["label"].tolist() == [f"label {index}" for index in logits.argsort(descending=True)]
+    names.pop(kind(2))
+    with pytest.raises(
+        ArchitectureError, match=r"consecutively from 0, but has the keys 0, 1, 10 and 8 more"
+    ):
+        bert_probe.wrap(model, tokenizer)
+
+
 def test_name_comes_from_the_config(bert: Any, tokenizer: Any) -> None:
     assert bert_probe.wrap(bert, tokenizer).description.name == bert.config.name_or_path != ""
 

@@ -12,6 +12,7 @@ import torch
 
 from bert_probe.analyses.attribution.attribution import TargetQuestion, input_record
 from bert_probe.analyses.attribution.head_ablation import REPLACEMENT_HELP, REPLACEMENTS, model_with_heads
+from bert_probe.analyses.outputs.prediction import problem_type
 from bert_probe.analyses.outputs.target import TargetOutput, format_labels
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number
@@ -19,7 +20,7 @@ from bert_probe.core.inputs import OneOrTwoTraces, SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ShapeError, TextError
+from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.capture import heads_switched_off, recording
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, forward, group_by_length
@@ -209,11 +210,16 @@ class HeadPruning(Question):
         Raises:
             EmptyTextError, TooLongError, TextError: there are no lines, or a line has no text or does not
                 start with one of the checkpoint's labels.
-            UnavailableError: the checkpoint has no classification head, or its architecture does not expose
-                its attention heads.
+            UnavailableError: the checkpoint has no classification head that predicts one label per text, or
+                its architecture does not expose its attention heads.
         """
         checkpoint = checkpoint.snapshot()
         output = output_head(checkpoint, TEXT_CLASSIFICATION)
+        if problem_type(output) != "single_label_classification":
+            raise UnavailableError(
+                "The accuracy needs a classification head that predicts one label per text, but this head "
+                f"has the problem type {problem_type(output)}. Choose a model with such a head."
+            )
         texts = [*_trace_labeled(checkpoint, output, sentences, truncate)]
         effects, importances = [], []
         for done, (trace, label) in enumerate(texts):
