@@ -129,6 +129,43 @@ def test_word_to_word_attention_equals_hand_computation() -> None:
         assert nothing["word-to-word attention"].value <= 0.4 - 0.3
 
 
+def test_causal_mask_limits_what_attention_is_compared_with() -> None:
+    """In "[CLS] a b c d e" every row is uniform over the tokens read so far, except those of c, d and e."""
+    weights = np.tril(np.ones((6, 6))) / np.arange(1, 7)[:, None]
+    uniform = by_name(find_highlights(hand_trace([weights[None]], "[CLS] a b c d e")))["attention sink"]
+    assert uniform.value == pytest.approx(0, abs=1e-6), "an equal share of a causal model"
+    assert "(mean over heads and tokens; an equal share would be 41%)" in uniform.said
+    weights[3, :4] = 0.2, 0.3, 0.2, 0.3
+    weights[4, :5] = 0.1, 0.1, 0.1, 0.5, 0.2
+    weights[5] = 0.06, 0.06, 0.06, 0.7, 0.06, 0.06
+    result = by_name(find_highlights(hand_trace([weights[None]], "[CLS] a b c d e")))["word-to-word attention"]
+    # At the distance from e to c are c to a (0.3) and d to b (0.1). Only d and e may attend to c.
+    assert result.value == pytest.approx(0.7 - 0.5)
+    assert "Words at the same distance receive 20% on average, and other words put 50% on “c”." in result.said
+
+
+def test_shares_are_averaged_over_queries_that_may_attend_to_the_target() -> None:
+    """In "[CLS] a b a b" only the second a and the second b may attend to the same token."""
+    weights = np.tril(np.ones((5, 5))) / np.arange(1, 6)[:, None]
+    weights[3] = 0.05, 0.8, 0.05, 0.1, 0
+    weights[4] = 0.05, 0.1, 0.6, 0.05, 0.2
+    found = find_highlights(hand_trace([weights[None]], "[CLS] a b a b")).candidates
+    said = [item.said for item in found if "same token (mean" in item.said]
+    assert said == [
+        "Head 1.1 puts 70% of its attention on other occurrences of the same token (mean over the 2 tokens "
+        "that have such a target)."
+    ]
+
+
+def test_local_window_limits_what_attention_is_compared_with(family: Callable[[str], Checkpoint]) -> None:
+    trace = family("modernbert").trace("a b c d e f g h i j k l m n o p q r s t u v w x y z " * 3)
+    local = next(layer for layer, mask in enumerate(trace.masks or ()) if mask is not None)
+    reachable = HighlightContext(trace).reachable
+    assert not reachable[local].all()
+    for layer, allowed in enumerate(reachable):
+        np.testing.assert_array_equal(allowed, trace.attention(layer).max(axis=0) > 0)
+
+
 SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
     "shipped": ("Almost before we knew it, we had left the ground.", None, None),
     "many pieces": (TEXT, None, None),

@@ -14,6 +14,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TypeAlias
 
+import numpy as np
+
 from bert_probe.analyses.attention.attention import largest_in_blocks
 from bert_probe.analyses.attention.heads import is_punctuation, measure_heads
 from bert_probe.model.encoding import Token
@@ -44,6 +46,50 @@ class HighlightContext:
     def heads(self) -> Mapping[str, Array]:
         """Measures of all heads by name, each of shape [layer, head]; see `measure_heads`."""
         return measure_heads(self.trace, None)
+
+    @cached_property
+    def reachable(self) -> tuple[Array, ...]:
+        """Whether each query may attend to each key, for each layer, bool [query, key].
+
+        A mask hides the tokens after a query in a causal model, and those outside of a local window.
+        """
+        count, trace = len(self.trace.tokens), self.trace
+        by_mask: dict[int, Array] = {}
+        for mask in trace.masks or [None] * trace.layers:
+            if id(mask) not in by_mask:
+                allowed = np.ones((count, count), dtype=bool)
+                if mask is not None:
+                    is_open = mask if mask.dtype == bool else mask > np.finfo(mask.dtype).min / 2
+                    allowed &= is_open if is_open.ndim == 2 else is_open.any(axis=0)
+                by_mask[id(mask)] = np.tril(allowed) if trace.is_causal else allowed
+        return tuple(by_mask[id(mask)] for mask in trace.masks or [None] * trace.layers)
+
+    @cached_property
+    def queries_with_target(self) -> Mapping[str, Array]:
+        """For each share of a specialized head, the number of queries that may attend to such a key.
+
+        The arrays have shape [layer]. For example, the first token has no previous token.
+        """
+        tokens = self.trace.tokens
+        count = len(tokens)
+        units = np.repeat(np.arange(len(self.lens.units)), [len(unit.positions) for unit in self.lens.units])
+        names, segments = (
+            np.array([describe(token) for token in tokens]) for describe in (str, lambda token: token.segment)
+        )
+        itself = np.eye(count, dtype=bool)
+        is_target = {
+            "previous": np.eye(count, k=-1, dtype=bool),
+            "next": np.eye(count, k=1, dtype=bool),
+            "self": itself,
+            "same_token": (names[:, None] == names) & ~itself,
+            "same_word": (units[:, None] == units) & ~itself,
+            "punctuation": np.broadcast_to([*map(is_punctuation, tokens)], itself.shape),
+            "other_segment": segments[:, None] != segments,
+        }
+        return {
+            share: np.array([(is_key & reachable).any(axis=1).sum() for reachable in self.reachable])
+            for share, is_key in is_target.items()
+        }
 
     @cached_property
     def lens(self) -> WordLens:

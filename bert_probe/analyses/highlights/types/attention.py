@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -28,7 +27,8 @@ def _find_word_pair(context: HighlightContext) -> HighlightCandidate | None:
 
     The expected value is the larger of two means: the mean over the other pairs of words at the same distance
     and direction, and the mean over the other queries of the same key. Special tokens are excluded from both
-    means. Punctuation is neither query nor key, and a word's attention to itself is excluded.
+    means, and so are words that may not attend to each other. Punctuation is neither query nor key, and a
+    word's attention to itself is excluded.
     """
     if not context.has_attention_shares:
         return None
@@ -37,14 +37,15 @@ def _find_word_pair(context: HighlightContext) -> HighlightCandidate | None:
     is_word = np.array([not unit.special for unit in units])
     is_content = np.array([not unit.special and not is_punctuation(unit) for unit in units])
     distance = np.arange(count) - np.arange(count)[:, None] + count - 1  # shape [query, key]
-    pairs = is_word & is_word[:, None] & (distance != count - 1)
-    pairs_at_distance = np.bincount(distance[pairs], minlength=2 * count - 1)[distance]
-    queries_of_key = np.broadcast_to(pairs.sum(axis=0), pairs.shape)
-    allowed = pairs & is_content & is_content[:, None] & (pairs_at_distance > 1) & (queries_of_key > 1)
-    if not allowed.any():
-        return None
     best: tuple[tuple[float, ...], tuple[int, ...]] = ((-np.inf,), ())
-    for layer in range(context.trace.layers):
+    for layer, reachable in enumerate(context.reachable):
+        pairs = is_word & is_word[:, None] & (distance != count - 1)
+        pairs &= context.lens.merge(reachable.astype(float)) > 0
+        pairs_at_distance = np.bincount(distance[pairs], minlength=2 * count - 1)[distance]
+        queries_of_key = np.broadcast_to(pairs.sum(axis=0), pairs.shape)
+        allowed = pairs & is_content & is_content[:, None] & (pairs_at_distance > 1) & (queries_of_key > 1)
+        if not allowed.any():
+            continue
         weights = np.where(
             pairs, context.lens.merge(context.trace.attention(layer)), 0.0
         )  # shape [head, query, key]
@@ -55,6 +56,8 @@ def _find_word_pair(context: HighlightContext) -> HighlightCandidate | None:
         index = tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
         numbers = tuple(float(array[index]) for array in (excess, weights, distance_means, key_means))
         best = max(best, (numbers, (layer, *index)))
+    if not best[1]:
+        return None
     value, weight, distance_mean, key_mean = best[0]
     layer, head, query, key = best[1]
     query_word, key_word = quote(units[query], units), quote(units[key], units)
@@ -138,43 +141,25 @@ _UNUSUAL_HEADS = (
 _SHARES = ("previous", "next", "same_token", "same_word", "punctuation", "self", "other_segment")
 
 
-def _count_queries(context: HighlightContext, share: str) -> int:
-    """Return the number of query tokens for which an attention share is defined.
-
-    For example, the share of the previous token is defined for all tokens except the first.
-    """
-    tokens = context.trace.tokens
-    count = len(tokens)
-    if share in ("previous", "next"):
-        return count - 1
-    if share == "same_token":
-        return sum(occurrences for occurrences in Counter(map(str, tokens)).values() if occurrences > 1)
-    if share == "same_word":
-        return sum(len(unit.positions) for unit in context.lens.units if len(unit.positions) > 1)
-    if share == "punctuation":
-        return count if any(map(is_punctuation, tokens)) else 0
-    return count if share == "self" or context.trace.encoding.pair is not None else 0
-
-
 def _mean_shares(context: HighlightContext, share: str) -> Array:
     """Return an attention share of each head, averaged over the queries for which it is defined.
 
     The shape is [layer, head]. The share is 0 if it is not defined for any query.
     """
-    queries = max(_count_queries(context, share), 1)
-    shares: Array = context.heads[share] * (len(context.trace.tokens) / queries)
+    queries = np.maximum(context.queries_with_target[share], 1)
+    shares: Array = context.heads[share] * (len(context.trace.tokens) / queries)[:, None]
     return shares
 
 
 def _find_specialized_head(share: str, context: HighlightContext) -> HighlightCandidate | None:
-    queries = _count_queries(context, share)
-    if not context.has_attention_shares or not queries:
+    if not context.has_attention_shares or not context.queries_with_target[share].any():
         return None
     values = _mean_shares(context, share)
     layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
     value = float(values[layer, head])
     # Shares overlap: the previous token may be in the same word. Report only the head's largest share.
     largest = max(_mean_shares(context, other)[layer, head] for other in _SHARES)
+    queries = context.queries_with_target[share][layer]
     has_all = queries == len(context.trace.tokens)
     over = "" if has_all else f" (mean over the {queries} tokens that have such a target)"
     description = f"puts {percent(value)} of its attention on {SHARE_TARGETS[share]}{over}."
@@ -205,9 +190,11 @@ def _find_sink(share: str, context: HighlightContext) -> HighlightCandidate | No
         sinks = [tokens[0]]
     if not sinks:
         return None
-    by_layer, equal_share = context.heads[share].mean(axis=1), len(sinks) / len(tokens)
+    by_layer = context.heads[share].mean(axis=1)
     layer = int(by_layer.argmax())
-    value = float(by_layer[layer])
+    value, reachable = float(by_layer[layer]), context.reachable[layer]
+    is_sink = np.isin(np.arange(len(tokens)), [sink.position for sink in sinks])
+    equal_share = float(((reachable & is_sink).sum(axis=1) / np.maximum(reachable.sum(axis=1), 1)).mean())
     name = str(sinks[0]) if sinks[0].special else quote(sinks[0])
     target = f"the first token, {name}" if share == "first" else f"the separator {name}"
     return HighlightCandidate(
