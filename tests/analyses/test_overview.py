@@ -138,7 +138,8 @@ def test_causal_mask_limits_what_attention_is_compared_with() -> None:
     weights[3, :4] = 0.2, 0.3, 0.2, 0.3
     weights[4, :5] = 0.1, 0.1, 0.1, 0.5, 0.2
     weights[5] = 0.06, 0.06, 0.06, 0.7, 0.06, 0.06
-    result = by_name(find_highlights(hand_trace([weights[None]], "[CLS] a b c d e")))["word-to-word attention"]
+    found = by_name(find_highlights(hand_trace([weights[None]], "[CLS] a b c d e")))
+    result = found["word-to-word attention"]
     # At the distance from e to c are c to a (0.3) and d to b (0.1). Only d and e may attend to c.
     assert result.value == pytest.approx(0.7 - 0.5)
     assert "Words at the same distance receive 20% on average, and other words put 50% on “c”." in result.said
