@@ -225,6 +225,7 @@ class TypedList:
         key: name of the URL parameter, and prefix of the session keys.
         example: initial text.
         button: label of the button that submits the text.
+        others: for other fields, session key and example; the button Example fills them if they are empty.
     """
 
     key: str
@@ -232,6 +233,7 @@ class TypedList:
     placeholder: str
     example: str
     button: str
+    others: tuple[tuple[str, str], ...] = ()
 
     def draw(self) -> str:
         """Draw the text field and its buttons; return the submitted text.
@@ -277,6 +279,9 @@ class TypedList:
 
     def _use_example(self) -> None:
         st.session_state[self._draft] = self.example
+        for key, example in self.others:
+            if not st.session_state.get(key, "").strip():
+                st.session_state[key] = example
         self._submit()
 
     def _set(self, typed: str) -> None:
@@ -405,6 +410,7 @@ _DOCUMENTS = TypedList(
     "Type or paste documents, one per line",
     "\n".join(DOCUMENTS),
     "Search",
+    others=(("search_query", QUERY),),
 )
 
 

@@ -101,6 +101,14 @@ def test_an_empty_query_is_no_error() -> None:
     assert not error_text(app)
 
 
+@pytest.mark.parametrize(("own", "query"), [("  ", "I cannot log in"), ("boats", "boats")])
+def test_the_example_fills_an_empty_query_only(own: str, query: str) -> None:
+    app = open_page("search")
+    app.text_input(key="search_query").set_value(own).run()
+    next(button for button in app.button if button.label == "Example" and not button.disabled).click().run()
+    assert app.text_input(key="search_query").value == query
+
+
 def test_a_long_document_is_marked(minilm: Checkpoint) -> None:
     app = open_page("search", documents="a boat\n" + "river " * 400)
     assert "1 of 2 documents exceed the maximum length of the model" in app.warning[0].value
