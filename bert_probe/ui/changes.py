@@ -76,7 +76,7 @@ def render() -> None:
         "Compare the attention heads, vectors, predictions and parameters of two models on the same "
         "text, for example before and after fine-tuning.",
     )
-    second_model.follow_link()
+    state.follow_link()
     a = workbench.checkpoint()
     second = second_model.choose()
     if second is None:

@@ -15,7 +15,6 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.server import callbacks, paths
 from bert_probe.text.datasets import everyday_topics
 from bert_probe.ui import blocks, jobs, model_choice, selection_state, state, workbench
 
@@ -26,8 +25,6 @@ _MODEL, _REVISION = "other", "other_revision"
 """URL parameters and widget keys of the name and the revision of model B."""
 _LAST = "second model named"
 """Session key of the model that the text fields contained in the last script run."""
-_LEAVING = "leaving for attention"
-"""Session key of a flag that makes the next script run open the Attention page."""
 _SWAP: Final = "last swap"
 """Session key of the last `_Swap`."""
 _SWAP_SECONDS: Final = 5.0
@@ -252,13 +249,6 @@ class _Swap(NamedTuple):
     end: float
 
 
-def follow_link() -> None:
-    """Open the Attention page if the user clicked a button that shows a head there."""
-    with callbacks.uninterrupted():
-        if st.session_state.pop(_LEAVING, False):
-            st.switch_page(paths.page_script("attention"))
-
-
 def head_buttons(layer: int, head: int) -> None:
     """Draw two buttons that open the Attention page: one with a head of A, one with that head of B.
 
@@ -288,7 +278,7 @@ def _show_head(layer: int, head: int, in_b: bool) -> None:
     selection_state.show_head(layer, (head - 1,))
     if in_b:
         swap()
-    st.session_state[_LEAVING] = True
+    state.leave_for("attention")
 
 
 def _compare_with_itself(name: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from bert_probe.core.earlier_names import current_parameters
+from bert_probe.server import callbacks, paths
 
 T = TypeVar("T")
 
@@ -154,6 +155,26 @@ def remember(key: str, value: str | None) -> None:
     else:
         # A URL cannot contain a lone surrogate.
         url_parameters()[key] = value.encode("utf-8", "replace").decode()
+
+
+_LEAVING = "page_to_open"
+
+
+def leave_for(page: str) -> None:
+    """Open a page at the next call of `follow_link`.
+
+    Call this function in the callback of a button that also changes the model: loading the model may restart
+    the script run, in which the button is then no longer clicked.
+    """
+    st.session_state[_LEAVING] = page
+
+
+def follow_link() -> None:
+    """Open the page that the user chose, if any. Call this function before the model is loaded."""
+    with callbacks.uninterrupted():
+        page = st.session_state.pop(_LEAVING, None)
+        if page is not None:
+            st.switch_page(paths.page_script(page))
 
 
 def select(key: str, value: str) -> None:

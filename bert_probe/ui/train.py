@@ -21,7 +21,7 @@ from bert_probe.model.checkpoint import SENTENCE_SIMILARITY, Checkpoint
 from bert_probe.model.preflight import format_bytes
 from bert_probe.model.trace import Array
 from bert_probe.runtime import shared_cache
-from bert_probe.server import callbacks, paths
+from bert_probe.server import callbacks
 from bert_probe.server.sessions import Download
 from bert_probe.text.datasets import to_file
 from bert_probe.text.labeled_texts import MULTI_LABEL, NUMBER
@@ -55,6 +55,7 @@ def render() -> None:
         "Fine-tune the model on labeled texts, similar texts, tagged words, or plain text (masked-language "
         "modeling). The original checkpoint is not changed.",
     )
+    state.follow_link()
     checkpoint = workbench.checkpoint()
     if train_running.is_running():
         train_running.draw_progress()
@@ -81,6 +82,9 @@ def _choose(checkpoint: Checkpoint) -> None:
     except ProbeError as error:
         blocks.error_box(error, "Change the data or the settings. Your other settings are kept.")
         return
+    last = train_running.last_outcome()
+    if last is not None and not last.folder:
+        st.caption("Another training discards the model under Result, which was not saved to a folder.")
     if st.button("Start training", type="primary"):
         with callbacks.uninterrupted():
             now = workbench.request()
@@ -92,7 +96,6 @@ _MAX_TEXTS = 10
 """Maximum number of texts in a list on the page. The export contains all texts."""
 _LISTS = {"wrong": "Most confident errors", "uncertain": "Least certain"}
 _FOLDER, _REPLACE = "train_folder", "train_replace"
-_ANSWER = paths.page_script("answer")
 _HELD_OUT_FILE = "held-out.csv"
 
 
@@ -359,9 +362,7 @@ def _row(outcome: TrainingOutcome, markdown: str, key: str, text: str, pair: str
         with st.container(width="stretch"):
             st.markdown(markdown)
         arguments = (outcome, text, pair)
-        if st.button("Open in Answer", key=f"open {key}", on_click=_open_text, args=arguments):
-            with callbacks.uninterrupted():
-                st.switch_page(_ANSWER)
+        st.button("Open in Answer", key=f"open {key}", on_click=_open_text, args=arguments)
 
 
 def _word_in_sentence(outcome: TrainingOutcome, evaluation: EvaluateResult, unit: int) -> tuple[str, str]:
@@ -426,9 +427,7 @@ def _compare_models(outcome: TrainingOutcome) -> None:
         else "Compare attention heads, vectors, predictions and parameters of both models on a text."
     )
     label = "Compare with the model before training"
-    if st.button(label, icon=":material/compare:", help=help_text, on_click=_select_both, args=(outcome,)):
-        with callbacks.uninterrupted():
-            st.switch_page(paths.page_script("evaluate" if is_scored else "changes"))
+    st.button(label, icon=":material/compare:", help=help_text, on_click=_select_both, args=(outcome,))
     if outcome.training.question.to_json()["update"] == "head":
         st.caption(
             "Only the head was trained: attention, vectors and parameters of the encoder are unchanged."
@@ -456,6 +455,7 @@ def _select_both(outcome: TrainingOutcome) -> None:
     model_choice.agree([(model, revision), (trained, "")])
     workbench.submit(request)
     second_model.select(trained)
+    state.leave_for("evaluate" if _has_held_out_scores(outcome) else "changes")
 
 
 # ---------------------------------------------------------------- saving
@@ -471,7 +471,7 @@ def _save(outcome: TrainingOutcome) -> None:
                 folder = st.text_input(
                     "Folder",
                     key=_FOLDER,
-                    placeholder=f"models/{PurePath(outcome.data.name).stem}",
+                    placeholder=f"{PurePath(outcome.data.name).stem}-model",
                     help="A folder on the machine that runs the app. The model is saved in the Hugging Face "
                     "format.",
                     persist_state="session",
@@ -488,9 +488,7 @@ def _save(outcome: TrainingOutcome) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             st.caption(status, width="content")
             help_text = "Use this model in the workbench, on every page."
-            if st.button("Open model", help=help_text, on_click=_use, args=(outcome,)):
-                with callbacks.uninterrupted():
-                    st.switch_page(_ANSWER)
+            st.button("Open model", help=help_text, on_click=_use, args=(outcome,))
             if outcome.download is None:
                 outcome.download = Download(outcome.training)
             size = format_bytes(outcome.training.nbytes)
@@ -529,6 +527,7 @@ def _open(outcome: TrainingOutcome, request: workbench.Request) -> None:
     model_choice.agree([(model, "")])
     workbench.submit(replace(request, model=model, revision=""))
     st.session_state["task"] = outcome.training.task
+    state.leave_for("answer")
 
 
 def _model_name(outcome: TrainingOutcome) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -158,13 +159,25 @@ def test_shares_are_averaged_over_queries_that_may_attend_to_the_target() -> Non
     ]
 
 
-def test_local_window_limits_what_attention_is_compared_with(family: Callable[[str], Checkpoint]) -> None:
-    trace = family("modernbert").trace("a b c d e f g h i j k l m n o p q r s t u v w x y z " * 3)
-    local = next(layer for layer, mask in enumerate(trace.masks or ()) if mask is not None)
+@pytest.mark.parametrize("name", ["modernbert", "longformer"])
+def test_local_window_limits_what_attention_is_compared_with(
+    name: str, family: Callable[[str], Checkpoint]
+) -> None:
+    trace = family(name).trace("a b c d e f g h i j k l m n o p q r s t")
     reachable = HighlightContext(trace).reachable
-    assert not reachable[local].all()
+    assert not all(allowed.all() for allowed in reachable)
     for layer, allowed in enumerate(reachable):
         np.testing.assert_array_equal(allowed, trace.attention(layer).max(axis=0) > 0)
+
+
+def test_long_tokens_are_compared_in_little_memory() -> None:
+    """An array of strings would need 4 bytes for each character of the longest, for each token."""
+    trace = hand_trace([np.full((1, 202, 202), 1 / 202)], " ".join(["[CLS]", "x" * 200_000, *"a" * 200]))
+    tracemalloc.start()
+    counts = HighlightContext(trace).queries_with_target["same_token"]
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+    assert counts.tolist() == [200]
 
 
 SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {

@@ -110,7 +110,7 @@ def test_training_matches_library(family_folder: Folder) -> None:
         assert f"{value:.1%}" in page_text(app)
     sentence = f"Training has ended. {summary(judged)} The details are under Result, below the settings."
     assert [element.value for element in app.success] == [sentence]
-    assert app.text_input(key="train_folder").placeholder == "models/mine"
+    assert app.text_input(key="train_folder").placeholder == "mine-model"
     result_table = next(element.value for element in app.dataframe if "recall" in element.value)
     pd.testing.assert_frame_equal(result_table, judged.by_class(), check_dtype=False)
     assert again.python in [element.value for element in app.get("code")]
@@ -162,6 +162,7 @@ def test_model_is_saved_to_new_folder_and_opens_from_it(family_folder: Folder, t
     assert not app.error
     assert result.folder == str(place)
     app = press(app, "Open model")
+    assert app.title[0].value == "Answer"
     assert url_params(app)["model"] == str(place)
     opened_again = Evaluate().of(bert_probe.load(place), result.training.held_out)
     np.testing.assert_allclose(opened_again.certainty, result.evaluation.certainty, rtol=1e-5)

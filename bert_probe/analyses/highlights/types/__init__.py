@@ -51,18 +51,21 @@ class HighlightContext:
     def reachable(self) -> tuple[Array, ...]:
         """Whether each query may attend to each key, for each layer, bool [query, key].
 
-        A mask hides the tokens after a query in a causal model, and those outside of a local window.
+        A mask hides the tokens after a query in a causal model, and those outside of a local window. If only
+        weights are known, as for Longformer, the hidden keys are those with a weight of 0 in all heads.
         """
-        count, trace = len(self.trace.tokens), self.trace
+        trace = self.trace
+        if trace.masks is None:
+            return tuple(trace.attention(layer).any(axis=0) for layer in range(trace.layers))
         by_mask: dict[int, Array] = {}
-        for mask in trace.masks or [None] * trace.layers:
+        for mask in trace.masks:
             if id(mask) not in by_mask:
-                allowed = np.ones((count, count), dtype=bool)
+                allowed = np.ones((len(trace.tokens),) * 2, dtype=bool)
                 if mask is not None:
                     is_open = mask if mask.dtype == bool else mask > np.finfo(mask.dtype).min / 2
                     allowed &= is_open if is_open.ndim == 2 else is_open.any(axis=0)
                 by_mask[id(mask)] = np.tril(allowed) if trace.is_causal else allowed
-        return tuple(by_mask[id(mask)] for mask in trace.masks or [None] * trace.layers)
+        return tuple(by_mask[id(mask)] for mask in trace.masks)
 
     @cached_property
     def queries_with_target(self) -> Mapping[str, Array]:
@@ -73,9 +76,9 @@ class HighlightContext:
         tokens = self.trace.tokens
         count = len(tokens)
         units = np.repeat(np.arange(len(self.lens.units)), [len(unit.positions) for unit in self.lens.units])
-        names, segments = (
-            np.array([describe(token) for token in tokens]) for describe in (str, lambda token: token.segment)
-        )
+        numbers: dict[str, int] = {}  # not an array of strings, each as long as the longest
+        names = np.array([numbers.setdefault(str(token), len(numbers)) for token in tokens])
+        segments = np.array([token.segment for token in tokens])
         itself = np.eye(count, dtype=bool)
         is_target = {
             "previous": np.eye(count, k=-1, dtype=bool),
