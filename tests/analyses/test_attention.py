@@ -95,6 +95,13 @@ def test_negative_indices_count_from_the_end(hand: Trace) -> None:
     assert result.weights.tolist() == HEAD_2
 
 
+@pytest.mark.parametrize("kind", [Attention, AttentionLong])
+def test_residual_is_kept_for_rollout_only(kind: type, hand: Trace) -> None:
+    rollout_options = kind(measure="rollout", residual=0.4).of(hand).question.options()
+    assert rollout_options[-2:] == ["--residual", "0.4"]
+    assert "--residual" not in kind(residual=0.4).of(hand).question.options(), "the command would refuse it"
+
+
 def test_labels_of_another_length_raise(hand: Trace) -> None:
     with pytest.raises(ShapeError, match="4 queries, 3 keys"):
         AttentionResult(
@@ -167,7 +174,8 @@ def test_all_measures_accept_all_options(
 @pytest.mark.parametrize("measure", list(measures()))
 def test_all_exports_contain_measure(minilm: Checkpoint, measure: str) -> None:
     trace = minilm.trace("Tallahassee loves it")
-    question = AttentionLong(measure=measure, residual=0.3, words=True, specials=False)
+    residual = 0.3 if measure == "rollout" else 0.5  # the default: only rollout uses it
+    question = AttentionLong(measure=measure, residual=residual, words=True, specials=False)
     result = question.of(trace)
     long = result.table()
     description = long.attrs["provenance"]["question"]
@@ -179,7 +187,7 @@ def test_all_exports_contain_measure(minilm: Checkpoint, measure: str) -> None:
         description["specials"],
     ) == (
         measure,
-        0.3,
+        residual,
         True,
         False,
     )

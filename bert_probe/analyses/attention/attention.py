@@ -37,6 +37,7 @@ WORDS_HELP = "Merge subword tokens into words: weights are summed over keys and 
 SPECIALS = "Exclude special tokens such as [CLS] and [SEP]."
 RENORMALIZE = "Exclude special tokens, then divide each row by its sum."
 MEASURED = "Attention measure (see docs/methods.md)."
+DEFAULT_RESIDUAL = 0.5
 RESIDUAL = "For rollout: weight of the residual connection, from 0 to 1."
 
 
@@ -69,7 +70,13 @@ class Attention(Question):
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
     renormalize: bool = param(Flag(), default=False, about=RENORMALIZE)
-    residual: float = param(SHARE, default=0.5, about=RESIDUAL)
+    residual: float = param(SHARE, default=DEFAULT_RESIDUAL, about=RESIDUAL)
+
+    def resolved(self, trace: Trace) -> Self:
+        """Return the question with 0-based indices, and without a residual that the measure does not use."""
+        resolved = super().resolved(trace)
+        is_used = get_measure(resolved.measure).rolled
+        return resolved if is_used else replace(resolved, residual=DEFAULT_RESIDUAL)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionResult:
         """Return the attention matrix of a text.
@@ -117,7 +124,13 @@ class AttentionLong(Question):
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
     specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
     renormalize: bool = param(Flag(), default=False, about=RENORMALIZE)
-    residual: float = param(SHARE, default=0.5, about=RESIDUAL)
+    residual: float = param(SHARE, default=DEFAULT_RESIDUAL, about=RESIDUAL)
+
+    def resolved(self, trace: Trace) -> Self:
+        """Return the question with 0-based indices, and without a residual that the measure does not use."""
+        resolved = super().resolved(trace)
+        is_used = get_measure(resolved.measure).rolled
+        return resolved if is_used else replace(resolved, residual=DEFAULT_RESIDUAL)
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionLongResult:
         """Return the attention of the selected layers and heads as a lazy result.
@@ -457,7 +470,7 @@ class TokenRollout(Question):
         about="With --token: show the rollout from the token to all tokens, or from all tokens to the token.",
     )
     words: bool = param(Flag(), default=False, about=WORDS_HELP)
-    residual: float = param(SHARE, default=0.5, about=RESIDUAL)
+    residual: float = param(SHARE, default=DEFAULT_RESIDUAL, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
         """Return the question with its token as a position. A word becomes its first token's position."""

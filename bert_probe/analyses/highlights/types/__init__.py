@@ -56,7 +56,7 @@ class HighlightContext:
         """
         trace = self.trace
         if trace.masks is None:
-            return tuple(trace.attention(layer).any(axis=0) for layer in range(trace.layers))
+            return tuple(trace.attention(layer).max(axis=0) > 0 for layer in range(trace.layers))
         by_mask: dict[int, Array] = {}
         for mask in trace.masks:
             if id(mask) not in by_mask:
