@@ -24,7 +24,7 @@ from bert_probe.errors import (
     UnavailableError,
 )
 from bert_probe.model.architectures import WITHOUT_FULL_ATTENTION, WITHOUT_SCORES, configs_of
-from bert_probe.model.capture import AttentionCall, attention_scores, recording
+from bert_probe.model.capture import AttentionCall, add_mask, attention_scores, recording
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.config import SUPPORTED, reason
 from bert_probe.model.eager_attention import eager_attention
@@ -136,6 +136,8 @@ def uses_interface(network: Any) -> bool:
 
     Every layer must call `capture.recorded_attention`, and the model must have the same output as with its
     own attention code. A different output means that the fused kernel omits a step of this model's attention.
+    If transformers does not support the fused kernel for a model, its mask must not hide a key to which the
+    model attends: with small weights, the output is almost the same.
     """
     inputs = _check_inputs(network)
     # Avoid inference mode: a model may store tensors, and inference tensors cannot be used in training.
@@ -149,9 +151,22 @@ def uses_interface(network: Any) -> bool:
         if not calls or states is None or len(calls) != len(states) - 1:
             return False
         with _own_code(network):
-            expected = network(**inputs).last_hidden_state
+            is_unsupported = getattr(network, "_supports_sdpa", None) is False
+            own = network(**inputs, **({"output_attentions": True} if is_unsupported else {}))
+    weights = getattr(own, "attentions", None) if is_unsupported else None
+    if any(map(_hides_attention, calls, weights or ())):
+        return False
+    expected = own.last_hidden_state
     scale, difference = expected.abs().max(), (output.last_hidden_state - expected).abs().max()
     return bool(difference <= max(_SAME_OUTPUT, 16 * torch.finfo(expected.dtype).eps) * scale)
+
+
+def _hides_attention(call: AttentionCall, weights: torch.Tensor | None) -> bool:
+    """Return whether a recorded mask hides a key to which the model's own code gives attention."""
+    if call.mask is None or weights is None:
+        return False
+    scores = add_mask(torch.zeros_like(weights), call.mask)
+    return bool(weights[scores.isneginf()].any())
 
 
 def capture_problem(network: Any) -> str:

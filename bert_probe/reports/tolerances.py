@@ -52,8 +52,8 @@ _RESIDUES: Final = ("facts.difference_to_model", "facts.gap", "facts.gap_share",
 recomputed steps from the model's output, and of the sum of attributions from the explained number. The gap is
 also stated as a share of the change of the output."""
 _MIN_RESIDUE_ERROR: Final = 2.0**-20
-"""Minimum error of these differences, relative to the explained number (at least 1). On another processor, a
-difference may be 0 or several units in the last place."""
+"""Minimum error of these differences, relative to the largest of the other facts (at least 1), such as the
+explained number. On another processor, a difference may be 0 or several units in the last place."""
 
 ENTRIES: Final = "entries"
 """Name of the array in a picture's payload that contains color indices, which refer to a color table."""
@@ -239,9 +239,14 @@ def _min_leaf_error(path: str, values: Mapping[str, Any]) -> float:
         values: all leaves, by path.
     """
     if path in _RESIDUES:
-        value, baseline = (float(values.get(f"facts.{name}") or 0) for name in ("value", "baseline_value"))
-        error = _MIN_RESIDUE_ERROR * max(1.0, abs(value), abs(baseline))
-        return error / (abs(value - baseline) or 1.0) if path == "facts.gap_share" else error
+        facts = {
+            name: value
+            for name, value in values.items()
+            if name.startswith("facts.") and name not in _RESIDUES and isinstance(value, float)
+        }
+        error = _MIN_RESIDUE_ERROR * max(1.0, *map(abs, facts.values()))
+        change = facts.get("facts.value", 0.0) - facts.get("facts.baseline_value", 0.0)
+        return error / (abs(change) or 1.0) if path == "facts.gap_share" else error
     return _MIN_SHARE_ERROR if _SHARE.fullmatch(path) else 0.0
 
 

@@ -277,3 +277,17 @@ def test_model_that_a_forward_pass_changes_runs_in_one_thread_at_a_time(tmp_path
                 waiting.result(0.5)
             assert np.array_equal(checkpoint.trace(texts[0]).vectors(-1), expected[0])
         assert np.array_equal(waiting.result(30).vectors(-1), expected[1])
+
+
+def test_attention_that_a_mask_would_hide_is_not_recorded(tmp_path: Path) -> None:
+    """In the fused kernel Splinter would be causal; with small weights, the output hardly differs."""
+    build("splinter", tmp_path)
+    torch.manual_seed(3)
+    settings = transformers.AutoConfig.from_pretrained(tmp_path, attn_implementation="eager")
+    model = transformers.SplinterModel(settings).eval()
+    model.save_pretrained(tmp_path)
+    trace = bert_probe.load(tmp_path).trace(TEXT)
+    with torch.no_grad():
+        raw = model(torch.tensor([trace.encoding.ids]), output_attentions=True)
+    assert not trace.is_causal
+    np.testing.assert_allclose(trace.attention(0), raw.attentions[0][0].numpy(), rtol=0, atol=1e-6)

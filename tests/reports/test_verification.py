@@ -262,6 +262,9 @@ def test_rounding_errors_may_differ_between_processors() -> None:
         "error": pytest.approx(31 * 2**-17),
     }
     assert bounds["facts.gap_share"].allowed == pytest.approx(31 / 3 * 2**-17)
+    similarity = {"facts.dot": 180.0, "facts.reference": 90.0, "facts.error": 7e-4, "facts.steps": 1000}
+    (bound,) = (each for each in tolerances.of_leaves(similarity, similarity) if each.of == "facts.error")
+    assert bound.allowed == pytest.approx(180 * 2**-17)
     assert bounds["facts.value"].allowed == pytest.approx(31 * 2**-18)
     assert not any(bound.is_large for bound in bounds.values())
 
