@@ -258,8 +258,8 @@ def head_buttons(layer: int, head: int) -> None:
     """
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(f"Show head {layer}.{head}", width="content")
-        st.button("in A", on_click=_show_head, args=(layer, head, False))
-        st.button("in B", on_click=_show_head, args=(layer, head, True))
+        st.button("in A", on_click=_show_head, args=(layer, head))
+        st.button("in B", on_click=_show_head, args=(layer, head, _current()))
 
 
 def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
@@ -270,13 +270,15 @@ def head_pair_buttons(a: tuple[int, int], b: tuple[int, int]) -> None:
         b: (layer, head) in B, counted from 1.
     """
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_show_head, args=(*a, False))
-        st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_show_head, args=(*b, True))
+        st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_show_head, args=a)
+        st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_show_head, args=(*b, _current()))
 
 
-def _show_head(layer: int, head: int, in_b: bool) -> None:
+def _show_head(layer: int, head: int, other: SecondModel | None = None) -> None:
+    """Show a head of A or, if `other` is given, of this model B. A second click does not swap back."""
     selection_state.show_head(layer, (head - 1,))
-    if in_b:
+    now = workbench.request()
+    if other is not None and other != (now.model, now.revision):
         swap()
     state.leave_for("attention")
 

@@ -158,22 +158,23 @@ def remember(key: str, value: str | None) -> None:
 
 
 _LEAVING = "page_to_open"
+"""Session key of the page that the user left, and of the page to open; see `leave_for`."""
 
 
 def leave_for(page: str) -> None:
-    """Open a page at the next call of `follow_link`.
+    """Open a page at the next call of `follow_link`, unless the user opens another page first.
 
     Call this function in the callback of a button that also changes the model: loading the model may restart
     the script run, in which the button is then no longer clicked.
     """
-    st.session_state[_LEAVING] = page
+    st.session_state[_LEAVING] = (current_page(), page)
 
 
 def follow_link() -> None:
     """Open the page that the user chose, if any. Call this function before the model is loaded."""
     with callbacks.uninterrupted():
-        page = st.session_state.pop(_LEAVING, None)
-        if page is not None:
+        left, page = st.session_state.pop(_LEAVING, ("", ""))
+        if page and left == current_page():
             st.switch_page(paths.page_script(page))
 
 

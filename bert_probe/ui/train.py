@@ -478,8 +478,11 @@ def _save(outcome: TrainingOutcome) -> None:
                 ).strip()
             is_replacing = st.checkbox("Replace an existing model", key=_REPLACE)
             is_clicked = st.button("Save")
+        saved = outcome.folder
         if is_clicked:
             _write(outcome, folder, is_replacing)
+        if outcome.folder != saved:
+            st.rerun()  # the settings above say whether the model was saved
         status = (
             f"The model was saved in {state.escape(outcome.folder, 400)}. You can open the model on any page."
             if outcome.folder

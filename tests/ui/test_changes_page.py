@@ -163,6 +163,13 @@ def test_head_is_shown_for_either_model(folders: tuple[str, str], side: str) -> 
     assert app.title[0].value == "Attention"
 
 
+def test_page_that_another_page_wanted_to_open_is_not_opened(folders: tuple[str, str]) -> None:
+    app = page_of(folders)
+    app.session_state["page_to_open"] = ("train", "attention")
+    assert app.run().title[0].value == "Changes"
+    assert "page_to_open" not in app.session_state
+
+
 @pytest.mark.prove
 def test_models_of_different_sizes_are_compared_partially(folders: tuple[str, str], tmp_path: Path) -> None:
     families.build("bert", tmp_path, num_hidden_layers=2)
