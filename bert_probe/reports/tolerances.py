@@ -242,9 +242,10 @@ def _min_leaf_error(path: str, values: Mapping[str, Any]) -> float:
         facts = {
             name: value
             for name, value in values.items()
-            if name.startswith("facts.") and name not in _RESIDUES and isinstance(value, float)
+            if name.startswith("facts.") and name not in _RESIDUES
+            if isinstance(value, float) and math.isfinite(value)
         }
-        error = _MIN_RESIDUE_ERROR * max(1.0, *map(abs, facts.values()))
+        error = _MIN_RESIDUE_ERROR * max([1.0, *map(abs, facts.values())])
         change = facts.get("facts.value", 0.0) - facts.get("facts.baseline_value", 0.0)
         return error / (abs(change) or 1.0) if path == "facts.gap_share" else error
     return _MIN_SHARE_ERROR if _SHARE.fullmatch(path) else 0.0

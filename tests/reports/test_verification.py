@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import zipfile
 from collections.abc import Callable
@@ -262,6 +263,8 @@ def test_rounding_errors_may_differ_between_processors() -> None:
         "error": pytest.approx(31 * 2**-17),
     }
     assert bounds["facts.gap_share"].allowed == pytest.approx(31 / 3 * 2**-17)
+    alone = {"facts.difference_to_model": 0.0, "facts.token": "boat", "facts.scale": math.inf}
+    assert tolerances.of_leaves(alone, alone)[0].allowed == pytest.approx(2**-17), "no other finite fact"
     similarity = {"facts.dot": 180.0, "facts.reference": 90.0, "facts.error": 7e-4, "facts.steps": 1000}
     (bound,) = (each for each in tolerances.of_leaves(similarity, similarity) if each.of == "facts.error")
     assert bound.allowed == pytest.approx(180 * 2**-17)
@@ -281,6 +284,14 @@ def test_numbers_with_large_tolerances_are_named(
     (remark,) = verdict.remarks
     assert "View 1: the tolerance of these numbers is more than 1% of the largest" in remark
     assert re.search(r"verified only roughly: entropy_bits \(± [0-9.]+\)", remark)
+
+
+def test_report_of_recomputed_steps_is_verified(read: Any, models: NamedModels) -> None:
+    trace = models.open(ModelReference()).trace(TEXT)
+    results = [bert_probe.Pooler().of(trace), bert_probe.Embedding(token="boat").of(trace)]
+    draft = Draft("", tuple(DraftEntry(ViewFile.of(result)) for result in results))
+    verdict = verify(read(Report.of(draft, models).html()), models)
+    assert verdict.differences == ()
 
 
 def test_tuned_lens_is_named_as_not_verified(
