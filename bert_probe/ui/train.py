@@ -478,11 +478,8 @@ def _save(outcome: TrainingOutcome) -> None:
                 ).strip()
             is_replacing = st.checkbox("Replace an existing model", key=_REPLACE)
             is_clicked = st.button("Save")
-        saved = outcome.folder
         if is_clicked:
             _write(outcome, folder, is_replacing)
-        if outcome.folder != saved:
-            st.rerun()  # the settings above say whether the model was saved
         status = (
             f"The model was saved in {state.escape(outcome.folder, 400)}. You can open the model on any page."
             if outcome.folder
@@ -504,6 +501,7 @@ def _save(outcome: TrainingOutcome) -> None:
 
 
 def _write(outcome: TrainingOutcome, folder: str, is_replacing: bool) -> None:
+    """Save the model, and rerun the page, because the settings state whether the model was saved."""
     try:
         if not folder:
             raise ExportError(
@@ -512,6 +510,8 @@ def _write(outcome: TrainingOutcome, folder: str, is_replacing: bool) -> None:
         outcome.folder = str(outcome.training.save_model(folder, is_replacing).absolute())
     except ProbeError as error:
         st.error(state.escape(str(error), 600))
+    else:
+        st.rerun()
 
 
 def _open_text(outcome: TrainingOutcome, text: str, pair: str | None) -> None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attention.measures import AttentionMeasure, get_measure, measures
-from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attention.measures.rollout import rollouts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag, Index, Number, TokenSelector
@@ -74,9 +73,7 @@ class Attention(Question):
 
     def resolved(self, trace: Trace) -> Self:
         """Return the question with 0-based indices, and without a residual that the measure does not use."""
-        resolved = super().resolved(trace)
-        is_used = get_measure(resolved.measure).rolled
-        return resolved if is_used else replace(resolved, residual=DEFAULT_RESIDUAL)
+        return _without_unused_residual(super().resolved(trace))
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionResult:
         """Return the attention matrix of a text.
@@ -128,9 +125,7 @@ class AttentionLong(Question):
 
     def resolved(self, trace: Trace) -> Self:
         """Return the question with 0-based indices, and without a residual that the measure does not use."""
-        resolved = super().resolved(trace)
-        is_used = get_measure(resolved.measure).rolled
-        return resolved if is_used else replace(resolved, residual=DEFAULT_RESIDUAL)
+        return _without_unused_residual(super().resolved(trace))
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionLongResult:
         """Return the attention of the selected layers and heads as a lazy result.
@@ -170,6 +165,14 @@ class AttentionLong(Question):
         """
         layers, heads = Indices(LAYER).write(self.layers), Indices(HEAD).write(self.heads)
         return ["--layout", "long", "--layer", layers, "--head", heads, *super().options()]
+
+
+_Asked = TypeVar("_Asked", bound=Attention | AttentionLong)
+
+
+def _without_unused_residual(asked: _Asked) -> _Asked:
+    """Return the question with the default residual, unless its measure uses the residual."""
+    return asked if get_measure(asked.measure).rolled else replace(asked, residual=DEFAULT_RESIDUAL)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -405,7 +408,7 @@ def make_thumbnails(
     """
     if size < 1:
         raise SelectionError(f"size must be at least 1 cell per side, not {size}.")
-    of_heads = measure_named(measure).require_heads()
+    of_heads = get_measure(measure).require_heads()
     selection = select_units(trace, words, specials)
     block = _blocks(len(selection.units), size)
     side = _blocks(len(selection.units), block)
