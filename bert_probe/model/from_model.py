@@ -387,12 +387,15 @@ class Float64Mode(TorchFunctionMode):
 
 def keep_float64(model: torch.nn.Module) -> None:
     """Patch the forward method of a float64 model so that every step is computed in float64."""
-    forward = model.forward
+    # A strong reference from the method to the model would be a cycle. The model would stay in memory until
+    # Python's garbage collector happens to run.
+    reference = weakref.ref(model)
+    forward = type(model).forward
 
     @wraps(forward)
     def forward_in_float64(*args: Any, **kwargs: Any) -> Any:
         with Float64Mode():
-            return forward(*args, **kwargs)
+            return forward(reference(), *args, **kwargs)
 
     model.forward = forward_in_float64
 

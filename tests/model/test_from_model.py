@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -262,6 +263,19 @@ def test_float32_is_not_affected() -> None:
         assert half.float().dtype == torch.float32
         assert single.to(torch.float64).dtype == torch.float64
         assert torch.nn.functional.softmax(half, dim=-1, dtype=torch.float32).dtype == torch.float32
+
+
+def test_model_kept_in_float64_is_freed_without_garbage_collection() -> None:
+    """The memory of a model in float64 is free as soon as nothing refers to the model.
+
+    With a reference cycle, each report or verification would leave a copy of the model in memory.
+    """
+    model = torch.nn.Linear(2, 2, dtype=torch.float64)
+    keep_float64(model)
+    model(THIRD)
+    reference = weakref.ref(model)
+    del model
+    assert reference() is None
 
 
 def test_keep_float64_prevents_rounding() -> None:
