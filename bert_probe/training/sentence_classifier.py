@@ -287,7 +287,32 @@ def copy_encoder(checkpoint: Checkpoint) -> Any:
     """Return a trainable copy of the encoder, in float32, or in float64 for a float64 checkpoint."""
     with checkpoint.running() as model:
         encoder = copy.deepcopy(model)
-    return encoder.double() if checkpoint.description.dtype == "float64" else encoder.float()
+    rounded = _rounded_buffers(encoder)
+    encoder = encoder.double() if checkpoint.description.dtype == "float64" else encoder.float()
+    if rounded:
+        # Imported here, because accelerate is optional.
+        from accelerate import init_empty_weights
+
+        with init_empty_weights():
+            exact = dict(type(encoder)(copy.deepcopy(encoder.config)).named_buffers())
+        for name in rounded:
+            buffer = encoder.get_buffer(name)
+            buffer.data = exact[name].to(buffer.device)
+    return encoder
+
+
+def _rounded_buffers(encoder: torch.nn.Module) -> list[str]:
+    """Return the names of the buffers in half precision that are computed from the config, not stored.
+
+    An example is the factor by which Gemma multiplies its word embeddings. If the saved model is loaded in
+    float32, these buffers are not rounded.
+    """
+    return [
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in encoder.named_modules()
+        for name in sorted(module._non_persistent_buffers_set)
+        if module.get_buffer(name).dtype in (torch.bfloat16, torch.float16)
+    ]
 
 
 def sentence_checkpoint(

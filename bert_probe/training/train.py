@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -470,6 +471,9 @@ class TrainingPlan:
             if isinstance(objective, SimilarityObjective):
                 loop.evaluate_start()
             train_model(full_model, objective, dataset.training, self.pace, self.question.seed, loop)
+            # The Trainer has reference cycles. They keep the optimizer in memory, which is twice the size of
+            # the trained parameters.
+            gc.collect()
         loop.restore_best()
         return loop
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -218,6 +218,18 @@ def table(
         alt=alt,
         **options,
     )
+
+
+def selected_rows(event: Any, frame: Sized) -> list[int]:
+    """Return the positions of the rows that are selected in a table, in the order of their selection.
+
+    If the data of a table change, Streamlit keeps the selection. Rows that the new data lack are left out.
+
+    Args:
+        event: return value of `table` with ``on_select``.
+        frame: data frame that the table shows.
+    """
+    return [int(row) for row in event.selection.rows if row < len(frame)]
 
 
 def chart(figure: Any, alt: str, **options: Any) -> Any:

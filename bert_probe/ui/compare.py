@@ -356,8 +356,9 @@ def _patching_summary(result: ActivationPatchingResult) -> str:
 def _best_patch(result: ActivationPatchingResult) -> str:
     """Return a sentence about the patch with the largest effect.
 
-    If the texts differ in one token only, patching this token after layer 0 recovers 100% by construction.
-    The sentence then names the last layer after which patching it recovers more than half of the difference.
+    If the texts differ in one token only, patching this token after layer 0 recovers 100% by construction,
+    unless the embeddings mix neighboring tokens, as in MobileBERT. The sentence then names the last layer
+    after which patching it recovers more than half of the difference.
     """
     layer, index = np.unravel_index(int(result.recovered.argmax()), result.recovered.shape)
     part = f"layer {layer + 1}, head {index + 1}"
@@ -367,7 +368,7 @@ def _best_patch(result: ActivationPatchingResult) -> str:
             for place, (a, b) in enumerate(zip(result.tokens_a, result.tokens_b, strict=True))
             if a.id != b.id
         ]
-        if result.whole and len(differing) == 1:
+        if result.whole and len(differing) == 1 and f"{result.recovered[0, differing[0]]:.1%}" == "100.0%":
             name, shares = _patch_name(result, differing[0]), result.recovered[:, differing[0]]
             last = int(np.flatnonzero(shares > 0.5)[-1])
             return (

@@ -433,8 +433,8 @@ def _listing(result: CorpusHealthResult) -> None:
         st.caption(
             f"The table shows the first {_LISTED:,} of {len(frame):,} rows. The export contains all rows."
         )
-    selected = event.selection.rows
-    if selected and selected[0] < len(frame):
+    selected = blocks.selected_rows(event, frame)
+    if selected:
         _detail(result.vectors, str(frame.iloc[selected[0]].get("text", "")))
     elif result.vectors.texts is not None and show != "clusters":
         st.caption("Select a row to read its text and to search for similar texts.")

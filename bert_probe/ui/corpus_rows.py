@@ -92,8 +92,7 @@ def choose_row(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] =
         selection_mode="single-row",
         column_config=config,
     )
-    selected = event.selection.rows
-    return selected[0] if selected and selected[0] < len(frame) else 0
+    return next(iter(blocks.selected_rows(event, frame)), 0)
 
 
 def detail(

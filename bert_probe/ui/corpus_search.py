@@ -251,8 +251,8 @@ def _results(
         },
     )
     blocks.caveat(_baseline(corpus, layer))
-    selected_rows = event.selection.rows
-    index = selected_rows[0] if selected_rows and selected_rows[0] < len(lines) else 0
+    selected_rows = blocks.selected_rows(event, lines)
+    index = selected_rows[0] if selected_rows else 0
     with st.container(key="judged_contexts"):
         left, right = st.columns([3, 2], gap="large")
     chart: Any = left.plotly_chart(

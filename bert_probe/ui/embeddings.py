@@ -59,11 +59,11 @@ def _input_embedding(trace: Trace) -> Export:
     clicked = blocks.token_strip(trace, f"anatomy_{len(trace.tokens)}", "Tokens to choose from", first)
     position = first if clicked is None else clicked
     state.remember("embedding_token", None if position == default else str(position))
-    token = trace.tokens[position]
+    indices = {name: rows[position] for name, rows in embedding.indices.items()}
     names = {
-        "word": f"word · id {token.id}",
-        "position": f"+ position · row {position}",
-        "segment": f"+ segment · {'AB'[token.segment]}",
+        "word": f"word · id {indices['word']}",
+        "position": f"+ position · row {indices.get('position')}",
+        "segment": f"+ segment · row {indices.get('segment')}",
         "sum": "= sum",
     }
     _strips(

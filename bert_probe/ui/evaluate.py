@@ -318,8 +318,7 @@ def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
 def _selected(frame: Any, key: str, alt: str) -> int | None:
     """Draw the first rows of a table; return the index of the selected row, or None."""
     event = blocks.table(frame.head(_ROWS), alt, key=key, on_select="rerun", selection_mode="single-row")
-    rows = event.selection.rows
-    return int(rows[0]) if rows else None
+    return next(iter(blocks.selected_rows(event, frame)), None)
 
 
 def _links(texts: Mapping[str, str]) -> None:
@@ -378,7 +377,7 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
             "neighbors, and the column gained is the nearest text that only the second model has. Select a "
             "text to see its neighbors on the maps."
         )
-        row = event.selection.rows[0] if event.selection.rows else 0
+        row = next(iter(blocks.selected_rows(event, result.comparison.order)), 0)
         _neighbor_maps(result.comparison, int(result.comparison.order[row]))
         export(neighbors, "changed-neighbors", label="Export the neighbors", data=data)
     if result.curve is not None:

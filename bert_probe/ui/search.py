@@ -309,7 +309,7 @@ def _table(result: SearchResult) -> tuple[int, ...]:
         selection_mode="multi-row",
         column_config=config,
     )
-    rows = [row for row in event.selection.rows if row < len(frame)]
+    rows = blocks.selected_rows(event, frame)
     st.caption(
         "Select a row to explain its score, or two rows to compare them."
         if len(rows) < 3

@@ -505,7 +505,7 @@ def _table(result: VectorSearchResult) -> int:
         },
     )
     st.caption("Select a row to explain its score.")
-    return next((row for row in event.selection.rows if row < len(frame)), 0)
+    return next(iter(blocks.selected_rows(event, frame)), 0)
 
 
 def _score(result: VectorSearchResult, rank: int) -> None:

@@ -81,6 +81,36 @@ def test_replay_equals_embedding_of_raw_model(
     assert not any(step.flags.writeable for step in anatomy.steps.values())
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    prove_unless(
+        lambda case: case[1] in {"bert", "roberta"},
+        product(["text", "pair", "padding typed"], NAMES),
+    ),
+)
+def test_indices_are_the_rows_that_the_raw_model_reads(
+    name: str, kind: str, double_family: Checkpoints, family_folder: Folders
+) -> None:
+    trace = traced(double_family(name), name, kind)
+    raw = Raw(family_folder(name), "float64")
+    module = getattr(raw.model, "embeddings", raw.model)
+    tables = {
+        "word": raw.model.get_input_embeddings(),
+        "position": getattr(module, "position_embeddings", None),
+        "segment": getattr(module, "token_type_embeddings", None),
+    }
+    observed: dict[str, torch.Tensor] = {}
+    for part, table in tables.items():
+        if table is not None:
+            table.register_forward_pre_hook(lambda _, args, part=part: observed.update({part: args[0]}))
+    raw.run(trace.encoding)
+    indices = Embedding().of(trace).indices
+    assert set(indices) == set(observed)
+    for part, rows in indices.items():
+        assert (rows.shape, rows.dtype) == ((len(trace.tokens),), np.dtype(np.int64))
+        assert np.array_equal(rows, np.broadcast_to(observed[part].numpy(), (1, len(trace.tokens)))[0])
+
+
 @pytest.mark.gate(cases=2)
 @pytest.mark.parametrize("name", families.representative(NAMES))
 def test_replay_in_float32_is_as_accurate_as_raw_model(

@@ -99,6 +99,23 @@ def test_saved_head_equals_scikit_learn_everywhere(
     assert type(AutoModel.from_pretrained(folder)) is type(AutoModel.from_pretrained(source))
 
 
+def test_rounded_buffers_of_a_model_in_half_precision_are_not_copied(
+    sentence_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Gemma multiplies its word embeddings by √hidden, which a model in bfloat16 rounds to 8 bits."""
+    checkpoint = bert_probe.load(sentence_folder("gemma"), dtype="bfloat16")
+    trained = Train().of(checkpoint, texts(20))
+    scales = dict(trained.checkpoint.model.named_buffers())
+    assert float(scales["embed_tokens.embed_scale"]) == pytest.approx(32**0.5, rel=1e-7)
+    opened = bert_probe.load(trained.save_model(tmp_path / "trained"))
+    assert opened.description.dtype == trained.checkpoint.description.dtype == "float32"
+    for text in TEXTS:
+        for layer in range(trained.checkpoint.trace(text).layers + 1):
+            np.testing.assert_array_equal(
+                trained.checkpoint.trace(text).vectors(layer), opened.trace(text).vectors(layer)
+            )
+
+
 def test_gradient_of_the_objective_is_zero(sentence_folder: Callable[[str], Path]) -> None:
     """By definition, the head minimizes C times the sum of the losses plus half of the squared weights."""
     source = sentence_folder("cls")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import random
 import re
@@ -61,6 +62,13 @@ def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.f
 
 
 # ---------------------------------------------------------------- training steps
+
+
+def test_optimizer_is_freed_without_garbage_collection(quiet: Checkpoint) -> None:
+    """The Trainer has reference cycles; without a collection, each training would leave its optimizer."""
+    gc.collect()
+    Train(update="top:1", epochs=1).of(quiet, texts(20))
+    assert not [item for item in gc.get_objects() if isinstance(item, torch.optim.Optimizer)]
 
 
 @pytest.mark.gate(cases=2)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -96,6 +99,17 @@ def test_patching_of_only_differing_token_names_last_layer_with_large_effect() -
         f"recovers more than half of the difference (**{shares[last]:.0%}**)."
         in page_text(app).replace("\\", "")
     )
+
+
+def test_patching_of_only_differing_token_with_embeddings_that_mix_tokens(
+    family_folder: Callable[[str], Path],
+) -> None:
+    """The input vectors of MobileBERT contain the neighbors, so three vectors differ after layer 0."""
+    app = open_page("compare", model=str(family_folder("mobilebert")), a="we left", b="night left")
+    assert not app.exception
+    text = page_text(app)
+    assert "of the difference, more than any other patch." in text
+    assert "by construction" not in text
 
 
 def test_finding_links_to_its_head() -> None:

@@ -39,6 +39,20 @@ def test_scored_pairs_of_one_and_two_models(minilm: Checkpoint) -> None:
     assert "has the columns text_a, text_b" in error_text(app)
 
 
+def test_selected_row_that_the_data_lack_is_ignored() -> None:
+    """Streamlit keeps the selection if a table's data are replaced by fewer rows."""
+    app = open_page("evaluate", evaluate_pairs_from="file")
+    app.session_state["evaluate_pairs_file"] = labeled_inputs.read_evaluation_file(
+        "pairs", "pairs.csv", questions.PAIRS.encode()
+    )
+    app.run()
+    for row, is_shown in ((1, True), (43, False)):
+        app.session_state["evaluate_pair_rows"] = {"selection": {"rows": [row], "columns": [], "cells": []}}
+        app.run()
+        assert not app.exception
+        assert ("The selected pair on other pages" in page_text(app)) == is_shown
+
+
 def test_search_against_bm25(minilm: Checkpoint) -> None:
     app = open_page("evaluate", evaluate_part="search", evaluate_search_from="file")
     assert "Choose documents, queries and judgments" in app.info[0].value

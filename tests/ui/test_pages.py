@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bert_probe
 from bert_probe import (
     AttentionSteps,
     Embedding,
@@ -33,7 +34,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.ui import export, state, workbench
+from bert_probe.ui import embeddings, export, state, workbench
 from bert_probe.ui.sentence_input import EXAMPLES
 from bert_probe.views.head_view import HeadViewData, payload
 from bert_probe.views.selection import Options, Selection
@@ -398,6 +399,22 @@ def test_nonexistent_token_in_url_is_reported() -> None:
     assert not app.exception
     assert "There is no token 99; showing 1 instead." in page_text(app)
     assert "embedding_token" not in app.query_params
+
+
+def test_input_embedding_names_the_rows_of_the_tables(
+    monkeypatch: pytest.MonkeyPatch, family_folder: Callable[[str], Path]
+) -> None:
+    """The position table of RoBERTa begins with two unused rows, and its segment table has one row."""
+    names: list[str] = []
+    monkeypatch.setattr(embeddings, "_strips", lambda _, rows, *__: names.extend(rows))
+    folder = family_folder("roberta")
+    app = open_page(
+        "embeddings", model=str(folder), a="we left", b="night", relation="pair", embedding_token="6"
+    )
+    assert not app.exception
+    tokens = bert_probe.load(folder).trace("we left", "night").tokens
+    assert tokens[6].segment == 1
+    assert names[:3] == [f"word · id {tokens[6].id}", "+ position · row 8", "+ segment · row 0"]
 
 
 def test_very_long_word_is_drawn_truncated_and_exported_whole() -> None:

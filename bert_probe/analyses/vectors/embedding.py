@@ -146,13 +146,14 @@ class Embedding(Question):
             inputs = {
                 name: torch.tensor(ids, device=device)[None] for name, ids in trace.encoding.inputs.items()
             }
-            rows = _rows(module, table, inputs)
+            indices = _indices(module, inputs)
+            rows = _rows(module, table, indices)
             if not all(isinstance(row, torch.Tensor | None) for row in rows.values()):
                 raise _unsupported(trace, " (its tables return several values)")  # such as I-BERT's scales
             # Add the rows in the same order as the models do, so that rounding errors are equal.
             total = rows["word"]
             for name in ("segment", "position"):
-                total = total if rows[name] is None else total + rows[name]
+                total = total + rows[name] if name in rows else total
             norm = _first(module, _NORMS) if module is not model else None
             normalised = None if norm is None else norm(total)
             output = _model_output(model, module, inputs)
@@ -161,11 +162,12 @@ class Embedding(Question):
             InputRecord.of(trace),
             trace,
             word=to_array(rows["word"][0]),
-            position=_optional(rows["position"]),
-            segment=_optional(rows["segment"]),
+            position=_optional(rows.get("position")),
+            segment=_optional(rows.get("segment")),
             total=to_array(total[0]),
             normalised=_optional(normalised),
             model_output=trace.vectors(0) if output is None else to_array(output[0]),
+            indices={name: read_only(numbers[0].cpu().numpy()) for name, numbers in indices.items()},
         )
         if not result.difference <= rounding_tolerance(table.weight, result.model_output):
             raise _unsupported(trace, f" (the sum differs by {result.difference:.2g})")
@@ -184,6 +186,9 @@ class EmbeddingResult(Result):
         total: sum of the word, position and segment embeddings.
         normalised: LayerNorm of the sum (Ba et al. 2016), or None if the embeddings have no LayerNorm.
         model_output: output of the model's embedding module.
+        indices: mapping from "word", and "position" and "segment" if the model has these embeddings, to the
+            row of the embedding table for each token, int64 of shape [token]. In RoBERTa, for example, the
+            rows of the first positions are 2, 3 and so on.
     """
 
     question: Embedding
@@ -194,6 +199,7 @@ class EmbeddingResult(Result):
     total: Array
     normalised: Array | None
     model_output: Array
+    indices: Mapping[str, Array]
 
     def __post_init__(self) -> None:
         shapes = {name: part.shape for name, part in (self.steps | {"model": self.model_output}).items()}
@@ -278,16 +284,26 @@ def _unsupported(trace: Trace, reason: str) -> UnavailableError:
     )
 
 
-def _rows(module: Any, table: Any, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:
+def _indices(module: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return each token's row index in the word, position and segment tables, each of shape [1, token]."""
     ids = inputs["input_ids"]
-    rows: dict[str, Any] = {"word": table(ids), "position": None, "segment": None}
+    indices = {"word": ids}
     positions = getattr(module, "position_embeddings", None)
     if isinstance(positions, torch.nn.Embedding) and getattr(module, "position_biased_input", True):
-        rows["position"] = positions(_position_ids(ids, positions.padding_idx))
-    segments = getattr(module, "token_type_embeddings", None)
-    if isinstance(segments, torch.nn.Embedding):
-        rows["segment"] = segments(inputs.get("token_type_ids", torch.zeros_like(ids)))
-    return rows
+        indices["position"] = _position_ids(ids, positions.padding_idx)
+    if isinstance(getattr(module, "token_type_embeddings", None), torch.nn.Embedding):
+        indices["segment"] = inputs.get("token_type_ids", torch.zeros_like(ids))
+    return indices
+
+
+def _rows(module: Any, table: Any, indices: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Return the rows of the word, position and segment tables at the indices, [1, token, dimension]."""
+    tables = {
+        "word": table,
+        "position": getattr(module, "position_embeddings", None),
+        "segment": getattr(module, "token_type_embeddings", None),
+    }
+    return {name: tables[name](numbers) for name, numbers in indices.items()}
 
 
 def _position_ids(ids: torch.Tensor, padding: int | None) -> torch.Tensor:
