@@ -214,7 +214,11 @@ def train(
 def _reader(
     checkpoint: Checkpoint, data: Path, task: str | None, kind: str | None, loss: str
 ) -> Callable[..., Any]:
-    """Return the function that reads data for a task. If the task is None, the file determines the task."""
+    """Return the function that reads data for a task.
+
+    If the task is None, it is inferred from the name and the columns of the file. For scored pairs, it also
+    depends on the loss and on whether the checkpoint has a pooling.
+    """
     name = data.name.lower().removesuffix(".gz")
     if task is None and is_table(name):
         examples = find_similarity_kind(data) if kind is None else None

@@ -18,7 +18,7 @@ from bert_probe import __version__
 from bert_probe.cli.lazy_commands import CommandGroup, LazyCommand
 from bert_probe.core import extras
 from bert_probe.errors import ProbeError
-from bert_probe.runtime.terminal import streams, visible
+from bert_probe.runtime.terminal import use_safe_streams, visible
 
 INTERRUPTED = 130
 
@@ -105,7 +105,7 @@ CORPUS_COMMANDS = {
 _CORPUS = CommandGroup(
     "corpus",
     commands=[LazyCommand(name, *source) for name, source in CORPUS_COMMANDS.items()],
-    help="Read many sentences once into a store of tables, and query the store.",
+    help="Run a model over many sentences once, save the results in a store, and query the store.",
 )
 _DIFF = CommandGroup(
     "diff",
@@ -132,7 +132,7 @@ def commands() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; for an error that the user can fix, print one line and exit with status 2."""
     try:
-        with streams():
+        with use_safe_streams():
             sys.exit(_status(arguments))
     except KeyboardInterrupt:  # a second Ctrl+C, after the message about the first
         sys.exit(INTERRUPTED)

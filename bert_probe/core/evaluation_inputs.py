@@ -12,7 +12,7 @@ from bert_probe.core.provenance import InputRecord
 
 @dataclass(frozen=True)
 class EvaluationFiles(Files):
-    """Files for evaluating one model or comparing two models."""
+    """Input type of evaluations: files, and an optional second model."""
 
     has_other = True
 

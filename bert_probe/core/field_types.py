@@ -241,7 +241,11 @@ class Flag(FieldType):
     """A boolean: 1 or 0 in URLs, and an option without a value on the command line."""
 
     def check(self, name: str, value: Any) -> bool:
-        """Return the value as a bool; raise an error for any other type."""
+        """Return the value as a bool.
+
+        Raises:
+            SelectionError: the value is not a bool.
+        """
         if not isinstance(value, bool | np.bool_):
             raise SelectionError(f"{name} must be True or False, not {value!r}.")
         return bool(value)

@@ -418,7 +418,7 @@ class DocumentFile(Documents):
 
 @dataclass(frozen=True)
 class Files(Inputs):
-    """Files of labeled texts or tagged sentences.
+    """Input type of questions that read files, such as labeled texts, tagged sentences or documents.
 
     Attributes:
         files_by_name: the `FileInput` of each argument of `Question.of` that is read from a file, by argument

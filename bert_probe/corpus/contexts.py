@@ -546,7 +546,9 @@ def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
     files = store.files(TOKENS)
     shards = np.unique(np.linspace(0, len(files) - 1, min(_MAX_SHARDS, len(files))).round().astype(int))
     with store_errors(store.folder.name):
-        words = np.concatenate([np.empty((0, 2), np.int64), *(_words(store, shard) for shard in shards)])
+        words = np.concatenate(
+            [np.empty((0, 2), np.int64), *(_token_positions(store, shard) for shard in shards)]
+        )
     if not len(words):
         return None
     pairs = generator.integers(0, len(words), (PAIRS, 2))
@@ -560,8 +562,8 @@ def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
     return UnrelatedCosines(float(cosines.mean()), float(np.quantile(cosines, 0.95)), len(cosines))
 
 
-def _words(store: Store, shard: int) -> Array:
-    """Return the row and position of each token of a shard, without special tokens; shape [token, 2]."""
+def _token_positions(store: Store, shard: int) -> Array:
+    """Return the row and position of each token of a shard that is not special, int64 [token, 2]."""
     table = pq.read_table(
         store.files(TOKENS)[shard], columns=["row", "position", "special"], partitioning=None
     )

@@ -293,7 +293,7 @@ class CorpusHealthResult(Result):
         sampled = "" if len(self.sample) == len(self.rows) else f"a sample of {len(self.sample):,} of "
         return (
             f"Of {len(self.rows):,} rows, {duplicates:,} are near duplicates {grouped}(cosine of at least "
-            f"{source}), {len(self.outliers):,} are outliers, and {len(self.hubs):,} are hubs. "
+            f"{source}). The numbers of outliers and hubs are {len(self.outliers):,} and {len(self.hubs):,}. "
             f"The number of clusters is {int(self.labels.max(initial=-1)) + 1:,}; they contain "
             f"{np.mean(self.labels >= 0):.0%} of {sampled}the rows."
         )

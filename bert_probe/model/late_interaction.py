@@ -284,7 +284,7 @@ def _read_options(folder: Path) -> dict[str, Any] | None:
 
 
 def _legacy_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the Transformer module that PyLate and ColBERT store next to the prompts."""
+    """Convert options of PyLate and ColBERT, such as query_length, to settings of the Transformer module."""
     names = ("query_length", "document_length")
     settings = {name: options[name] for name in names if options.get(name) is not None}
     if "query_expansion" in options:

@@ -95,9 +95,9 @@ from bert_probe.model.weights import (
     check_finite,
     copy_to_own_memory,
     describe_mismatches,
+    hold_read_lease,
     list_names,
     read,
-    write_lease,
 )
 
 _DTYPES = {
@@ -243,7 +243,7 @@ def _open_files(
 ) -> _OpenedFiles:
     """Open the encoder, its tokenizer and its heads; arguments and errors are the same as for `load`."""
     files = weight_files(source.folder, source)
-    with write_lease(files):
+    with hold_read_lease(files):
         headers = read_headers(files)
         with _loading_errors(source):
             check_sizes(config, headers)

@@ -14,7 +14,7 @@ from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.preflight import read_headers
 from bert_probe.model.sentence_router import AGAIN, REMEDY
 from bert_probe.model.sources import check_readable, digest, has_file
-from bert_probe.model.weights import write_lease
+from bert_probe.model.weights import hold_read_lease
 
 
 class DenseNetwork(torch.nn.Module):
@@ -175,7 +175,7 @@ def load_weights(network: torch.nn.Module, path: Path, kind: str) -> str:
     check_readable(file)
     expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     try:
-        with write_lease([file]), safe_open(file, framework="pt") as weights:
+        with hold_read_lease([file]), safe_open(file, framework="pt") as weights:
             shapes = {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
             if shapes != expected:
                 raise CheckpointError(

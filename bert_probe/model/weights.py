@@ -113,12 +113,12 @@ def copy_to_own_memory(tensors: Iterable[torch.Tensor]) -> None:
 
 
 @contextmanager
-def write_lease(files: Iterable[Path]) -> Iterator[None]:
+def hold_read_lease(files: Iterable[Path]) -> Iterator[None]:
     """Make other programs wait before they write to files that are memory-mapped within the context.
 
     Reading a mapped file that another program has just shortened kills the process. On Linux a read lease
-    (F_SETLEASE) blocks a program that opens the file for writing, for at most 45 seconds. Other systems, and
-    file systems without leases, are not protected.
+    (F_SETLEASE) blocks a program that opens the file for writing, by default for at most 45 seconds. Files of
+    other users, file systems without leases, and other systems are not protected.
 
     Raises:
         WeightsError: another program has opened a file for writing.

@@ -140,7 +140,11 @@ class JsonObject:
         raise self._error(name, value, f"one of {', '.join(choices)}")
 
     def number(self, name: str) -> float:
-        """Read a finite number as a float."""
+        """Read a finite number as a float.
+
+        Raises:
+            ReportError: the key is missing, or its value is not a finite number.
+        """
         value = self._read(name, int | float, "a number", None)
         if isinstance(value, bool) or not math.isfinite(value):
             raise self._error(name, value, "a number")

@@ -180,9 +180,10 @@ class PicturePayload:
         return str(self.leaves.get("rowAxis", ""))
 
     def attention(self) -> Iterator[tuple[int, Array]]:
-        """Yield the attention of a head view, sent or computed from queries and keys, in blocks.
+        """Yield the index of a head, and the values of the attention measure for a block of its queries.
 
-        A block is the index of a head, and the weights of some of its queries, float64 of shape [query, key].
+        The values are float64 of shape [query, key]. They are part of the payload, or are computed from its
+        queries and keys as in the browser.
         """
         arrays = self.arrays
         is_computed = {"queries", "keys"} <= arrays.keys()

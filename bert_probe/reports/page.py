@@ -41,25 +41,26 @@ _remaining: Final[ContextVar[int]] = ContextVar("_remaining")
 """Number of characters of text that may still be rendered."""
 
 
-def written(stated: Mapping[str, Any], max_bytes: int) -> str:
+def render_page(stated: Mapping[str, Any], max_characters: int) -> str:
     """Render a report as an HTML page.
 
     Args:
         stated: the report's data, as returned by `report.statement`.
-        max_bytes: maximum size of the data and all texts of the page.
+        max_characters: maximum number of characters of the JSON data and of all escaped texts. Styles and
+            scripts are not counted; `Report.html` limits the size of the page in bytes.
 
     Raises:
-        ReportTooLargeError: the data and texts have more than `max_bytes` characters. They are counted before
-            they are rendered: escaping can take six times as many characters.
+        ReportTooLargeError: the limit is exceeded. It is checked before any text is escaped, because escaping
+            can take six times as many characters.
         ReportError: the data are not valid.
     """
-    if _count_characters(stated) > max_bytes:
-        raise too_large(max_bytes)
+    if _count_characters(stated) > max_characters:
+        raise too_large(max_characters)
     views = stated["views"]
     components = sorted({view["picture"].get("component", "") for view in views} - {""})
     # Escape "<", because "</script>" in a string would end the script element.
     data = json.dumps(stated, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    with _limited(max_bytes - len(data), too_large(max_bytes)):
+    with _limited(max_characters - len(data), too_large(max_characters)):
         fields = {
             "title": _text(stated["title"]),
             "lead": _lead(stated),

@@ -178,7 +178,7 @@ class Report:
         """
         from bert_probe.reports import page
 
-        html = page.written(self.stated, max_bytes)
+        html = page.render_page(self.stated, max_bytes)
         content = html.encode()
         if len(content) > max_bytes:
             raise page.too_large(max_bytes)

@@ -135,7 +135,7 @@ def _rendered(read: ReportFile) -> bytes | ReportError:
         leaves(stated.provenance)  # raises an error before a page with too many values is rendered
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
-        return page.written(statement(read.title, read.made_with, views), len(read.page)).encode()
+        return page.render_page(statement(read.title, read.made_with, views), len(read.page)).encode()
     except ReportTooLargeError:
         raise ReportError(
             "The data of the report have more text than its page shows. Choose another file."

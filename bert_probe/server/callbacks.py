@@ -165,7 +165,10 @@ def _skip_fragments_of_other_pages() -> None:
 
 
 def _limit_widgets() -> None:
-    """Drop the states of a pending run before a request is merged, if there are more than `MAX_WIDGETS`."""
+    """Patch Streamlit to limit the widget states of a pending run.
+
+    States of more than `MAX_WIDGETS` widgets are discarded before a new request is merged into the run.
+    """
     request = ScriptRequests.request_rerun
 
     @wraps(request)

@@ -466,7 +466,7 @@ def _page_headers(chunk: bytes | memoryview) -> Sequence[dict[int, Any]]:
     while offset < len(chunk):
         fields, offset = read_struct(chunk, offset)
         if not 0 <= fields.get(3, -1) <= len(chunk) - offset or type(fields.get(2)) is not int:
-            raise ValueError("A page is longer than its column.")
+            raise ValueError("A page has no valid size, or ends after its column.")
         offset += fields[3]
         headers.append(fields)
     return headers

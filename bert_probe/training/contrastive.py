@@ -88,7 +88,8 @@ def triplet_loss(vectors: torch.Tensor) -> torch.Tensor:
 def cosent_loss(vectors: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """Return log(1 + sum of exp(`SCALE` · (cos_i − cos_j)) over all i, j with score_i < score_j).
 
-    cos_i is the cosine of the two vectors of example i, and score_i is its score.
+    cos_i is the cosine of the two vectors of example i, and score_i is its score. This is the loss CoSENT (Su
+    2022), CoSENTLoss in sentence-transformers.
 
     Args:
         vectors: vectors of both texts of each example, [example, text, size].

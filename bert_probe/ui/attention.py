@@ -178,7 +178,7 @@ def attention_page(model: ViewModel, kind: Literal["lines", "model"]) -> bytes:
     return page.html().encode()
 
 
-def url_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:
+def display_options(selection: Selection, kind: Literal["lines", "model"]) -> dict[str, str]:
     """Return the display options of a selection, as stored in a view file."""
     options = {name: value for name, value in to_address(selection).items() if value is not None}
     return {"as": kind, **options}
@@ -461,7 +461,7 @@ def _head_view_exports(model: ViewModel) -> None:
         ],
         "All weights of the selected heads at full precision, including those that the view hides.",
         ready=lambda: ensure_computed(model, range(model.trace.layers), start=False),
-        display=url_options(selection, "lines"),
+        display=display_options(selection, "lines"),
     )
 
 
@@ -496,7 +496,7 @@ def model_view(trace: Trace) -> None:
             profiles,
             "heads",
             [("Interactive page (HTML)", "model-view.html", lambda _: attention_page(model, "model"))],
-            display=url_options(selection, "model"),
+            display=display_options(selection, "model"),
         )
 
 

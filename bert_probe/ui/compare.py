@@ -110,8 +110,8 @@ def _explain_second_sentence() -> None:
     with st.container(border=True, key="no_second"):
         st.header("This page needs a second sentence", anchor=False)
         st.markdown(
-            "Under Your text, write a sentence B that differs from sentence A in one or two words, and "
-            "press Run. Or start with an example in which one word determines the referent of “it”."
+            "Under “Your text”, enter a sentence B that differs from sentence A in one or two words, and "
+            "click “Run”. Or open an example in which one word determines what “it” refers to."
         )
         example = EXAMPLES[0]
         request = replace(workbench.request(), a=example.a, b=example.b, relation=example.relation)

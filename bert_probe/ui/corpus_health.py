@@ -151,7 +151,7 @@ def _sample_vectors(checkpoint: Checkpoint) -> VectorSet | None:
         checkpoint,
         texts,
         True,
-        label="Compute embeddings",
+        label="Compute sentence vectors",
         unit="sentences",
         start=True,
     )
@@ -375,7 +375,10 @@ def cluster_bars(result: CorpusHealthResult, clusters: pd.DataFrame) -> Any:
 
 
 def variance_curve(spectrum: pd.DataFrame) -> Any:
-    """Return the curve of the cumulative share of the variance, and the line for evenly spread variance."""
+    """Return a chart of the cumulative explained variance by number of principal components.
+
+    A dashed line shows the values of a variance that is equal in all directions.
+    """
     count = len(spectrum)
     figure = go.Figure()
     figure.add_scatter(

@@ -362,7 +362,7 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
             "Overlap of nearest neighbors and CKA",
             column_config=dict.fromkeys(("value", "low", "high"), number),
         )
-        export(vectors, "vector-agreement", label="Export the agreement", data=data)
+        export(vectors, "vector-agreement", label="Export the overlap and CKA", data=data)
         neighbors = result.showing(show="neighbors")
         event = blocks.table(
             neighbors.table().head(_ROWS),

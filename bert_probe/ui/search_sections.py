@@ -111,8 +111,8 @@ def _show_threshold_result(
         return
     name, measures = result.recipe.score_name, result.measures
     st.markdown(
-        f"A pair with a {name} of at least **{measures['threshold']:.4f}** is predicted to match. Of "
-        f"{len(result.scores):,} pairs, {int(result.positive.sum()):,} match: precision "
+        f"Pairs with a {name} of at least **{measures['threshold']:.4f}** are predicted to match. Of the "
+        f"{len(result.scores):,} pairs, {int(result.positive.sum()):,} are labeled as matches. Precision "
         f"**{measures['precision']:.3f}**, recall **{measures['recall']:.3f}**, F1 "
         f"**{measures['f1']:.3f}**."
     )

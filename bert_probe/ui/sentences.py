@@ -187,10 +187,14 @@ def reference_calibration(
 
 
 def show_calibration(checkpoint: Checkpoint, scores: calibrations.ScoreResult, score: float) -> None:
-    """Draw which percentage of random pairs of reference sentences have a lower score than `score`.
+    """Show the percentile of a score among random pairs of reference sentences, with a histogram.
+
+    If the scores of the reference sentences are not computed, draw a button that computes them.
 
     Args:
+        checkpoint: the model.
         scores: result that contains the score; it determines the model settings for the reference sentences.
+        score: the score.
     """
     result = reference_calibration(checkpoint, scores)
     if result is None:
@@ -271,7 +275,7 @@ def _embed(
         checkpoint,
         texts,
         truncate,
-        label="Compute embeddings",
+        label="Compute sentence vectors",
         unit="sentences",
         start=True,
     )
@@ -439,7 +443,7 @@ def _map(result: SentencesResult, checkpoint: Checkpoint, truncate: bool, names:
 
 
 def _dimensions(result: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> None:
-    """Draw how well the scores of truncated vectors agree with the scores of full vectors."""
+    """Draw the agreement between the scores of truncated vectors and of full vectors."""
     try:
         curve: DimensionCurveResult | None = jobs.answer(
             "dimension curve",

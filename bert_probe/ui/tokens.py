@@ -198,7 +198,7 @@ def _in_one_batch(traced: workbench.TracedRequest) -> None:
         max_height=640,
         show_index=True,
     )
-    _check_padding(result)
+    _show_padding_check(result)
 
 
 def _pad(traced: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectResult:
@@ -231,8 +231,8 @@ def _batch_table(result: PaddingEffectResult, cell: str) -> Any:
     return frame.style.apply(lambda _: styles, axis=None)
 
 
-def _check_padding(result: PaddingEffectResult) -> None:
-    """Draw whether padding changes the vectors, and how much they would change without the attention mask."""
+def _show_padding_check(result: PaddingEffectResult) -> None:
+    """Show whether padding changes the vectors, and how much they would change without the attention mask."""
     if result.is_unaffected:
         verdict = (
             f"padding does not change the vectors (the largest difference is {result.difference:.1e}, "

@@ -53,6 +53,7 @@ from bert_probe.training.sentence_classifier import (
 )
 from bert_probe.training.train import Train, TrainingPlan
 from bert_probe.ui import blocks, sentence_input, state
+from bert_probe.views.text import percentage
 
 HELD_OUT_OPTIONS = {"0.1": "10%", "0.2": "20%", "0.3": "30%", "0.5": "50%", "file": "File"}
 """URL value → label of each option for the held-out split: a share of the rows, or a file."""
@@ -393,6 +394,12 @@ def _plan(question: Train, checkpoint: Checkpoint, data: TrainingData) -> Traini
     return last[2]
 
 
+def _share(count: ParameterCount) -> str:
+    """Return the percentage of trainable parameters; 0.0% and 100.0% are exact."""
+    share = 100 * count.trainable / count.parameters
+    return "less than 0.1%" if 0 < share < 0.1 else percentage(share)
+
+
 def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
     """Draw a selector for the update method, and return the method, such as "head", "top:2" or "lora".
 
@@ -411,7 +418,7 @@ def choose_update(parameter_counts: Sequence[ParameterCount]) -> str:
     counts = [by_name[names[option]] for option in options]
     captions = [
         f"Training updates {count.trainable:,} of {count.parameters:,} parameters "
-        f"({count.trainable / count.parameters:.1%}). {_DESCRIPTIONS[option]}"
+        f"({_share(count)}). {_DESCRIPTIONS[option]}"
         for option, count in zip(options, counts, strict=True)
     ]
     with left:

@@ -83,8 +83,8 @@ def menu(
             mime="application/json",
             key=f"view {name}",
             on_click="ignore",
-            help="Save a file that opens this view in any installation of BERT Probe, under Open a view "
-            "or with bert-probe app --view.",
+            help="Save a file with which others can open this view if they have the same model: under "
+            "Open a view, or with bert-probe app --view.",
         )
     if reason:
         st.caption(f"This view cannot be added to a report: {state.escape(reason, 400)}")

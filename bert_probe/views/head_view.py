@@ -1,7 +1,8 @@
 """The head view: attention as lines between tokens, for any number of heads and any text length.
 
-The browser receives the queries and keys of a layer, or the attention weights if they need fewer bytes. When
-the user hovers over a token, the browser computes the attention row of the token exactly, without a request.
+The browser receives the queries and keys of a layer, and computes the attention row of a token without a
+request when the user hovers over the token. It receives the attention weights instead if they need fewer
+bytes, or if queries and keys do not determine them, as for rollout.
 """
 
 from __future__ import annotations

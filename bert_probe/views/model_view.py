@@ -111,6 +111,14 @@ def trace_payload(
 ) -> bytes:
     """Return the model view of a trace in the binary format that the browser reads; see `pack`.
 
+    Args:
+        trace: the model's forward pass over the text.
+        profiles: measures and labels of all heads.
+        key: key of the component.
+        words: whether to show words instead of tokens.
+        measure: name of the attention measure.
+        chosen: selected layer, from 1, and its heads, from 0.
+
     Raises:
         SelectionError: See `make_thumbnails`.
         UnavailableError: See `make_thumbnails`.

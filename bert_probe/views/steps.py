@@ -47,7 +47,12 @@ def step_titles(steps: AttentionStepsResult) -> dict[str, str]:
 
 
 def step_heatmaps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
-    """Return one heatmap for each step from the query and key vectors to the output of the head, by name."""
+    """Return one heatmap for each step from the query and key vectors to the output of the head, by name.
+
+    Args:
+        steps: the steps of one head for one query.
+        key: index of the key token whose products and value vector are drawn.
+    """
     added, biases = ("bias", [steps.mask[~steps.masked]]) if steps.biased else ("mask", [])
     scores = Scale.around_zero(steps.scaled, steps.allowed_scores, *biases)
     summand_keys, summands = steps.summands(MAX_SUMMANDS)

@@ -163,7 +163,7 @@ def test_an_undefined_correlation_is_explained(minilm: Checkpoint) -> None:
     result = SimilarityEvaluation().of(minilm, data, other=minilm)
     reason = "undefined, because the model gives all pairs the same score"
     assert result.finding == (
-        f"Spearman's correlation of the cosine with the scores of 3 pairs is {reason}; the correlation of "
+        f"Spearman's correlation of the cosine with the labels of 3 pairs is {reason}; the correlation of "
         f"the other model is {reason.replace('the model', 'it')}."
     )
     assert result.table()["value"].isna().all()

@@ -193,7 +193,7 @@ def test_many_sentences_show_progress_and_can_be_canceled(app: App, page: Page) 
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text(re.compile(r"Cancelled.*No result was saved\."))).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
-    page.get_by_role("button", name="Compute embeddings").click()
+    page.get_by_role("button", name="Compute sentence vectors").click()
     expect(page.get_by_text(re.compile(r"[\d,]+ of 700 sentences"))).to_be_visible(timeout=60_000)
     expect(page.get_by_text("Most similar pairs")).to_be_visible(timeout=120_000)
     assert "sentences_part=nearest" in page.url, "the selection survives the wait"

@@ -70,7 +70,7 @@ def render(stated: dict[str, Any]) -> bytes:
     Raises:
         Exception: any error that the forged data causes while it is rendered.
     """
-    return page.written(sign(stated), MAX_BYTES).encode()
+    return page.render_page(sign(stated), MAX_BYTES).encode()
 
 
 def zip_files(files: Mapping[str, bytes]) -> bytes:

@@ -24,7 +24,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sentence_networks import load_weights
 from bert_probe.model.sentence_router import encoder_folder
 from bert_probe.model.sources import SilencedLogging, has_file, read_config, read_json, stamp, weight_files
-from bert_probe.model.weights import write_lease
+from bert_probe.model.weights import hold_read_lease
 from tests.helpers.families import TEXT
 from tests.helpers.folders import assert_refused, change_config, copy, shard, write_index
 from tests.helpers.unprivileged import as_nobody, read_only_folder
@@ -249,13 +249,13 @@ def test_weights_cannot_be_shortened_while_they_are_mapped(tmp_path: Path) -> No
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"weights")
     code = f"import os; os.open({str(file)!r}, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)"
-    with write_lease([file]):
+    with hold_read_lease([file]):
         assert b"BlockingIOError" in subprocess.run([sys.executable, "-c", code], capture_output=True).stderr
     assert file.read_bytes() == b"weights"
     with (
         file.open("r+b"),
         pytest.raises(WeightsError, match="is being written by another program"),
-        write_lease([file]),
+        hold_read_lease([file]),
     ):
         pass
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

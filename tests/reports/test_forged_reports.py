@@ -38,7 +38,7 @@ from bert_probe.reports.numbers import (
     NamedModels,
     PicturePayload,
 )
-from bert_probe.reports.page import written
+from bert_probe.reports.page import render_page
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import MAX_BYTES, Report, picture_file
 from bert_probe.reports.tables import digest
@@ -185,7 +185,7 @@ def test_number_of_values_is_checked_before_the_page_is_rendered(
     stated["views"][0]["provenance"]["more"] = [0] * 1_000
     content = render(stated)
     monkeypatch.setattr(numbers, "_MAX_LEAVES", 1_000)
-    monkeypatch.setattr(page_writer, "written", pytest.fail)
+    monkeypatch.setattr(page_writer, "render_page", pytest.fail)
     with pytest.raises(ReportError, match="more than 1,000 values outside its table"):
         verified(content)
 
@@ -386,7 +386,7 @@ def test_changed_checksum_of_a_row_or_column_is_reported(
 ) -> None:
     """The changed checksum of a row or a column alone does not identify a cell."""
     stated["views"][0]["marks"][side][2] = "00000000"
-    (difference,) = verified(written(stated, MAX_BYTES).encode()).differences
+    (difference,) = verified(render_page(stated, MAX_BYTES).encode()).differences
     assert (difference.column, difference.finding) == ("marks", CHANGED)
 
 

@@ -342,11 +342,11 @@ def resigned(stated: dict[str, Any], number: int) -> str:
         "payloads": view["sha256"]["payloads"]
     }
     view["marks"] = ReportTable.from_json(view["table"]).marks()
-    return page.written(stated, MAX_BYTES)
+    return page.render_page(stated, MAX_BYTES)
 
 
 def unsigned(stated: dict[str, Any]) -> str:
-    return page.written(stated, MAX_BYTES)
+    return page.render_page(stated, MAX_BYTES)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
@@ -549,7 +549,7 @@ def test_scores_of_sentence_vectors_are_calibrated(
         stated = restated(report)
         stated["views"][0]["provenance"]["facts"]["calibration"] = invalid
         with pytest.raises(ReportError, match="The calibration of a view is invalid"):
-            page.written(stated, MAX_BYTES)
+            page.render_page(stated, MAX_BYTES)
 
 
 def test_change_outside_of_data_is_found(report: Report, differences_of: FindDifferences) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.errors import ExportError
-from bert_probe.runtime.terminal import SafeStream, streams, visible
+from bert_probe.runtime.terminal import SafeStream, use_safe_streams, visible
 
 TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
@@ -48,7 +48,7 @@ def test_only_control_characters_are_escaped(text: str) -> None:
 
 def test_text_is_escaped_and_bytes_are_not() -> None:
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), streams():
+    with redirect_stdout(out), redirect_stderr(err), use_safe_streams():
         logging.StreamHandler().emit(logging.makeLogRecord({"msg": "a\x1b[2J\nb"}))
         print("tab\tand \u202e")
         assert isinstance(sys.stdout, SafeStream)
@@ -69,7 +69,7 @@ class TerminalOutput(io.TextIOWrapper):
 def test_control_characters_of_bytes_are_escaped_on_a_terminal() -> None:
     """A report that is verified can contain sequences that clear the screen and hide what follows."""
     out = TerminalOutput(io.BytesIO(), "utf-8")
-    with redirect_stdout(out), streams():
+    with redirect_stdout(out), use_safe_streams():
         assert isinstance(sys.stdout, SafeStream)
         sys.stdout.write_bytes("é,\x1b[2J\t1\r\n".encode())
     assert isinstance(out.buffer, io.BytesIO)
@@ -78,7 +78,7 @@ def test_control_characters_of_bytes_are_escaped_on_a_terminal() -> None:
 
 def test_unencodable_character_is_escaped() -> None:
     out = io.TextIOWrapper(io.BytesIO(), "ascii")
-    with redirect_stdout(out), streams():
+    with redirect_stdout(out), use_safe_streams():
         print("1 − cosine")
     assert isinstance(out.buffer, io.BytesIO)
     out.flush()

@@ -272,7 +272,8 @@ def test_a_threshold_from_labeled_pairs(minilm: Checkpoint) -> None:
     assert not app.exception
     pairs = parse_labeled_texts(content, "pairs.csv")
     expected = bert_probe.ScoreThreshold(pooling="model", positive_from=2).of(minilm, pairs)
-    assert f"A pair with a cosine of at least **{expected.threshold:.4f}**" in page_text(app)
+    assert f"Pairs with a cosine of at least **{expected.threshold:.4f}** are predicted" in page_text(app)
+    assert "Of the 5 pairs, 3 are labeled as matches." in page_text(app)
     table = next(frame for frame in tables(app) if "measure" in frame)
     assert list(table["low"]) == pytest.approx(list(expected.table()["low"]), abs=1e-6)
     app.session_state["threshold_file"] = labeled_inputs.read_evaluation_file(

@@ -12,8 +12,8 @@ from bert_probe import ModelSizes, open_config
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, Checkpoint
 from bert_probe.model.config import PUBLISHED
 from bert_probe.runtime import shared_cache
-from bert_probe.training.models import LORA, trainable_parameters
-from bert_probe.ui import sizes
+from bert_probe.training.models import LORA, ParameterCount, trainable_parameters
+from bert_probe.ui import sizes, train_data
 from bert_probe.ui.parameters import areas, trainable_treemap
 from tests.helpers import families
 from tests.helpers.pages import HOSTILE, open_page, page_text, table_of_snippets, url_params
@@ -84,6 +84,20 @@ def test_update_captions_equal_those_of_train_page(family_folder: Folders) -> No
     assert captions[1][1].startswith(f"Training updates {count:,} of ")
     assert url_params(app)["head_labels"] == "6"
     assert "Colored" not in page_text(open_page("parameters", model=folder))
+
+
+@pytest.mark.parametrize(
+    ("trainable", "share"),
+    [
+        (2310, "less than 0.1%"),
+        (1_924_614, "8.5%"),
+        (22_715_525, "99.9%"),
+        (22_715_526, "100.0%"),
+        (0, "0.0%"),
+    ],
+)
+def test_rounded_share_of_parameters_is_not_none_or_all(trainable: int, share: str) -> None:
+    assert train_data._share(ParameterCount("head", trainable, 22_715_526)) == share
 
 
 def test_treemap_marks_updated_parameters(family: Callable[[str], Checkpoint]) -> None:

@@ -234,7 +234,7 @@ class MinimalPairResult(Result):
         """Return the table that ``show`` of the question selects.
 
         "heads" gives one row per head, sorted by descending change; "moved" gives one row per aligned
-        token or word and one column per layer.
+        token or word and one column per layer, from "0" for the embeddings to the last layer.
         """
         if self.question.show == "moved":
             return frames.vectors(self.moved.T, self.alignment.aligned)

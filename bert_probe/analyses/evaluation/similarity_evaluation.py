@@ -111,8 +111,8 @@ class SimilarityEvaluation(Question):
             pairs: text pairs from `read_labeled_texts`, with labels that are numbers.
             truncate: truncate texts that are too long instead of raising an error.
             other: a model to compare with.
-            progress: called with the number of texts encoded by all models and the total; during the
-                bootstrap, the curve and the comparison, all texts are reported as done.
+            progress: called with the number of distinct texts encoded so far and their total, for all
+                models; afterwards, all texts are reported as done.
 
         Raises:
             TextError, EmptyTextError, TooLongError: there are no pairs, a label is not a number, or a text
@@ -404,10 +404,13 @@ class SimilarityEvaluationResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence that gives Spearman's correlation of the labels with the score, with its interval."""
+        """A sentence that gives Spearman's correlation of the labels with the score, and its 95% interval.
+
+        With a second model, the sentence also gives the difference.
+        """
         values, measure = self.total.values[:, _MAIN], self.models[0].recipe.score_name
         sentence = (
-            f"Spearman's correlation of the {measure} with the scores of {self.total.count:,} pairs is "
+            f"Spearman's correlation of the {measure} with the labels of {self.total.count:,} pairs is "
         )
         if np.isnan(values[0]):
             sentence += "undefined, because the model gives all pairs the same score"

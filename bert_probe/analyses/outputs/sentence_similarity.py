@@ -105,8 +105,11 @@ class SentenceSimilarity(Prediction):
 
         Raises:
             UnavailableError: the checkpoint does not declare its pooling, or the pooling is not supported.
+            CheckpointError: see `resolve_pooling`.
             TextError: a trace contains a text pair.
-            SelectionError: the traces are from different models, or the checkpoint does not have the prompt.
+            TooLongError: a text with its prompt is too long.
+            SelectionError: the traces are from different models, or the checkpoint does not have the prompt
+                or has fewer dimensions than selected.
         """
         recipe, pair_recipe = self.poolings(a.checkpoint)
         inputs = InputRecord.of(a, b)

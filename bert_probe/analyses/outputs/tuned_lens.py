@@ -84,7 +84,7 @@ class TuneLens(Question):
         super().__post_init__()
         if not 0 < self.held_out < 1:
             raise SelectionError(
-                f"held_out must be between 0 and 1, not {self.held_out:g}. The default is 0.2."
+                f"held_out must be greater than 0 and less than 1, not {self.held_out:g}. The default is 0.2."
             )
 
     def of(

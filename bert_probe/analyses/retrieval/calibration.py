@@ -291,7 +291,7 @@ def random_pair_scores(vectors: Array, similarity: str, progress: Progress = no_
     Args:
         vectors: vectors of shape [text, size].
         similarity: a name in `SIMILARITIES`.
-        progress: called with the number of pairs and the total.
+        progress: called with the number of pairs done and the total.
 
     Returns:
         Scores of all pairs, or of `MAX_PAIRS` pairs.
@@ -339,7 +339,7 @@ def pair_scores(
         vectors: vectors of shape [row, size].
         similarity: a name in `SIMILARITIES`.
         first, second: indices of the rows of each pair.
-        progress: called with the number of pairs and the total.
+        progress: called with the number of pairs done and the total.
     """
     size = _block(vectors)
     values = np.empty(len(first))

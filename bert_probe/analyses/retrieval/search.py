@@ -267,8 +267,8 @@ class Search(PromptedSearch):
     def _check_dimensions(self) -> None:
         if self.dimensions is not None:
             raise SelectionError(
-                f"dimensions is {self.dimensions:,}, but the vectors of {LATE_INTERACTION} are "
-                "not truncated. Omit dimensions."
+                f"dimensions is {self.dimensions:,}, but {LATE_INTERACTION} does not support truncated "
+                "vectors. Omit dimensions."
             )
 
 

@@ -32,7 +32,7 @@ _SMALLEST_LIMIT = 32
 
 @question("truncation audit", command="audit")
 class TruncationAudit(Question):
-    """Numbers of documents and tokens that are lost because a model reads only the beginning of a long text.
+    """Numbers of documents that are truncated, and of tokens that are lost, at the model's maximum length.
 
     Documents are tokenized with the prompt and the limit of a search; the model does not run.
 

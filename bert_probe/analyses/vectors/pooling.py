@@ -452,7 +452,11 @@ def trace_pooled(checkpoint: Checkpoint, text: str, recipe: PoolingConfig, trunc
 
 
 def text_vector(trace: Trace, recipe: PoolingConfig) -> Array:
-    """Return the sentence vector of a traced text, float64 [hidden × pooling modes]."""
+    """Return the sentence vector of a traced text, float64 [size], after all modules and truncation.
+
+    Raises:
+        TextError, ArchitectureError: see `pool`.
+    """
     states = torch.tensor(trace.vectors(-1)).double()[None]
     pooler = None if trace.pooler is None else torch.tensor(trace.pooler).double()[None]
     vector: Array = pool_unpadded(states, recipe, pooler)[0].numpy()

@@ -410,7 +410,7 @@ def encode_texts(
 def pool_inputs(
     checkpoint: Checkpoint, inputs: Sequence[ModelInputs], config: PoolingConfig, progress: Progress
 ) -> Array:
-    """Return the sentence vectors of the model inputs, of shape [text, hidden]."""
+    """Return the sentence vectors of the model inputs, [text, size], after all modules and truncation."""
     vectors = np.empty((len(inputs), 0), np.float32)
     done = 0
     progress(0, len(inputs))

@@ -339,7 +339,7 @@ class FertilityChangeResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The metadata of the fertility in each of the two models."""
+        """The metadata of both results, with the keys "a" and "b"; see `FertilityResult.metadata`."""
         return {"a": dict(self.a.metadata), "b": dict(self.b.metadata)}
 
     def frame(self) -> pd.DataFrame:
