@@ -515,10 +515,7 @@ def read_transformer(folder: Path, task: str, expands_queries: bool = False) -> 
 
 
 def _transformer_settings(folder: Path) -> dict[str, Any]:
-    """Return the settings in the first nonempty file, in the order in which sentence-transformers reads them.
-
-    Return {} if there is no such file.
-    """
+    """Return the settings in the first nonempty file that sentence-transformers reads, or {}."""
     settings: dict[str, Any] = {}
     for name in _TRANSFORMER_FILES:
         if not settings and has_file(folder, name):

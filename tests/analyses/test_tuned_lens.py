@@ -351,7 +351,7 @@ def test_unusable_lines_raise_errors(trained_on: Trained, minilm: Checkpoint) ->
     with pytest.raises(bert_probe.UnavailableError, match="no trained head for fill-mask"):
         TuneLens().of(minilm, LINES)
     for share in (0.0, 1.0):
-        with pytest.raises(SelectionError, match="between 0 and 1"):
+        with pytest.raises(SelectionError, match="greater than 0 and less than 1"):
             TuneLens(held_out=share)
 
 
