@@ -9,17 +9,71 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
+import numpy as np
+
 from bert_probe.errors import CheckpointError, SelectionError, TextError
 
 if TYPE_CHECKING:
     from bert_probe.analyses.vectors.pooling import PoolingConfig
     from bert_probe.corpus.store import Store
     from bert_probe.model.checkpoint import Checkpoint
+    from bert_probe.model.trace import Array
 
 _SAMPLE_ROWS: Final = 50
 """Maximum number of rows whose tokens are compared."""
 _SAMPLE_CHARACTERS: Final = 1000
 """Maximum length of a compared row; longer rows are skipped."""
+_MAX_DIFFERENCE: Final = 0.05
+"""Maximum length of the difference of a recomputed vector from the stored one, relative to the stored one.
+
+Rounding errors of float16 and of another machine are smaller; a changed activation function gives 0.13.
+"""
+_MAX_DIFFERENCE_OF_DTYPES: Final = 0.2
+"""The same maximum for a model in another dtype than the store."""
+
+
+@dataclass(frozen=True, eq=False)
+class VectorSample:
+    """Stored vectors of one row. They show whether the settings of the model have changed since.
+
+    The digest of the weights does not cover the settings in config.json, such as the activation function.
+
+    Attributes:
+        store: name of the store, for the error message.
+        row: number of the row.
+        text: text of the row.
+        dtype: dtype of the model that computed the vectors.
+        vectors: float32 or float16 of shape [vector, size].
+    """
+
+    store: str
+    row: int
+    text: str
+    dtype: str
+    vectors: Array
+
+    def check(self, checkpoint: Checkpoint, vectors: Array) -> None:
+        """Check that a checkpoint computes the stored vectors.
+
+        Args:
+            checkpoint: the model.
+            vectors: its vectors for the row, of shape [vector, size].
+
+        Raises:
+            CheckpointError: a vector differs by more than rounding errors.
+        """
+        # A number above the range of float16 is stored as infinity.
+        is_finite = np.isfinite(self.vectors).all(axis=1)
+        stored = self.vectors[is_finite].astype(np.float64)
+        is_same_dtype = checkpoint.description.dtype == self.dtype
+        allowed = _MAX_DIFFERENCE if is_same_dtype else _MAX_DIFFERENCE_OF_DTYPES
+        difference = np.linalg.norm(vectors[is_finite].astype(np.float64) - stored, axis=1)
+        if not (difference <= allowed * np.linalg.norm(stored, axis=1)).all():
+            raise CheckpointError(
+                f"{self.store} was built with other settings of the model: {checkpoint.description.name} has "
+                f"the same weights, but computes another vector for row {self.row}. Open the model with its "
+                "original config.json, or build the store again."
+            )
 
 
 @dataclass(frozen=True)
@@ -31,11 +85,16 @@ class TokenSample:
         truncate: whether the store truncates rows that are too long.
         rows: number of the row, text, number of tokens and token IDs of each row. The IDs are None if the
             store contains words instead of tokens.
+        layer: the last layer with stored vectors of tokens.
+        vectors: vectors of the tokens of the first row in this layer; None if they are not stored, or if the
+            store contains words.
     """
 
     store: str
     truncate: bool
     rows: tuple[tuple[int, str, int, tuple[int, ...] | None], ...]
+    layer: int = 0
+    vectors: VectorSample | None = None
     _checked: WeakSet[Checkpoint] = field(default_factory=WeakSet, init=False, repr=False, compare=False)
 
     @classmethod
@@ -72,13 +131,14 @@ class TokenSample:
                 )
                 for row in sample
             )
-        return cls(store.folder.name, store.question.truncate, rows)
+            vectors = _token_vectors(store, *rows[0][:2]) if rows and rows[0][3] else None
+        return cls(store.folder.name, store.question.truncate, rows, max(store.layers, default=0), vectors)
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Check that the tokenizer of a checkpoint splits the rows into the same tokens.
+        """Check that a checkpoint splits the rows into the same tokens and gives them the same vectors.
 
         Raises:
-            CheckpointError: the tokens of a row differ.
+            CheckpointError: the tokens or the vectors of a row differ.
         """
         if checkpoint in self._checked:
             return
@@ -93,14 +153,40 @@ class TokenSample:
                     f"same weights, but splits row {row} into other tokens. Open the model with the "
                     "original tokenizer, or build the store again."
                 )
+        if self.vectors is not None:
+            trace = checkpoint.trace(self.vectors.text, truncate=self.truncate)
+            self.vectors.check(checkpoint, trace.vectors(self.layer))
         self._checked.add(checkpoint)
 
 
+def _token_vectors(store: Store, row: int, text: str) -> VectorSample | None:
+    """Read the vectors of the tokens of a row in the last stored layer; None if they are not stored."""
+    import pyarrow as pa
+
+    from bert_probe.corpus.inputs import VECTORS
+
+    parts = []  # the vectors of a row can be in several batches
+    # The first file suffices, because it has the first rows.
+    for file in store.files(VECTORS)[:1] if store.layers else ():
+        with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as reader:
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number)
+                is_layer = batch["layer"].to_numpy() == max(store.layers)
+                selected = np.flatnonzero(is_layer & (batch["row"].to_numpy() == row))
+                if len(selected):
+                    column = batch["vector"].take(pa.array(selected))
+                    parts.append(column.flatten().to_numpy().reshape(len(selected), -1))
+    if not parts:
+        return None
+    return VectorSample(store.folder.name, row, text, store.manifest["model"]["dtype"], np.concatenate(parts))
+
+
 def check_model(store: Store, checkpoint: Checkpoint) -> None:
-    """Check that a checkpoint has the weights that a store was built with, and an equal tokenizer.
+    """Check that a checkpoint has the weights, the tokenizer and the settings that a store was built with.
 
     Raises:
-        CheckpointError: the weights differ, or the tokens of one of the first rows; see `TokenSample`.
+        CheckpointError: the weights differ, or the tokens or vectors of one of the first rows; see
+            `TokenSample`.
         StoreError: a table is broken.
     """
     actual, expected = checkpoint.description.weights_sha256, store.manifest["model"]["weights_sha256"]
@@ -124,6 +210,7 @@ class VectorOrigin:
         modules_sha256: digest of the modules that compute sentence vectors; "" if the checkpoint declares
             none.
         tokens: the tokens of the first rows.
+        first: the vector of the first row; None if the store has no rows.
     """
 
     model: str
@@ -131,6 +218,7 @@ class VectorOrigin:
     recipe: Mapping[str, Any]
     modules_sha256: str
     tokens: TokenSample
+    first: VectorSample | None = None
 
     def check(self, store: str, checkpoint: Checkpoint, recipe: PoolingConfig) -> None:
         """Check that the vectors were computed with a checkpoint and with a given pooling.
@@ -141,8 +229,11 @@ class VectorOrigin:
 
         Raises:
             SelectionError: the model or the pooling differs.
-            CheckpointError: the tokenizer differs.
+            CheckpointError: the tokenizer or the settings of the model differ.
         """
+        # Imported here, because importing torch takes seconds.
+        from bert_probe.analyses.vectors.sentences import encode_texts
+
         name, digest = checkpoint.description.name, checkpoint.description.weights_sha256
         if digest != self.weights_sha256:
             raise SelectionError(
@@ -163,3 +254,6 @@ class VectorOrigin:
                 f"{difference}. Use the model's default prompt for documents and all dimensions."
             )
         self.tokens.check(checkpoint)
+        if self.first is not None:
+            encoded = encode_texts(checkpoint, recipe, [self.first.text], True, lambda _: "The first row")
+            self.first.check(checkpoint, encoded.vectors)

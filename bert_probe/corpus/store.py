@@ -263,10 +263,10 @@ class Store:
         return checkpoint
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Check that a checkpoint has the weights that the store was built with, and an equal tokenizer.
+        """Check that a checkpoint has the weights, the tokenizer and the settings of the store.
 
         Raises:
-            CheckpointError: the weights differ, or the tokens of one of the first rows.
+            CheckpointError: the weights differ, or the tokens or vectors of one of the first rows.
         """
         check_model(self, checkpoint)
 

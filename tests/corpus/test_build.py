@@ -37,6 +37,7 @@ from bert_probe.model.progress import Cancelled, Progress, no_progress
 from bert_probe.training.saving import reserve_folder, write_folder
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.families import SENTENCES
+from tests.helpers.folders import change_config
 from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
@@ -435,6 +436,38 @@ def test_store_is_not_used_with_a_changed_tokenizer(words: bool, family: Checkpo
         VectorSearch("a boat").of(changed, vectors)
     with pytest.raises(CheckpointError, match=expected):
         build_store()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("keep", [("vectors",), ("sentence_vectors",)])
+def test_store_is_not_used_with_changed_settings(
+    keep: tuple[str, ...], dtype: str, family: Checkpoints, lines: Path
+) -> None:
+    """The digest of the weights does not cover config.json."""
+    folder = shutil.copytree(family("bert").folder or "", lines.with_name("model"))
+    question = IngestConfig(keep=keep, dtype=dtype)
+    store = build_corpus(bert_probe.load(folder), question, [lines], lines.with_name("store"))
+
+    def use() -> None:
+        checkpoint = bert_probe.load(folder)
+        if keep == ("vectors",):
+            word = checkpoint.encode(LINES[0]).tokens[1].display
+            NearestContexts(word).of(store, checkpoint.trace(LINES[0]))
+        else:
+            VectorSearch("a boat").of(checkpoint, bert_probe.read_vectors(store.folder))
+
+    use()
+    change_config(folder, layer_norm_eps=1e-11)
+    use()
+    change_config(folder, hidden_act="relu")
+    expected = (
+        r"store was built with other settings of the model: .* another vector for row 1\. Open the model"
+    )
+    with pytest.raises(CheckpointError, match=expected):
+        use()
+    if keep == ("vectors",):
+        with pytest.raises(CheckpointError, match=expected):
+            build_corpus(bert_probe.load(folder), question, [lines], store.folder)
 
 
 def _append(file: Path) -> None:
