@@ -148,6 +148,28 @@ def test_curve_by_hand(minilm: Checkpoint) -> None:
     assert result.metadata["documents_left_out"] == 0
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "ratio"),
+    [
+        (-0.2, -0.1, "2.00"),
+        (0.1, 0.2, "0.50"),
+        (-0.2, 0.1, ""),
+        (0.2, -0.1, ""),
+        (0.2, 0.0, ""),
+        (0.0, 0.2, ""),
+    ],
+)
+def test_ratio_of_changes_is_given_only_if_they_have_the_same_sign(
+    first: float, last: float, ratio: str, minilm: Checkpoint
+) -> None:
+    result = PositionEffect(positions=2).of(minilm, DOCUMENTS)
+    is_start = np.array([variant.position < 0.5 for variant in result.variants])
+    finding = replace(result, changes=np.where(is_start, first, last)).finding
+    assert f"by {first:+.4f} on average, at the end by {last:+.4f}" in finding
+    assert (f"which is {ratio} times" in finding) == bool(ratio)
+    assert ("times the change" in finding) == bool(ratio)
+
+
 def test_documents_that_cannot_be_changed_are_left_out(minilm: Checkpoint) -> None:
     too_long = f"{'word ' * 300}. {'word ' * 300}."
     result = PositionEffect().of(minilm, [LONG, "A single sentence.", too_long])

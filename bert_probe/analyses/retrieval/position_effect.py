@@ -301,9 +301,10 @@ class PositionEffectResult(Result):
         subject = "the original document" if self.question.query is None else "the query"
         filled = self.curve.dropna()
         first, last = filled["change"].iloc[0], filled["change"].iloc[-1]
+        # A ratio of changes with different signs would have no clear meaning.
         ratio = (
-            f", which is {abs(first / last):.2f} times the change at the end"
-            if last and len(filled) > 1
+            f", which is {first / last:.2f} times the change at the end"
+            if first * last > 0 and len(filled) > 1
             else ""
         )
         return (
