@@ -440,6 +440,14 @@ def content_problem(path: Path, table: TableSchema, rows: int | None, shards: in
     return ""
 
 
+def exceeds_ratio(path: Path, schema: pa.Schema) -> bool:
+    """Return whether a Parquet file is so compressed that `content_problem` may refuse it.
+
+    Tables of sentences that repeat the same words can be compressed more than `MAX_RATIO` allows.
+    """
+    return bool(content_problem(path, TableSchema(schema), None, shards=UNCHECKED_BYTES))
+
+
 def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
     """Return the schema, the number of rows and the decoded size of a file without reading its columns.
 

@@ -36,6 +36,7 @@ from bert_probe.corpus.schema import (
     TableFile,
     Tables,
     TableSchema,
+    exceeds_ratio,
     layouts,
     read_manifest,
     read_shard,
@@ -424,6 +425,8 @@ def _write_table(file: Path, table: pa.Table) -> dict[str, Any]:
                 writer.write_table(table)
         else:
             pq.write_table(table, path, compression="zstd", compression_level=1)
+            if exceeds_ratio(path, table.schema):
+                pq.write_table(table, path, compression="none", use_dictionary=False)
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
             os.fsync(stream.fileno())

@@ -18,10 +18,12 @@ import pytest
 
 import bert_probe
 from bert_probe.corpus import heads, schema
-from bert_probe.corpus.build import FileDifference
+from bert_probe.corpus.build import FileDifference, build_corpus
+from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.corpus.schema import TableSchema
 from bert_probe.corpus.store import read_measure, row_numbers
 from bert_probe.errors import StoreError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.parquet import page_bytes
 from tests.helpers.broken_stores import (
     TABLES,
@@ -429,6 +431,28 @@ def test_column_without_its_rows_is_reported(store: Path, monkeypatch: pytest.Mo
         row_numbers(opened)
     with pytest.raises(StoreError):
         read_measure(opened, "entropy_bits", [0])
+
+
+def test_store_of_repetitive_sentences_is_not_refused(
+    family: Callable[[str], Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables that compress more than the maximum ratio are written without compression."""
+    monkeypatch.setattr(schema, "UNCHECKED_BYTES", 2**10)
+    monkeypatch.setattr(schema, "MAX_RATIO", 10)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("the small boat was on the river near the bridge\n" * 1_500)
+    question = IngestConfig(keep=("profiles",))
+    built = build_corpus(family("bert"), question, [lines], tmp_path / "store", shard_rows=500)
+    compression = {
+        pq.read_metadata(file).row_group(0).column(0).compression
+        for table in ("tokens", "profiles")
+        for file in built.files(table)
+    }
+    assert "UNCOMPRESSED" in compression
+    opened = bert_probe.open_corpus(tmp_path / "store")
+    assert opened.rows == 1_500
+    assert bert_probe.verify_corpus(tmp_path / "store").differences == ()
+    assert opened.table("rows").to_table()["text"].to_pylist() == lines.read_text().splitlines()
 
 
 def test_decoded_size_is_limited_for_all_shards_together(
