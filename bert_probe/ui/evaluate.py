@@ -317,8 +317,9 @@ def _summary(result: Result, name: str, data: Mapping[str, Any]) -> None:
 
 def _selected(frame: Any, key: str, alt: str) -> int | None:
     """Draw the first rows of a table; return the index of the selected row, or None."""
-    event = blocks.table(frame.head(_ROWS), alt, key=key, on_select="rerun", selection_mode="single-row")
-    return next(iter(blocks.selected_rows(event, frame)), None)
+    shown = frame.head(_ROWS)
+    event = blocks.table(shown, alt, key=key, on_select="rerun", selection_mode="single-row")
+    return next(iter(blocks.selected_rows(event, shown)), None)
 
 
 def _links(texts: Mapping[str, str]) -> None:
@@ -364,8 +365,9 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
         )
         export(vectors, "vector-agreement", label="Export the overlap and CKA", data=data)
         neighbors = result.showing(show="neighbors")
+        shown = neighbors.table().head(_ROWS)
         event = blocks.table(
-            neighbors.table().head(_ROWS),
+            shown,
             "Texts with the overlap of their nearest neighbors in both models, lowest overlap first",
             key="evaluate_neighbor_rows",
             column_config={"overlap": number},
@@ -377,7 +379,7 @@ def _vectors_and_curve(result: Any, measure: str, title: str, data: Mapping[str,
             "neighbors, and the column gained is the nearest text that only the second model has. Select a "
             "text to see its neighbors on the maps."
         )
-        row = next(iter(blocks.selected_rows(event, result.comparison.order)), 0)
+        row = next(iter(blocks.selected_rows(event, shown)), 0)
         _neighbor_maps(result.comparison, int(result.comparison.order[row]))
         export(neighbors, "changed-neighbors", label="Export the neighbors", data=data)
     if result.curve is not None:

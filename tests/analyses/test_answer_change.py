@@ -88,6 +88,22 @@ def test_fill_mask_equals_both_models(both: Callable[[str], Both]) -> None:
     assert {key[0] for key in masked.keys} == {5}
 
 
+def test_word_id_that_the_tokenizer_does_not_have(trained_folder: TrainedFolder, tmp_path: Path) -> None:
+    """Word matrices are often padded to a multiple of 8 or 64 rows."""
+    source = trained_folder("bert", "fill-mask")
+    folder = copy(source, tmp_path / "padded")
+    model = trained.model_class("bert", "fill-mask").from_pretrained(source)
+    size = model.config.vocab_size
+    model.resize_token_embeddings(size + 7, mean_resizing=False)
+    model.get_output_embeddings().bias.data[size + 2] = 100.0
+    model.save_pretrained(folder)
+    trace = bert_probe.load(folder, dtype="float64").trace(TEXT)
+    result = AnswerChange(top=2).of(trace, trace)
+    assert {key[1] for key in result.keys if key[1].startswith("[ID")} == {f"[ID {size + 2}]"}
+    assert result.a.max() == pytest.approx(1)
+    assert (result.a == result.b).all()
+
+
 def test_text_classification_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("text-classification")
     result = two.ask(TEXT, PAIR)

@@ -170,6 +170,23 @@ def test_ratio_of_changes_is_given_only_if_they_have_the_same_sign(
     assert ("times the change" in finding) == bool(ratio)
 
 
+def test_finding_is_about_the_start_and_the_end_of_every_document(minilm: Checkpoint) -> None:
+    """The parts of short documents are in the middle bins of the curve."""
+    result = PositionEffect().of(minilm, [LONG, "A boat sinks. It rains."])
+    by_document = {
+        index: [
+            change
+            for variant, change in zip(result.variants, result.changes, strict=True)
+            if variant.document == index
+        ]
+        for index in (0, 1)
+    }
+    first, last = (np.mean([by_document[index][end] for index in (0, 1)]) for end in (0, -1))
+    assert f"by {first:+.4f} on average, at the end by {last:+.4f}" in result.finding
+    assert "(2 documents)" in result.finding
+    assert result.curve["documents"].iloc[0] < 2
+
+
 def test_documents_that_cannot_be_changed_are_left_out(minilm: Checkpoint) -> None:
     too_long = f"{'word ' * 300}. {'word ' * 300}."
     result = PositionEffect().of(minilm, [LONG, "A single sentence.", too_long])

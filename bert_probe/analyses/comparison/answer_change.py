@@ -32,6 +32,7 @@ from bert_probe.model.checkpoint import (
     TOKEN_CLASSIFICATION,
     Checkpoint,
 )
+from bert_probe.model.encoding import token_strings
 from bert_probe.model.outputs import missing_head_message, output_head
 from bert_probe.model.trace import Array, Trace, read_only
 
@@ -222,10 +223,11 @@ def _fill_mask(change: AnswerChange, trace: Trace) -> _ModelAnswer:
     result = FillMask(change.top, mask=change.mask).of(trace)
     positions = [mask.position for mask in result.masks]
     probabilities = softmax(output_head(trace.checkpoint, FILL_MASK).logits(result.read, positions))
-    vocabulary = trace.checkpoint.tokenizer.get_vocab()
+    names = token_strings(trace.checkpoint.tokenizer, range(probabilities.shape[1]))
+    ids = {name: id_ for id_, name in enumerate(names)}
 
     def number(key: Key) -> float:
-        return float(probabilities[positions.index(key[0]), vocabulary[key[1]]])
+        return float(probabilities[positions.index(key[0]), ids[key[1]]])
 
     keys = [
         (position, str(token))

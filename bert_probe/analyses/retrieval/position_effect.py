@@ -295,18 +295,18 @@ class PositionEffectResult(Result):
 
     @property
     def finding(self) -> str:
-        """A sentence that compares the score changes at the start and at the end of documents."""
+        """A sentence that compares the mean changes at the start and at the end of each document."""
         action = "Removing a part" if self.question.passage is None else "Inserting the passage"
         score = f"the {self.recipe.score_name}"
         subject = "the original document" if self.question.query is None else "the query"
-        filled = self.curve.dropna()
-        first, last = filled["change"].iloc[0], filled["change"].iloc[-1]
+        # The variants of a document are sorted by position. The first and the last bin of the curve would not
+        # contain short documents, in which the middle of the first part is far from the start.
+        documents = [variant.document for variant in self.variants]
+        ends = {document: row for row, document in enumerate(documents)}
+        starts = {document: row for row, document in reversed([*enumerate(documents)])}
+        first, last = (float(self.changes[[*rows.values()]].mean()) for rows in (starts, ends))
         # A ratio of changes with different signs would have no clear meaning.
-        ratio = (
-            f", which is {first / last:.2f} times the change at the end"
-            if first * last > 0 and len(filled) > 1
-            else ""
-        )
+        ratio = f", which is {first / last:.2f} times the change at the end" if first * last > 0 else ""
         return (
             f"{action} at the start changes {score} with {subject} by {first:+.4f} on average, at the end by "
             f"{last:+.4f}{ratio} ({self.used:,} documents)."
