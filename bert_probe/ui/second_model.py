@@ -16,7 +16,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.runtime import permissions, shared_cache
 from bert_probe.text.datasets import everyday_topics
-from bert_probe.ui import blocks, jobs, model_choice, selection_state, state, workbench
+from bert_probe.ui import blocks, jobs, model_choice, selection_state, state, view_files, workbench
 
 if TYPE_CHECKING:
     from bert_probe.training.training_result import TrainingResult
@@ -194,7 +194,7 @@ def _fine_tune(a: Checkpoint, progress: Progress) -> TrainingResult:
 def open_second(second: SecondModel) -> Checkpoint | None:
     """Open model B and return it. If it cannot be opened, draw an error and return None."""
     try:
-        return workbench.open_model(
+        checkpoint = workbench.open_model(
             second.model,
             second.revision,
             workbench.request().dtype,
@@ -205,6 +205,8 @@ def open_second(second: SecondModel) -> Checkpoint | None:
     except ProbeError as error:
         error_box(error, "The second model cannot be opened")
         return None
+    view_files.compare_weights(second.model, second.revision, checkpoint, "model B")
+    return checkpoint
 
 
 def error_box(error: ProbeError, title: str) -> None:

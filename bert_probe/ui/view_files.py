@@ -35,6 +35,7 @@ from bert_probe.ui import (
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result
+    from bert_probe.model.checkpoint import Checkpoint
 
 _PENDING, _ERROR, _TARGET = "view_coming", "view_refused", "view_leads"
 """Session keys of the file to open, of the error message of a file, and of the page to open for a file."""
@@ -353,12 +354,24 @@ def warn_other_weights() -> None:
     """Draw a warning if the current model has other weights than the model that created the opened view."""
     now = workbench.request()
     checkpoint = shared_cache.cached_checkpoint(now.model, now.revision, now.dtype)
+    if checkpoint is not None:
+        compare_weights(now.model, now.revision, checkpoint)
+
+
+def compare_weights(name: str, revision: str, checkpoint: Checkpoint, which: str = "this model") -> None:
+    """Draw a warning if a model has other weights than the model of this name in the opened view.
+
+    Args:
+        name, revision: the model as the user named it.
+        checkpoint: the opened model.
+        which: name of the model in the warning, such as "model B".
+    """
+    current = ModelReference(name, revision).shown
     for model in st.session_state.get(_MODELS, ()):
-        current = ModelReference(now.model, now.revision).shown
-        if checkpoint is not None and model.shown == current and not model.fits(checkpoint):
+        if model.shown == current and not model.fits(checkpoint):
             st.warning(
-                "The weights of this model differ from those with which the view was created, so the "
-                f"results will differ. SHA-256 of the view: {model.weights_sha256[:12]}…, of this model: "
+                f"The weights of {which} differ from those with which the view was created, so the "
+                f"results will differ. SHA-256 of the view: {model.weights_sha256[:12]}…, of {which}: "
                 f"{checkpoint.description.weights_sha256[:12]}…."
             )
             return

@@ -482,6 +482,26 @@ def test_consent_shows_the_view(family_folder: Callable[[str], Path], tmp_path: 
     shared_cache.evict(folder)
 
 
+@pytest.mark.parametrize("digest", ["0" * 64, ""])
+def test_other_weights_of_second_model_are_reported(
+    digest: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
+    view = ViewFile(
+        "HeadChange",
+        texts=(TextInput(TEXT),),
+        models=(ModelReference(), ModelReference(folder, weights_sha256=digest)),
+        page="changes",
+        address={"a": TEXT, "other": folder},
+    )
+    app = dropped(view.to_bytes(), "changes")
+    click(app, "Open")
+    assert not app.exception
+    warning = "The weights of model B differ from those with which the view was created"
+    assert (warning in page_text(app)) == bool(digest)
+    shared_cache.evict(folder)
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
