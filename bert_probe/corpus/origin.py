@@ -60,7 +60,7 @@ class VectorSample:
             vectors: its vectors for the row, of shape [vector, size].
 
         Raises:
-            CheckpointError: a vector differs by more than rounding errors.
+            CheckpointError: more than half of the vectors differ by more than rounding errors.
         """
         # A number above the range of float16 is stored as infinity.
         is_finite = np.isfinite(self.vectors).all(axis=1)
@@ -68,7 +68,9 @@ class VectorSample:
         is_same_dtype = checkpoint.description.dtype == self.dtype
         allowed = _MAX_DIFFERENCE if is_same_dtype else _MAX_DIFFERENCE_OF_DTYPES
         difference = np.linalg.norm(vectors[is_finite].astype(np.float64) - stored, axis=1)
-        if not (difference <= allowed * np.linalg.norm(stored, axis=1)).all():
+        is_equal = difference <= allowed * np.linalg.norm(stored, axis=1)
+        # In bfloat16, the batch can change a few vectors of a long text by more.
+        if 2 * is_equal.sum() < len(is_equal):
             raise CheckpointError(
                 f"{self.store} was built with other settings of the model: {checkpoint.description.name} has "
                 f"the same weights, but computes another vector for row {self.row}. Open the model with its "

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,6 +25,7 @@ from bert_probe.core.writing import is_lock_file
 from bert_probe.corpus import extract, workers
 from bert_probe.corpus.build import build_corpus, reserved_store
 from bert_probe.corpus.inputs import IngestConfig
+from bert_probe.corpus.origin import VectorSample
 from bert_probe.corpus.store import open_corpus, write_shard
 from bert_probe.errors import (
     CheckpointError,
@@ -468,6 +470,18 @@ def test_store_is_not_used_with_changed_settings(
     if keep == ("vectors",):
         with pytest.raises(CheckpointError, match=expected):
             build_corpus(bert_probe.load(folder), question, [lines], store.folder)
+
+
+def test_few_vectors_may_differ(family: Checkpoints) -> None:
+    """In bfloat16, single vectors differ by more than 5% between batches."""
+    checkpoint, vectors = family("bert"), np.eye(4, dtype=np.float32)
+    stored = vectors.copy()
+    stored[3] = np.inf  # out of the range of float16
+    sample = VectorSample("store", 1, "text", checkpoint.description.dtype, stored)
+    for scales in ([1, 1, 1], [1.04, 1, 0.96], [1, 1, 1.06]):
+        sample.check(checkpoint, vectors * np.float32([*scales, 1])[:, None])
+    with pytest.raises(CheckpointError, match="another vector for row 1"):
+        sample.check(checkpoint, vectors * np.float32([1.06, 1, 0.94, 1])[:, None])
 
 
 def _append(file: Path) -> None:
