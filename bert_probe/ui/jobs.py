@@ -1,7 +1,7 @@
 """Jobs: long-running work that returns a result, with a start button, progress, and a Cancel button.
 
-A job belongs to one session. Its cache key consists of all inputs that determine the result. The job is
-cancelled when the key changes or when the browser of the session disconnects.
+A job belongs to one session. Its `cause` consists of all inputs that determine the result. The job is
+cancelled when these inputs change or when the browser of the session disconnects.
 """
 
 from __future__ import annotations
