@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from threading import Condition
 from typing import Any, Final, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import cachetools
 
@@ -209,6 +210,8 @@ _Key = tuple[str, str, str]
 
 _openings: dict[_Key, OpeningProgress] = {}
 _checkpoints: Cache[_Key, Checkpoint] = Cache(CHECKPOINTS)
+_referenced: WeakValueDictionary[_Key, Checkpoint] = WeakValueDictionary()
+"""Checkpoints in memory, including those that were evicted but are still used by an open page or a job."""
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 passes = Semaphore(MAX_CONCURRENT_PASSES)
 """Semaphore that limits concurrent forward passes, and computations without progress reports, for memory."""
@@ -232,16 +235,25 @@ def caches() -> Mapping[str, Cache[Any, Any]]:
 
 
 def cached_checkpoint(model: str, revision: str, dtype: str = "float32") -> Checkpoint | None:
-    """Return a loaded checkpoint, or None if it is not cached or its files have changed since loading."""
+    """Return a checkpoint in memory; None if there is none, or its files have changed since loading."""
     key = _key(model, revision, dtype)
-    checkpoint = _checkpoints.get(key)
+    cached = _checkpoints.get(key)
+    checkpoint = _referenced.get(key) if cached is None else cached
     if checkpoint is None:
         return None
     current_stamp = stamp(model)
     if current_stamp is not None and current_stamp != checkpoint.files:
         evict(model)
         return None
+    if cached is None:
+        _store(key, checkpoint)
     return checkpoint
+
+
+def _store(key: _Key, checkpoint: Checkpoint) -> None:
+    """Store a checkpoint in the cache, which may evict another one with its traces."""
+    _referenced[key] = _checkpoints.once(key, lambda: checkpoint)
+    _drop_stale_traces()
 
 
 def _key(model: str, revision: str, dtype: str) -> _Key:
@@ -292,14 +304,17 @@ def register_in_memory(checkpoint: Checkpoint, name: str = "", original: str = "
     """
     label = PurePath(original).name or "model"
     model_name = name or f"Fine-tuned {label} ({secrets.token_hex(8)})"
-    _checkpoints.once(_key(model_name, "", ""), lambda: checkpoint)
-    _drop_stale_traces()
+    _store(_key(model_name, "", ""), checkpoint)
     return model_name
 
 
 def evict(model: str) -> None:
     """Remove a model whose files have changed, and its traces, from the caches."""
-    _checkpoints.drop(lambda key: key[0] == _model_key(model))
+    name = _model_key(model)
+    for reference in _referenced.valuerefs():
+        if reference.key[0] == name:
+            _referenced.pop(reference.key, None)
+    _checkpoints.drop(lambda key: key[0] == name)
     _drop_stale_traces()
 
 
@@ -358,7 +373,7 @@ def open_checkpoint(
     cached_checkpoint(*key)  # evict the checkpoint if its files have changed
     checkpoint = _checkpoints.once(key, load_model, report_state)
     if loaded_here:
-        _drop_stale_traces()
+        _store(key, checkpoint)
     return checkpoint
 
 

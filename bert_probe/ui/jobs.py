@@ -112,6 +112,13 @@ def run(
     return result
 
 
+def drop(key: str) -> None:
+    """Remove a job and its result from the session, and cancel the job if it is running."""
+    job = st.session_state.get(_JOBS, {}).pop(key, None)
+    if job is not None:
+        job.cancel()
+
+
 def answer(
     key: str,
     of: Callable[..., T],

@@ -449,6 +449,7 @@ def open_model(
     permissions.current().check_model(model, revision)
     checkpoint = shared_cache.cached_checkpoint(model, revision, dtype)
     if checkpoint is not None:
+        jobs.drop(key)
         model_choice.agree([(model, revision)])
         _notice_replaced(model, revision, dtype)
         return checkpoint
@@ -487,6 +488,7 @@ def open_model(
         st.stop()
     if checkpoint is None:
         st.stop()
+    jobs.drop(key)  # otherwise, the session would keep the model after the shared cache has evicted it
     _notice_replaced(model, revision, dtype)
     return checkpoint
 

@@ -9,21 +9,32 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakValueDictionary
+
+import pytest
 
 import bert_probe
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import shared_cache
+from bert_probe.runtime.cache import Cache
 
-_load = loading.load
+really_load = loading.load
 _KEY = ("model", "revision", "device", "dtype")
-_DEFAULTS = tuple(signature(_load).parameters[name].default for name in _KEY)
+_DEFAULTS = tuple(signature(really_load).parameters[name].default for name in _KEY)
 _opened: dict[tuple[Any, ...], Checkpoint] = {}
 
 
 @cache
 def open_minilm() -> Checkpoint:
     """Return the built-in all-MiniLM-L6-v2, which is opened once in this process."""
-    return _load()
+    return really_load()
+
+
+def use_empty_checkpoint_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the shared cache of checkpoints with an empty one until the end of the test."""
+    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(shared_cache.CHECKPOINTS))
+    monkeypatch.setattr(shared_cache, "_referenced", WeakValueDictionary())
 
 
 @contextmanager
@@ -32,7 +43,7 @@ def share_opened_models() -> Iterator[None]:
     really = loading.load  # possibly the function of an outer block
 
     def load(*args: Any, **kwargs: Any) -> Checkpoint:
-        bound = signature(_load).bind(*args, **kwargs)
+        bound = signature(really_load).bind(*args, **kwargs)
         bound.apply_defaults()
         model, *options = (bound.arguments[name] for name in _KEY)
         key = (Path(model).resolve() if model and Path(model).exists() else model, *options)

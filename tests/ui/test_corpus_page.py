@@ -23,13 +23,12 @@ from bert_probe.corpus.inputs import IngestConfig
 from bert_probe.corpus.store import Store, open_corpus
 from bert_probe.errors import AddressError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.runtime import shared_cache
-from bert_probe.runtime.cache import Cache
 from bert_probe.server import paths, sessions
 from bert_probe.ui import corpus_stores
 from bert_probe.ui.corpus import NEW
 from bert_probe.ui.corpus_search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
 from tests.helpers.broken_stores import rewrite
+from tests.helpers.opening import use_empty_checkpoint_cache
 from tests.helpers.pages import HOSTILE, change_url, error_text, page_text, table_of_snippets, url_params
 from tests.helpers.pages import open_page as page
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
@@ -350,7 +349,7 @@ def test_model_of_store_is_opened_only_after_consent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Another test file may have opened the model.
-    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))
+    use_empty_checkpoint_cache(monkeypatch)
     assert len(corpus(OTHERS).dataframe) == 2
     app = corpus(OTHERS, corpus_part="near", agrees=False)
     assert "This store was built with this model" in page_text(app)

@@ -18,11 +18,11 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
-from bert_probe.runtime.cache import Cache
 from bert_probe.server import paths
 from bert_probe.ui import model_choice
 from tests.helpers.gate import prove_unless
 from tests.helpers.http import api_client, problem_detail
+from tests.helpers.opening import use_empty_checkpoint_cache
 from tests.helpers.pages import HOSTILE, consent_buttons, error_text, open_page, url_params
 
 TEXT = "A boat left the shore"
@@ -42,7 +42,7 @@ EVERY_PAGE = (
 @pytest.fixture(autouse=True)
 def no_opened_models(monkeypatch: pytest.MonkeyPatch, minilm: Checkpoint) -> None:
     """Clear the opened models, so that only the built-in model is open."""
-    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))
+    use_empty_checkpoint_cache(monkeypatch)
     shared_cache._checkpoints.once(("", ""), lambda: minilm)
 
 
@@ -124,6 +124,7 @@ def test_consent_opens_model_and_lasts_for_session(folder: str) -> None:
     app.query_params["went"] = "1"
     app.query_params["model"] = folder
     assert consent_buttons(app.run()) == [], "going back in the history needs no further consent"
+    shared_cache.evict(folder)
     assert len(consent_buttons(open_page("tokens", agrees=False, model=folder))) == 1, "another session"
 
 

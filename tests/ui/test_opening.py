@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,9 @@ from bert_probe.errors import WeightsError
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
-from bert_probe.runtime.cache import Cache
 from bert_probe.ui import workbench
 from tests.helpers import families
+from tests.helpers.opening import really_load, use_empty_checkpoint_cache
 from tests.helpers.pages import error_text, open_page, page_text
 from tests.helpers.waiting import wait_until
 from tests.helpers.work import all_jobs_ended
@@ -58,7 +60,7 @@ def opening(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ope
     stand_in = Opening(minilm)
     monkeypatch.setattr(loading, "load", stand_in)
     monkeypatch.setattr(workbench, "PATIENCE", 0.05)
-    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))
+    use_empty_checkpoint_cache(monkeypatch)
     yield stand_in
     stand_in.go.set()
     wait_until(all_jobs_ended)
@@ -155,3 +157,66 @@ def test_folder_with_replaced_files_is_reopened(family_folder: Callable[[str], P
     assert shared_cache.traces(after, [("A boat", None)], False)[0] is not traces[0]
     (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())
     assert shared_cache.cached_checkpoint(str(folder), "") is None, "every file that is read counts"
+
+
+@pytest.fixture
+def models(
+    family_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], str]:
+    """Return a function that creates the folder of a model, which is opened with the real `load`."""
+    monkeypatch.setattr(loading, "load", really_load)
+    use_empty_checkpoint_cache(monkeypatch)
+
+    def create(name: str) -> str:
+        return str(shutil.copytree(family_folder("bert"), tmp_path / name))
+
+    return create
+
+
+def evict_all() -> None:
+    shared_cache._checkpoints.resize(shared_cache.CHECKPOINTS)
+    shared_cache._traces.resize(shared_cache.TRACE_BYTES)
+    gc.collect()
+
+
+@pytest.mark.parametrize("page", ["answer", "sentences", "changes"])
+def test_sessions_do_not_keep_models_that_the_cache_has_evicted(
+    page: str, models: Callable[[str], str]
+) -> None:
+    app = open_page(page, a="One boat", b="Two boats", model=models("a"), other=models("b"))
+    assert not app.exception
+    references = [weakref.ref(checkpoint) for checkpoint in shared_cache._checkpoints.values()]
+    assert len(references) == (2 if page == "changes" else 1)
+    evict_all()
+    assert [reference() for reference in references] == [None] * len(references)
+
+
+def test_evicted_model_that_an_open_page_uses_is_not_loaded_again(
+    models: Callable[[str], str],
+) -> None:
+    model = models("a")
+    app = open_page("similarity", a="One boat", b="Two boats", model=model)
+    reference = weakref.ref(shared_cache._checkpoints.values()[0])
+    evict_all()
+    assert reference() is not None, "the page needs the model"
+    open_page("tokens", a="One boat", model=model)
+    assert shared_cache._checkpoints.values() == [reference()]
+    evict_all()
+    del app
+    gc.collect()
+    assert reference() is None
+
+
+def test_evicted_model_is_loaded_again_if_its_files_have_changed(
+    models: Callable[[str], str],
+) -> None:
+    model = models("a")
+    used = shared_cache.open_checkpoint(model, "")
+    evict_all()
+    assert shared_cache.cached_checkpoint(model, "") is used
+    evict_all()
+    families.build("bert", Path(model), seed=3)
+    assert shared_cache.cached_checkpoint(model, "") is None
+    assert shared_cache.open_checkpoint(model, "").description.weights_sha256 != (
+        used.description.weights_sha256
+    )
