@@ -275,6 +275,7 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     messages.limit_references()
     messages.limit_unsent()
     media_files.keep_downloads()
+    sessions.close_disconnected()
     _cancel_jobs_on_signals()
     yield
 

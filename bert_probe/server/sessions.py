@@ -21,9 +21,10 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary, ref
 
@@ -35,6 +36,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.session_manager import SessionInfo
+from streamlit.runtime.websocket_session_manager import WebsocketSessionManager
 
 from bert_probe.errors import ProbeError
 from bert_probe.runtime import permissions, shared_cache
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
     from bert_probe.views.head_view import HeadViewData
 
 T = TypeVar("T")
+
+_CLOSES: Final = "closes_disconnected"
+"""Attribute of Streamlit's class of session managers after `close_disconnected`."""
 
 
 def current() -> str:
@@ -67,6 +73,42 @@ def client(session: str) -> str:
 def is_connected(session: str) -> bool:
     """Return whether a session's browser is connected; always True without a server. Thread-safe."""
     return not runtime.exists() or runtime.get_instance().is_active_session(session)
+
+
+RECONNECT_SECONDS: Final = 115.0
+"""Number of seconds in which a browser that lost its connection can return to its session."""
+
+
+def close_disconnected() -> None:
+    """Patch Streamlit, once per process, to close sessions `RECONNECT_SECONDS` after they were disconnected.
+
+    Otherwise, Streamlit keeps them until another session is disconnected later than 120 seconds after them,
+    and their objects, which may include models, until the garbage collector runs.
+    """
+    manager: Any = WebsocketSessionManager
+    if not hasattr(manager, _CLOSES):
+        setattr(manager, _CLOSES, True)
+        manager.disconnect_session = _close_later(manager.disconnect_session)
+
+
+def _close_later(
+    disconnect: Callable[[WebsocketSessionManager, str], None],
+) -> Callable[[WebsocketSessionManager, str], None]:
+    @wraps(disconnect)
+    def disconnect_session(manager: WebsocketSessionManager, session_id: str) -> None:
+        disconnect(manager, session_id)
+        info = manager._session_storage.get(session_id)
+        if info is not None:
+            asyncio.get_running_loop().call_later(RECONNECT_SECONDS, close, manager, info)
+
+    def close(manager: WebsocketSessionManager, info: SessionInfo) -> None:
+        if manager._session_storage.get(info.session.id) is info:  # the browser has not returned since then
+            manager.close_session(info.session.id)
+            # Do not wait for the garbage collector to free what callbacks of widgets and fragments refer to.
+            info.session._fragment_storage.clear()
+            info.session._session_state.clear()
+
+    return disconnect_session
 
 
 class FairLock:
