@@ -586,11 +586,8 @@ def _unknown_tokens_notice(trace: Trace, field: str | None, key: str) -> None:
 
 
 def _is_sequence_of(text: str, trace: Trace) -> bool:
-    return (
-        bool(text)
-        and trace.encoding.pair is None
-        and "".join(text.split()).endswith("".join(trace.encoding.text.split()))
-    )
+    sequence = "".join(trace.encoding.text.split())
+    return bool(text) and trace.encoding.pair is None and "".join(text.split()).endswith(sequence)
 
 
 def choose_trace(traced: TracedRequest) -> Trace:
