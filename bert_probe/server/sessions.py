@@ -104,8 +104,10 @@ def _close_later(
     def close(manager: WebsocketSessionManager, info: SessionInfo) -> None:
         if manager._session_storage.get(info.session.id) is info:  # the browser has not returned since then
             manager.close_session(info.session.id)
-            # Do not wait for the garbage collector to free what callbacks of widgets and fragments refer to.
+            # Free what callbacks of widgets and fragments refer to without the garbage collector, which never
+            # collects the objects of the first session; see `core.extras.long_lived_imports`.
             info.session._fragment_storage.clear()
+            info.session._session_state._new_widget_state.widget_metadata.clear()
             info.session._session_state.clear()
 
     return disconnect_session

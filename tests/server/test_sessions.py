@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -10,20 +11,34 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from streamlit.runtime.fragment import MemoryFragmentStorage
 from streamlit.runtime.memory_session_storage import MemorySessionStorage
+from streamlit.runtime.state import SessionState
+from streamlit.runtime.state.common import WidgetMetadata
 from streamlit.runtime.websocket_session_manager import WebsocketSessionManager
 
 from bert_probe.server import sessions
 
 
+class Result:
+    """Stands in for the result that a page shows."""
+
+
 class Session:
-    """A session whose state and fragments refer to large objects."""
+    """A session whose state, callbacks and fragments refer to the same result."""
 
     id = "s"
 
     def __init__(self) -> None:
-        self._session_state = {"result": object()}
-        self._fragment_storage = {"fragment": object()}
+        result = Result()
+        self.result = weakref.ref(result)
+        self._session_state = SessionState()
+        self._session_state["result"] = result
+        button: Any = WidgetMetadata("button", lambda *_: result, lambda _: "", "string_value")
+        self._session_state._set_widget_metadata(button)
+        self._fragment_storage = MemoryFragmentStorage()
+        self._fragment_storage.register("fragment", lambda: result)
+        self.cycle = self
         self.shutdown = Mock()
         self.request_script_stop = self.disconnect_file_watchers = self.clear_session_caches = Mock()
         self.is_resumable = self.matches_user_info = lambda *_: True
@@ -64,11 +79,11 @@ def test_session_is_closed_and_its_objects_are_released(manager: Any, timers: Ti
     session = connected(manager)
     manager.disconnect_session(session.id)
     session.shutdown.assert_not_called()
-    assert session._session_state, "the browser may return"
+    assert session.result() is not None, "the browser may return"
     timers.due[0]()
     session.shutdown.assert_called_once()
     assert manager.get_session_info(session.id) is None
-    assert session._session_state == session._fragment_storage == {}
+    assert session.result() is None
 
 
 def test_session_whose_browser_returns_is_not_closed(manager: Any, timers: Timers) -> None:
@@ -77,7 +92,7 @@ def test_session_whose_browser_returns_is_not_closed(manager: Any, timers: Timer
     assert manager._resume_stored_session(session.id, Mock(), {}) == session.id
     timers.due[0]()
     session.shutdown.assert_not_called()
-    assert session._session_state
+    assert session.result() is not None
 
 
 def test_second_disconnection_starts_a_new_period(manager: Any, timers: Timers) -> None:
