@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from bert_probe.errors import CheckpointError, SelectionError, TextError
+from bert_probe.errors import CheckpointError, SelectionError, StoreError, TextError
 
 if TYPE_CHECKING:
     from bert_probe.analyses.vectors.pooling import PoolingConfig
@@ -36,7 +36,9 @@ _MAX_DIFFERENCE_OF_DTYPES: Final = 0.2
 class VectorSample:
     """Stored vectors of one row. They show whether the settings of the model have changed since.
 
-    The digest of the weights does not cover the settings in config.json, such as the activation function.
+    The digest of the weights does not cover the settings in config.json, such as the activation function. The
+    row is the longest one of the first rows, because some settings, such as an attention window, change only
+    long texts.
 
     Attributes:
         store: name of the store, for the error message.
@@ -60,8 +62,14 @@ class VectorSample:
             vectors: its vectors for the row, of shape [vector, size].
 
         Raises:
+            StoreError: the store has another number of vectors or dimensions.
             CheckpointError: more than half of the vectors differ by more than rounding errors.
         """
+        if vectors.shape != self.vectors.shape:
+            raise StoreError(
+                f"{self.store} is broken: row {self.row} has vectors of shape {list(self.vectors.shape)} "
+                f"instead of {list(vectors.shape)}. Build the store again."
+            )
         # A number above the range of float16 is stored as infinity.
         is_finite = np.isfinite(self.vectors).all(axis=1)
         stored = self.vectors[is_finite].astype(np.float64)
@@ -88,8 +96,8 @@ class TokenSample:
         rows: number of the row, text, number of tokens and token IDs of each row. The IDs are None if the
             store contains words instead of tokens.
         layer: the last layer with stored vectors of tokens.
-        vectors: vectors of the tokens of the first row in this layer; None if they are not stored, or if the
-            store contains words.
+        vectors: vectors of the tokens of one of the rows in this layer; None if they are not stored, or if
+            the store contains words.
     """
 
     store: str
@@ -133,7 +141,8 @@ class TokenSample:
                 )
                 for row in sample
             )
-            vectors = _token_vectors(store, *rows[0][:2]) if rows and rows[0][3] else None
+            texts = {row: text for row, text, _, row_ids in rows if row_ids}
+            vectors = _token_vectors(store, texts) if texts and store.layers else None
         return cls(store.folder.name, store.question.truncate, rows, max(store.layers, default=0), vectors)
 
     def check(self, checkpoint: Checkpoint) -> None:
@@ -161,26 +170,41 @@ class TokenSample:
         self._checked.add(checkpoint)
 
 
-def _token_vectors(store: Store, row: int, text: str) -> VectorSample | None:
-    """Read the vectors of the tokens of a row in the last stored layer; None if they are not stored."""
+def longest_text(texts: Sequence[str | None]) -> int:
+    """Return the index of the longest of the first texts that has at most 1,000 characters; 0 if none has."""
+    lengths = [len(text or "") for text in texts[: 4 * _SAMPLE_ROWS]]
+    return max(range(len(lengths)), key=lambda index: lengths[index] * (lengths[index] <= _SAMPLE_CHARACTERS))
+
+
+def _token_vectors(store: Store, texts: Mapping[int, str]) -> VectorSample | None:
+    """Read the vectors of the tokens of one of several rows in the last stored layer.
+
+    Args:
+        texts: text of each row. Of the rows in the first file with any of them, the longest is read.
+    """
     import pyarrow as pa
 
     from bert_probe.corpus.inputs import VECTORS
 
-    parts = []  # the vectors of a row can be in several batches
-    # The first file suffices, because it has the first rows.
-    for file in store.files(VECTORS)[:1] if store.layers else ():
+    for file in store.files(VECTORS):
+        parts, part_rows = [], []  # the vectors of a row can be in several batches
         with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as reader:
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number)
-                is_layer = batch["layer"].to_numpy() == max(store.layers)
-                selected = np.flatnonzero(is_layer & (batch["row"].to_numpy() == row))
+                rows, layers = batch["row"].to_numpy(), batch["layer"].to_numpy()
+                selected = np.flatnonzero((layers == max(store.layers)) & np.isin(rows, [*texts]))
                 if len(selected):
                     column = batch["vector"].take(pa.array(selected))
                     parts.append(column.flatten().to_numpy().reshape(len(selected), -1))
-    if not parts:
-        return None
-    return VectorSample(store.folder.name, row, text, store.manifest["model"]["dtype"], np.concatenate(parts))
+                    part_rows.append(rows[selected])
+        if parts:
+            numbers = np.concatenate(part_rows)
+            row = max({*numbers.tolist()}, key=lambda number: len(texts[number]))
+            dtype = store.manifest["model"]["dtype"]
+            return VectorSample(
+                store.folder.name, row, texts[row], dtype, np.concatenate(parts)[numbers == row]
+            )
+    return None
 
 
 def check_model(store: Store, checkpoint: Checkpoint) -> None:
@@ -212,7 +236,7 @@ class VectorOrigin:
         modules_sha256: digest of the modules that compute sentence vectors; "" if the checkpoint declares
             none.
         tokens: the tokens of the first rows.
-        first: the vector of the first row; None if the store has no rows.
+        sample: the vector of one row; None if the store has no rows.
     """
 
     model: str
@@ -220,7 +244,7 @@ class VectorOrigin:
     recipe: Mapping[str, Any]
     modules_sha256: str
     tokens: TokenSample
-    first: VectorSample | None = None
+    sample: VectorSample | None = None
 
     def check(self, store: str, checkpoint: Checkpoint, recipe: PoolingConfig) -> None:
         """Check that the vectors were computed with a checkpoint and with a given pooling.
@@ -256,6 +280,6 @@ class VectorOrigin:
                 f"{difference}. Use the model's default prompt for documents and all dimensions."
             )
         self.tokens.check(checkpoint)
-        if self.first is not None:
-            encoded = encode_texts(checkpoint, recipe, [self.first.text], True, lambda _: "The first row")
-            self.first.check(checkpoint, encoded.vectors)
+        if self.sample is not None:
+            encoded = encode_texts(checkpoint, recipe, [self.sample.text], True, lambda _: "A row")
+            self.sample.check(checkpoint, encoded.vectors)

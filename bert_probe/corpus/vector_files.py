@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_probe.core.inputs import Documents, Inputs
 from bert_probe.core.provenance import InputRecord, end_of_options, load_expression
-from bert_probe.corpus.origin import VectorOrigin, VectorSample
+from bert_probe.corpus.origin import VectorOrigin, VectorSample, longest_text
 from bert_probe.corpus.vector_formats import (
     DROPPED,
     FORMAT_HELP,
@@ -321,13 +321,17 @@ def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
         if done != count or not np.array_equal(rows["row"].to_numpy(), numbers):
             raise ValueError("the tables have different sentences")
         model, texts = store.manifest["model"], rows["text"].to_pylist()
+        sample = None
+        if count:
+            row = longest_text(texts)
+            sample = VectorSample(name, int(numbers[row]), texts[row], model["dtype"], vectors[row : row + 1])
         origin = VectorOrigin(
             model["model"],
             model["weights_sha256"],
             description["recipe"],
             model.get("sentence_model_sha256", ""),
             store.token_sample,
-            VectorSample(name, int(numbers[0]), texts[0], model["dtype"], vectors[:1]) if count else None,
+            sample,
         )
         digest = hashlib.sha256(f"{store.digest} {SENTENCE_VECTORS}".encode()).hexdigest()
     return {

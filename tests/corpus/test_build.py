@@ -463,13 +463,45 @@ def test_store_is_not_used_with_changed_settings(
     use()
     change_config(folder, hidden_act="relu")
     expected = (
-        r"store was built with other settings of the model: .* another vector for row 1\. Open the model"
+        r"store was built with other settings of the model: .* another vector for row 2\. Open the model"
     )
     with pytest.raises(CheckpointError, match=expected):
         use()
     if keep == ("vectors",):
         with pytest.raises(CheckpointError, match=expected):
             build_corpus(bert_probe.load(folder), question, [lines], store.folder)
+
+
+@pytest.mark.parametrize("keep", [("vectors",), ("sentence_vectors",)])
+def test_settings_are_checked_with_a_long_row(
+    keep: tuple[str, ...], family: Checkpoints, tmp_path: Path
+) -> None:
+    """An attention window changes only the vectors of texts that are longer than the window."""
+    folder = shutil.copytree(family("mistral").folder or "", tmp_path / "model")
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(["boat", "a boat", "the boat " * 20, "the boat"]))
+    store = build_corpus(bert_probe.load(folder), IngestConfig(keep=keep), [lines], tmp_path / "store")
+    change_config(folder, sliding_window=2)
+    checkpoint = bert_probe.load(folder)
+
+    def use() -> None:
+        if keep == ("vectors",):
+            store.check(checkpoint)
+        else:
+            VectorSearch("a boat").of(checkpoint, bert_probe.read_vectors(store.folder))
+
+    with pytest.raises(CheckpointError, match="another vector for row 3"):
+        use()
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3)])
+def test_vectors_of_another_shape_show_that_the_store_is_broken(
+    shape: tuple[int, int], family: Checkpoints
+) -> None:
+    sample = VectorSample("mine", 2, "text", "float32", np.ones(shape, np.float32))
+    expected = rf"mine is broken: row 2 has vectors of shape \[{shape[0]}, {shape[1]}\] instead of \[4, 4\]"
+    with pytest.raises(StoreError, match=expected):
+        sample.check(family("bert"), np.ones((4, 4), np.float32))
 
 
 def test_few_vectors_may_differ(family: Checkpoints) -> None:
