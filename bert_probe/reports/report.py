@@ -250,7 +250,11 @@ def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item
     numbers, tolerances = models.computed(entry.view, progress)
     tables.split_note(entry.note, numbers.table)  # raises an error if the note is invalid
     # Refer to the opened models, whose commit and weights digest are known.
-    view = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
+    view = replace(
+        entry.view,
+        models=tuple(map(ModelReference.of, models.of(entry.view))),
+        files={name: file.standard() for name, file in entry.view.files.items()},
+    )
     return Item(replace(entry, view=view), numbers, tolerances)
 
 

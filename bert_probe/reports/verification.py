@@ -112,6 +112,8 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
             continue
         differences += model_differences
         differences += check.all(actual, tolerances, same_model=not model_differences, check=tick)
+        if is_same_version:
+            differences += check.files()
         if read.files is not None and is_same_version:
             differences += file_differences(check, read.files, actual)
         numbers += check.numbers

@@ -92,6 +92,14 @@ class ViewCheck:
                     "model", model.shown, "weights_sha256", model.weights_sha256, actual, finding=OTHER_MODEL
                 )
 
+    def files(self) -> Iterator[Difference]:
+        """Yield a difference for each input file with content that the question does not read."""
+        for name, file in self.stated.view.files.items():
+            standard = file.standard()
+            if file != standard:
+                contents = (one.content.encode("utf-8", "surrogatepass") for one in (file, standard))
+                yield self.difference("files", name, "SHA-256", *map(digest, contents), finding=NOT_RENDERED)
+
     def all(
         self,
         actual: ViewNumbers,

@@ -537,6 +537,14 @@ class Attachment:
         values = {"file": self.file, "content": self.content, "kind": self.kind}
         return {name: value for name, value in values.items() if value}
 
+    def standard(self) -> Self:
+        """Return the attachment with the content that `of` writes for its rows, such as no further columns.
+
+        Raises:
+            ProbeError: see `rows`.
+        """
+        return replace(self, content=to_file(self.rows()).decode("utf-8", "surrogatepass"))
+
     def rows(self) -> Rows:
         """Parse the rows of the attached file.
 

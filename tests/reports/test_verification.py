@@ -667,6 +667,67 @@ def test_code_in_a_zip_reads_the_sentences_of_the_view(
     assert (difference.row, difference.recomputed) == (file, "missing")
 
 
+def unread_column(content: str) -> str:
+    first, *lines = content.splitlines()
+    return "\n".join([f"{first},remark", *(f"{line},experts agreed" for line in lines)]) + "\n"
+
+
+def sealed(files: dict[str, bytes], stated: dict[str, Any]) -> bytes:
+    """Return the ZIP of a report after its data were forged."""
+    view = stated["views"][0]["view"]
+    folder = next(name for name in files if name.endswith("view.json")).removesuffix("view.json")
+    return forgeries.zip_files(
+        files
+        | {"report.html": forgeries.render(stated), f"{folder}view.json": ViewFile.from_json(view).to_bytes()}
+        | {f"{folder}{file['file']}": file["content"].encode() for file in view["files"].values()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("inputs", "question", "name", "forge"),
+    [
+        (questions.scored_pairs, bert_probe.SimilarityEvaluation(), "pairs", unread_column),
+        (questions.scored_pairs, bert_probe.SimilarityEvaluation(), "pairs", lambda text: f"{text}\n\n"),
+        (
+            questions.two_treebanks,
+            bert_probe.Relations(show="all"),
+            "chosen",
+            lambda text: re.sub(r"# text = .", "# text = FORGED ", text, count=1),
+        ),
+    ],
+    ids=["column", "blank lines", "comment"],
+)
+def test_content_of_an_input_file_that_the_question_does_not_read_is_found(
+    inputs: Callable[[Checkpoint], Any],
+    question: Any,
+    name: str,
+    forge: Callable[[str], str],
+    models: NamedModels,
+    differences_of: FindDifferences,
+) -> None:
+    checkpoint = models.open(ModelReference())
+    given = inputs(checkpoint)
+    result = question.of(*given)
+    names = [*result.inputs.sentences["files"]]
+    report = Report.of(
+        Draft("", (DraftEntry(ViewFile.of(result, dict(zip(names, given[1:], strict=True)))),)), models
+    )
+    assert differences_of(report.zip()) == ()
+    stated = json.loads(json.dumps(report.stated))
+    file = stated["views"][0]["view"]["files"][name]
+    honest, file["content"] = file["content"], forge(file["content"])
+    assert file["content"] != honest
+    for content in (forgeries.render(stated), sealed(forgeries.unzip(report.zip()), stated)):
+        (difference,) = differences_of(content)
+        assert (difference.table, difference.row, difference.finding) == ("files", name, NOT_RENDERED)
+
+    # A report of a view file with this content contains the file without it.
+    view = ViewFile.from_json(stated["views"][0]["view"])
+    again = Report.of(Draft("", (DraftEntry(view),)), models)
+    assert again.stated["views"][0]["view"]["files"][name]["content"] == honest
+    assert differences_of(again.zip()) == ()
+
+
 def test_sentences_that_a_file_cannot_contain_are_named_in_a_zip() -> None:
     parts = {"code": {"python": "", "shell": ""}, "note": {"shown": ""}, "provenance": {}}
     texts = ("a boat\nb", "a boat "), ('{"_id": "1", "text": "a boat "}',)
