@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_probe.core.provenance import InputRecord, config_name, model_name, model_options
-from bert_probe.core.question import Question
+from bert_probe.core.question import QUESTIONS, Question
 
 MAX_ARGUMENT_BYTES = 131_071
 """Maximum size of a command-line argument on Linux, in bytes without the final NUL. Other systems may allow
@@ -73,6 +73,8 @@ def http(question: Question, record: InputRecord, url: str = DEFAULT_URL) -> str
     """
     if record.store:
         return "# The HTTP API does not read corpus stores; use Python or the command line."
+    if question.analysis not in QUESTIONS:
+        return "# The HTTP API does not answer this question; use Python or the command line."
     if any(model.get("origin") in ("given", "in memory") for model in record.models):
         return "# A model that is only in memory cannot be used over HTTP; use Python."
     if any(model.get("dtype", "float32") != "float32" for model in record.models):

@@ -263,6 +263,7 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
         Middleware(access.AllowedHosts, access.additional_names(names), address),
         Middleware(WithoutMetrics),
         Middleware(visitors.BoundedUploads),
+        Middleware(sessions.ClosingNoted),
     ]
 
 

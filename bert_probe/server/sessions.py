@@ -33,8 +33,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import runtime
+from streamlit.runtime.memory_session_storage import MemorySessionStorage
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.session_manager import SessionInfo
 from streamlit.runtime.websocket_session_manager import WebsocketSessionManager
@@ -55,6 +56,8 @@ T = TypeVar("T")
 
 _CLOSES: Final = "closes_disconnected"
 """Attribute of Streamlit's class of session managers after `close_disconnected`."""
+_CLOSES_LATER: Final = "keeps_lost"
+"""Attribute of a session manager whose storage keeps sessions for `LOST_SECONDS`."""
 
 
 def current() -> str:
@@ -75,15 +78,50 @@ def is_connected(session: str) -> bool:
     return not runtime.exists() or runtime.get_instance().is_active_session(session)
 
 
-RECONNECT_SECONDS: Final = 115.0
-"""Number of seconds in which a browser that lost its connection can return to its session."""
+LEFT_SECONDS: Final = 115.0
+"""Number of seconds after which a session is closed whose page the user left."""
+LOST_SECONDS: Final = 3600.0
+"""Number of seconds in which a browser that lost its connection, for example because the computer was asleep,
+can return to its session. On a public server, this is `LEFT_SECONDS`.
+"""
+_LEFT_CODES: Final = (1000, 1001)
+"""WebSocket close codes that browsers send when the user closes a page or opens another one."""
+_CLOSING: Final = "bert_probe.closing"
+"""Key of a WebSocket's scope: a dict with the code with which the browser closed the connection."""
+
+
+class ClosingNoted:
+    """ASGI middleware that notes the code with which a browser closes a WebSocket.
+
+    Args:
+        app: the ASGI app.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward the request."""
+        if scope["type"] != "websocket":
+            await self.app(scope, receive, send)
+            return
+        closing = scope[_CLOSING] = dict[str, Any]()
+
+        async def receive_noted() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                closing["code"] = message.get("code")
+            return message
+
+        await self.app(scope, receive_noted, send)
 
 
 def close_disconnected() -> None:
-    """Patch Streamlit, once per process, to close sessions `RECONNECT_SECONDS` after they were disconnected.
+    """Patch Streamlit, once per process, to close sessions some time after they were disconnected.
 
-    Otherwise, Streamlit keeps them until another session is disconnected later than 120 seconds after them,
-    and their objects, which may include models, until the garbage collector runs.
+    A session is closed `LEFT_SECONDS` after the user left the page, or `LOST_SECONDS` after the connection
+    was lost. Otherwise, Streamlit keeps both for 120 seconds, and longer if no other session is disconnected,
+    and keeps their objects, which may include models, until the garbage collector runs.
     """
     manager: Any = WebsocketSessionManager
     if not hasattr(manager, _CLOSES):
@@ -96,10 +134,24 @@ def _close_later(
 ) -> Callable[[WebsocketSessionManager, str], None]:
     @wraps(disconnect)
     def disconnect_session(manager: WebsocketSessionManager, session_id: str) -> None:
+        if not hasattr(manager, _CLOSES_LATER):
+            setattr(manager, _CLOSES_LATER, True)
+            # Streamlit's own storage forgets a session after 120 seconds.
+            manager._session_storage = MemorySessionStorage(ttl_seconds=int(LOST_SECONDS) + 60)
+        active = manager._active_session_info_by_id.get(session_id)
         disconnect(manager, session_id)
         info = manager._session_storage.get(session_id)
         if info is not None:
-            asyncio.get_running_loop().call_later(RECONNECT_SECONDS, close, manager, info)
+            client: Any = active and active.client
+            asyncio.get_running_loop().call_later(LEFT_SECONDS, close_if_left, manager, info, client)
+
+    def close_if_left(manager: WebsocketSessionManager, info: SessionInfo, client: Any) -> None:
+        # Streamlit can note that a client is gone before the browser's close code has arrived.
+        closing = client._websocket.scope.get(_CLOSING, {}) if client is not None else {}
+        if closing.get("code") in _LEFT_CODES or permissions.current().is_public:
+            close(manager, info)
+        else:
+            asyncio.get_running_loop().call_later(LOST_SECONDS - LEFT_SECONDS, close, manager, info)
 
     def close(manager: WebsocketSessionManager, info: SessionInfo) -> None:
         if manager._session_storage.get(info.session.id) is info:  # the browser has not returned since then
@@ -111,6 +163,12 @@ def _close_later(
             info.session._session_state.clear()
 
     return disconnect_session
+
+
+def is_restarted() -> bool:
+    """Return, in the first run of a session, whether the browser shows a page of an earlier session."""
+    context = get_script_run_ctx()
+    return context is not None and bool(context.session_state._state._new_widget_state.states)
 
 
 class FairLock:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from bert_probe.core.earlier_names import current_parameters
-from bert_probe.server import callbacks, paths
+from bert_probe.server import callbacks, paths, sessions
 
 T = TypeVar("T")
 
@@ -47,12 +47,20 @@ TEXTS = (
     "view",
 )
 """URL parameters whose text is stored on the server if it is too long for the URL."""
+RESTARTED = (
+    "The connection to the server was lost for too long, or the server was restarted, so this page was "
+    "opened again. Text that was typed but not run, uploaded files and results of jobs are lost. "
+    "Enter them again."
+)
+"""Message if the page of an earlier session sends its first request to a new one."""
 _PRESERVED = "preserved keys"
 """Session key of the set of session keys that `reset` does not delete."""
 
 
 def enter(page: str) -> None:
     """Start a script run of a page. Apply the URL if the user navigated back or forward, or used a link."""
+    if _PAGE not in st.session_state and sessions.is_restarted():
+        st.toast(RESTARTED, duration="infinite")
     for name in _repeated_parameters():
         last = escape(st.query_params[name])
         st.caption(

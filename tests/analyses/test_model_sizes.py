@@ -74,6 +74,7 @@ def test_config_file_folder_and_checkpoint_have_equal_sizes(
         stored = sum(part.numel() * part.element_size() for part in raw.to(torch.float16).parameters())
         assert size.bytes("float16") == stored
     assert Parameters().of(family(name)).inventory.total == result.sizes[2].parameters
+    assert result.http == "# The HTTP API does not answer this question; use Python or the command line."
     table = result.table()
     assert table.iloc[0, 1:].equals(table.iloc[2, 1:])
     parts = table.iloc[0, table.columns.get_loc("parameters") + 1 : -3]

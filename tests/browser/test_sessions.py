@@ -9,7 +9,7 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.helpers.browser import JOINER, MADE, App, save_download, visit, wait_until_settled
 from tests.helpers.families import TEXT
@@ -70,3 +70,19 @@ def test_file_name_is_shown_verbatim(app: App, page: Page) -> None:
     assert (label.text_content() or "").replace(JOINER, "") == f"Column of {name}"
     assert label.locator(MADE).count() == 0
     wait_until_settled(page)
+
+
+def test_typed_text_survives_a_lost_connection(app: App, page: Page) -> None:
+    """React ignores the event that the browser dispatches when the focused field is disabled."""
+    sockets: list[tuple[WebSocketRoute, WebSocketRoute]] = []
+    page.route_web_socket(
+        re.compile("_stcore/stream"), lambda socket: sockets.append((socket, socket.connect_to_server()))
+    )
+    visit(page, f"{app.origin}/search")
+    query = page.get_by_role("textbox", name="Query")
+    query.fill("boats and trains")
+    expect(query).to_be_focused()
+    with page.expect_response("**/_stcore/health"):
+        for socket in sockets[-1]:
+            socket.close(code=3000)
+    expect(page).to_have_url(re.compile("search_query=boats.and.trains"))

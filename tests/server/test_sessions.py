@@ -1,4 +1,4 @@
-"""Test that a session is closed after its browser has disconnected, unless the browser returns."""
+"""Test when sessions are closed: soon after a page was closed, later after a connection was lost."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.fragment import MemoryFragmentStorage
 from streamlit.runtime.memory_session_storage import MemorySessionStorage
-from streamlit.runtime.state import SessionState
+from streamlit.runtime.state import SafeSessionState, SessionState
 from streamlit.runtime.state.common import WidgetMetadata
 from streamlit.runtime.websocket_session_manager import WebsocketSessionManager
 
+from bert_probe.runtime import permissions
 from bert_probe.server import sessions
+from bert_probe.ui.state import RESTARTED
+from tests.helpers.pages import open_page
 
 
 class Result:
@@ -52,13 +56,14 @@ def manager() -> Any:
 
 
 class Timers:
-    """Functions that are due `RECONNECT_SECONDS` after a session has disconnected; stands in for the loop."""
+    """Functions that are due some seconds later; stands in for the event loop."""
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
+        self.seconds: list[float] = []
 
     def call_later(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
-        assert seconds == sessions.RECONNECT_SECONDS
+        self.seconds.append(seconds)
         self.due.append(partial(function, *arguments))
 
 
@@ -69,9 +74,14 @@ def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
     return timers
 
 
-def connected(manager: Any) -> Session:
+def connected(manager: Any, code: int | None = 1001) -> Session:
+    """Return a connected session whose browser then closes the WebSocket with a code; None without a code."""
     session = Session()
-    manager._active_session_info_by_id[session.id] = SimpleNamespace(session=session, script_run_count=1)
+    closing = {} if code is None else {"code": code}
+    client = SimpleNamespace(_websocket=SimpleNamespace(scope={"bert_probe.closing": closing}))
+    manager._active_session_info_by_id[session.id] = SimpleNamespace(
+        session=session, script_run_count=1, client=client
+    )
     return session
 
 
@@ -95,13 +105,60 @@ def test_session_whose_browser_returns_is_not_closed(manager: Any, timers: Timer
     assert session.result() is not None
 
 
+@pytest.mark.parametrize("code", [1005, 1006, 1011, None])
+def test_session_that_lost_its_connection_is_kept_for_an_hour(
+    manager: Any, timers: Timers, code: int | None
+) -> None:
+    session = connected(manager, code)
+    manager.disconnect_session(session.id)
+    timers.due[0]()
+    session.shutdown.assert_not_called()
+    assert sum(timers.seconds) == sessions.LOST_SECONDS
+    assert manager._session_storage._cache.ttl > sessions.LOST_SECONDS
+    timers.due[1]()
+    session.shutdown.assert_called_once()
+    assert session.result() is None
+
+
+def test_public_server_closes_sessions_that_lost_their_connection(
+    manager: Any, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(permissions, "current", lambda: SimpleNamespace(is_public=True))
+    session = connected(manager, 1006)
+    manager.disconnect_session(session.id)
+    timers.due[0]()
+    session.shutdown.assert_called_once()
+
+
 def test_second_disconnection_starts_a_new_period(manager: Any, timers: Timers) -> None:
     session = connected(manager)
+    client = manager._active_session_info_by_id[session.id].client
     manager.disconnect_session(session.id)
-    manager._resume_stored_session(session.id, Mock(), {})
+    manager._resume_stored_session(session.id, client, {})
     manager.disconnect_session(session.id)
     first, second = timers.due
     first()
     session.shutdown.assert_not_called()
     second()
     session.shutdown.assert_called_once()
+
+
+@pytest.mark.parametrize("has_states", [False, True])
+def test_page_of_an_earlier_session_is_recognized(has_states: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new page has no widgets yet; one of an earlier session sends their states with its first request."""
+    state = SessionState()
+    if has_states:
+        states = WidgetStates()
+        states.widgets.add(id="$$ID-1-draft_a", string_value="typed")
+        state.set_widgets_from_proto(states)
+    context = SimpleNamespace(session_state=SafeSessionState(state, lambda: None))
+    monkeypatch.setattr(sessions, "get_script_run_ctx", lambda: context)
+    assert sessions.is_restarted() is has_states
+
+
+def test_message_tells_that_the_session_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not open_page("tokens").toast
+    monkeypatch.setattr(sessions, "is_restarted", lambda: True)
+    app = open_page("tokens")
+    assert [toast.value for toast in app.toast] == [RESTARTED]
+    assert not app.run().toast

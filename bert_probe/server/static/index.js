@@ -95,6 +95,25 @@ addEventListener(
   true,
 );
 
+// Commits the text of a field that was disabled while the user typed, because the connection was lost. React ignores the
+// event that the browser dispatches then, so Streamlit would not send the text, not even with later clicks.
+/** @type {EventTarget | null} */
+let lastFocused = null;
+/** @type {EventTarget | null} */
+let interrupted = null;
+addEventListener("focusin", ({ target }) => (lastFocused = target), true);
+new MutationObserver((mutations) => {
+  for (const { target } of mutations) {
+    if (!(target instanceof HTMLElement)) continue;
+    if (target.matches(":disabled")) {
+      if (target === lastFocused) interrupted = target;
+    } else if (target === interrupted) {
+      interrupted = null;
+      target.dispatchEvent(new FocusEvent("focusout", { bubbles: true }));
+    }
+  }
+}).observe(document, { subtree: true, attributeFilter: ["disabled"] });
+
 // Text in a form reaches the server only when the form is submitted. While a field differs from its submitted value,
 // the page shows "Not run yet", because the figures do not refer to the typed text. Each element with "data-submitted"
 // contains the submitted values by widget key; see `ui/blocks.not_run`.
