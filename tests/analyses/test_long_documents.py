@@ -50,6 +50,10 @@ QUERY = "Who reads a map?"
         ("3.14 is pi. Version 2.0 is out.", ["3.14 is pi.", "Version 2.0 is out."]),
         ("  ?! ", ["?!"]),
         ("Yes. … … No.", ["Yes. … …", "No."]),
+        ("👎👎\nThe map. ★☆\n☆", ["👎👎\nThe map. ★☆\n☆"]),
+        (" ★☆. … The map. No.", ["★☆. … The map.", "No."]),
+        ("👎.\n★", ["👎.\n★"]),
+        (" \n", []),
         ("", []),
     ],
 )
@@ -57,11 +61,12 @@ def test_sentence_spans(text: str, sentences: list[str]) -> None:
     assert [text[start:end] for start, end in sentence_spans(text)] == sentences
 
 
+@pytest.mark.parametrize("before", ["", "a"])
 @pytest.mark.parametrize("run", [" ", "!", ".", '"', "\t", "。", "a. ", "! ", "\n "])
-def test_sentences_of_long_runs_are_found_in_linear_time(run: str) -> None:
-    text = f"a{run * (250_000 // len(run))}b"
+def test_sentences_of_long_runs_are_found_in_linear_time(run: str, before: str) -> None:
+    text = f"{before}{run * (250_000 // len(run))}b"
     started = time.process_time()
-    assert sentence_spans(text)[0][0] == 0
+    assert sentence_spans(text)[0][0] == len(text) - len(text.lstrip())
     assert time.process_time() - started < 5  # An algorithm with quadratic time would take minutes.
 
 
@@ -288,6 +293,40 @@ def test_a_character_is_in_one_chunk(
     limit = max(size, 2) if family == "xlm-roberta" else size
     counts = token_counts(checkpoint, [chunk for chunk in chunks if len(chunk) > 1])
     assert max(counts, default=0) <= limit
+
+
+@pytest.mark.gate(cases=1)
+@pytest.mark.parametrize("size", prove_unless({4}, [1, 4, 30]))
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
+def test_every_character_is_in_one_chunk(
+    family_folder: Callable[[str], Path], family: str, size: int
+) -> None:
+    """Symbols before the first word, and characters that the tokenizer of BERT removes, are in a chunk."""
+    checkpoint = bert_probe.load(family_folder(family))
+    documents = ["★☆☆. ??!\nThe map\a of the river, the boat\a and the bridge. … It ends 👎", "$$ ... +"]
+    result = ChunkedSearch("boat", size=size).of(checkpoint, documents, truncate=True)
+    chunks = iter(chunk_texts(result))
+    for document, spans in zip(documents, result.spans, strict=True):
+        text = "".join(next(chunks) for _ in spans)
+        assert "".join(text.split()) == "".join(document.split())
+
+
+def test_symbols_before_the_first_word_are_part_of_the_document(double_minilm: Checkpoint) -> None:
+    document = "★☆☆. ??!\nThe hotel was dirty. It rained."
+    result = ChunkedSearch("★ hotel").of(double_minilm, [document])
+    assert result.spans == (((0, len(document)),),)
+    assert_exact(result.chunks, result.whole)
+    assert result.late is not None
+    with torch.no_grad():
+        encoded = double_minilm.tokenizer("★ hotel", return_tensors="pt")
+        query = double_minilm.model(**encoded).last_hidden_state[0].mean(dim=0).numpy()
+    vector = late_chunk(double_minilm, document, (0, len(document)))
+    assert_exact(result.late, [vector @ query / np.linalg.norm(vector) / np.linalg.norm(query)])
+
+    inserted = PositionEffect(passage="Eggs are sold here.").of(double_minilm, [document]).variants
+    assert (inserted[0].position, inserted[0].text) == (0, f"Eggs are sold here. {document}")
+    removed = PositionEffect().of(double_minilm, [document]).variants
+    assert [variant.text for variant in removed] == ["It rained.", "★☆☆. ??!\nThe hotel was dirty."]
 
 
 @pytest.mark.prove

@@ -425,7 +425,8 @@ def sentence_spans(text: str) -> list[Span]:
 
     A sentence ends with ``.``, ``!``, ``?`` or ``…`` and white space, with a full-width mark, or at the end
     of a line. Characters between two such boundaries belong to the sentence before them if there is no letter
-    or digit among them. A text without letters and digits is one sentence.
+    or digit among them; at the start of the text, they belong to the first sentence. A text without letters
+    and digits is one sentence.
     """
     ends = [match.end() for match in _BOUNDARY.finditer(text)]
     spans: list[Span] = []
@@ -438,10 +439,10 @@ def sentence_spans(text: str) -> list[Span]:
         elif spans and part.strip():
             spans[-1] = (spans[-1][0], start + len(part.rstrip()))
         start = end
-    if not spans and text.strip():
-        start = len(text) - len(text.lstrip())
-        return [(start, start + len(text.strip()))]
-    return spans
+    if not text.strip():
+        return []
+    first, last = trim_span(text, 0, len(text))
+    return [(first, spans[0][1] if spans else last), *spans[1:]]
 
 
 def separate_chunks(checkpoint: Checkpoint, text: str, size: int) -> Iterator[Span]:
@@ -519,7 +520,8 @@ def _split(
         cut = _cut(tokens, length)
         if cut == len(tokens):
             break
-        parts.append((start, tokens[cut - 1][1], cut))
+        # Characters without tokens, such as those that a tokenizer removes, belong to the part before them.
+        parts.append((start, tokens[cut][0], cut))
         start, tokens = tokens[cut][0], tokens[cut:]
     return [*parts, (start, end, len(tokens))]
 
