@@ -104,6 +104,56 @@ def test_word_id_that_the_tokenizer_does_not_have(trained_folder: TrainedFolder,
     assert (result.a == result.b).all()
 
 
+def test_row_of_one_word_matrix_is_nan_in_the_other(trained_folder: TrainedFolder, tmp_path: Path) -> None:
+    """Two models with the same tokenizer may pad their word matrices to different sizes."""
+    source = trained_folder("bert", "fill-mask")
+    padded = copy(source, tmp_path / "padded")
+    model_class = trained.model_class("bert", "fill-mask")
+    model = model_class.from_pretrained(source)
+    size = model.config.vocab_size
+    model.resize_token_embeddings(size + 7, mean_resizing=False)
+    model.get_output_embeddings().bias.data[size:] = -1e9
+    model.get_output_embeddings().bias.data[size + 2] = 5.0
+    model.save_pretrained(padded)
+    traces = [bert_probe.load(folder, dtype="float64").trace(TEXT) for folder in (source, padded)]
+    small, large = (
+        softmax(
+            model_class.from_pretrained(folder, dtype=torch.float64)
+            .eval()(**{name: torch.tensor(ids)[None] for name, ids in traces[0].encoding.inputs.items()})
+            .logits[0]
+            .detach()
+        )
+        for folder in (source, padded)
+    )
+    forward, backward = AnswerChange(top=2).of(*traces), AnswerChange(top=2).of(*reversed(traces))
+    vocabulary = traces[0].checkpoint.tokenizer.get_vocab() | {f"[ID {size + 2}]": size + 2}
+    for result, of_small, of_large in ((forward, forward.a, forward.b), (backward, backward.b, backward.a)):
+        places = [(position, vocabulary[token]) for position, token in result.keys]
+        assert sum(place[1] == size + 2 for place in places) == 2  # one for each mask
+        assert_exact(of_large, [large[place] for place in places])
+        is_common = np.array([token_id < size for _, token_id in places])
+        assert_exact(of_small[is_common], [small[place] for place in places if place[1] < size])
+        assert np.isnan(of_small[~is_common]).all()
+    assert "[ID" not in forward.finding
+    assert forward.save(tmp_path / "found.json")
+
+
+def test_only_padding_differs(trained_folder: TrainedFolder, tmp_path: Path) -> None:
+    source = trained_folder("bert", "fill-mask")
+    padded = copy(source, tmp_path / "padded")
+    model = trained.model_class("bert", "fill-mask").from_pretrained(source)
+    size = model.config.vocab_size
+    model.resize_token_embeddings(size + 7, mean_resizing=False)
+    model.get_output_embeddings().bias.data[size:] = -1e9
+    model.save_pretrained(padded)
+    traces = (bert_probe.load(folder, dtype="float64").trace(TEXT) for folder in (source, padded))
+    result = AnswerChange(top=size + 7).of(*traces)
+    assert np.isnan(result.a).sum() == 2 * 7  # 7 rows for each mask
+    assert result.finding == (
+        "The word matrices have different numbers of rows; no other prediction changed."
+    )
+
+
 def test_text_classification_equals_both_models(both: Callable[[str], Both]) -> None:
     two = both("text-classification")
     result = two.ask(TEXT, PAIR)

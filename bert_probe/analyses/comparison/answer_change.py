@@ -122,7 +122,7 @@ class _ModelAnswer:
         kind: unit of the predictions: "probability", "value", or the name of a similarity score.
         keys: the model's top predictions, most probable first.
         number: function that returns the model's value for a prediction of either model, or NaN for a label
-            that the model does not have.
+            or a row of the word matrix that the model does not have.
     """
 
     kind: str
@@ -138,8 +138,8 @@ class AnswerChangeResult(Result):
         kind: unit of the predictions: "probability", "value", or the name of a similarity score.
         keys: the predictions, each identified by its values in the `KEY_COLUMNS`. At each position, A's top
             predictions come first, followed by the top predictions that only B has.
-        a, b: value of each prediction in A and in B, float64 of shape [prediction]; NaN for a label that the
-            model does not have.
+        a, b: value of each prediction in A and in B, float64 of shape [prediction]; NaN for a label or a row
+            of the word matrix that the model does not have.
     """
 
     question: AnswerChange
@@ -183,11 +183,11 @@ class AnswerChangeResult(Result):
         """A sentence that names the prediction that changed most, with its values in both models."""
         change = np.nan_to_num(np.abs(self.difference))
         if not change.any():
-            return (
-                "No prediction changed."
-                if not np.isnan(self.difference).any()
-                else "The models have different labels."
-            )
+            if not np.isnan(self.difference).any():
+                return "No prediction changed."
+            if self.question.task == FILL_MASK:
+                return "The word matrices have different numbers of rows; no other prediction changed."
+            return "The models have different labels."
         index = int(change.argmax())
         if self.question.task == SENTENCE_SIMILARITY:
             return f"The {self.kind} of the two texts changed from {self.a[0]:.3g} to {self.b[0]:.3g}."
@@ -227,7 +227,9 @@ def _fill_mask(change: AnswerChange, trace: Trace) -> _ModelAnswer:
     ids = {name: id_ for id_, name in enumerate(names)}
 
     def number(key: Key) -> float:
-        return float(probabilities[positions.index(key[0]), ids[key[1]]])
+        # Word matrices of models with the same tokenizer may be padded to different sizes.
+        position, token = key
+        return float(probabilities[positions.index(position), ids[token]]) if token in ids else math.nan
 
     keys = [
         (position, str(token))
