@@ -167,17 +167,10 @@ class ForwardPass:
             )
 
     def pooled(self, states: torch.Tensor) -> torch.Tensor | None:
-        """Apply the pooler to last hidden states of shape [row, token, hidden]; None if there is no pooler.
-
-        If the pooler is only a linear layer, tanh is applied to its output.
-        """
+        """Apply the pooler to last hidden states, [row, token, hidden]; None if there is no pooler."""
         if self.trace.pooler is None:
             return None
-        pooler: Any = self.trace.checkpoint.model.get_submodule("pooler")
-        pooled: torch.Tensor = (
-            torch.tanh(pooler(states[:, 0])) if isinstance(pooler, torch.nn.Linear) else pooler(states)
-        )
-        return pooled
+        return apply_pooler(self.trace.checkpoint.model.get_submodule("pooler"), states)
 
     def _has_all_tokens(self, vectors: Any) -> bool:
         return (
@@ -185,6 +178,17 @@ class ForwardPass:
             and vectors.ndim == 3
             and vectors.shape[:2] == (1, len(self.trace.tokens))
         )
+
+
+def apply_pooler(pooler: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
+    """Apply a pooler to last hidden states of shape [row, token, hidden].
+
+    If the pooler is only a linear layer, as in ALBERT, tanh is applied to its output for the first token.
+    """
+    pooled: torch.Tensor = (
+        torch.tanh(pooler(states[:, 0])) if isinstance(pooler, torch.nn.Linear) else pooler(states)
+    )
+    return pooled
 
 
 def record_forward_pass(trace: Trace) -> ForwardPass:

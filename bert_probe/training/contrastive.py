@@ -332,12 +332,10 @@ class SentenceEmbedder(torch.nn.Module):
 
     Attributes:
         config: the config of the encoder.
-        trains_pooler: whether the loss depends on the encoder's pooler.
         networks: the sentence-transformers modules that have weights.
     """
 
     base_model_prefix = "encoder"
-    trains_pooler = False
 
     def __init__(self, encoder: Any, pooling: PoolingConfig) -> None:
         super().__init__()

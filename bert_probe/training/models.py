@@ -221,13 +221,24 @@ def encoder_layers(network: torch.nn.Module) -> tuple[tuple[str, ...], int]:
     )
 
 
+_UNREAD_POOLERS = frozenset({"BigBirdForSequenceClassification"})
+"""Classes for text classification whose encoder has a pooler that the head does not read."""
+
+
+def _reads_pooler(full_model: Any) -> bool:
+    """Return whether the task head reads the pooler, if there is one: only heads that classify texts do."""
+    name = type(full_model).__name__
+    is_classifier = name == CLASSES[TEXT_CLASSIFICATION].get(full_model.config.model_type)
+    return is_classifier and name not in _UNREAD_POOLERS
+
+
 def head_parts(full_model: Any) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters of the task head and the pooler, by name.
+    """Return the parameters of the task head, and of the pooler if the head reads it, by name.
 
     Parameters that the head shares with the embeddings are not included.
     """
     prefix = full_model.base_model_prefix
-    pooler = f"{prefix}.pooler" if getattr(full_model, "trains_pooler", True) else ()
+    pooler = f"{prefix}.pooler" if _reads_pooler(full_model) else ()
     return {
         name: parameter
         for name, parameter in named_parameters(full_model).items()
@@ -408,7 +419,6 @@ class _EncoderOnly(torch.nn.Module):
     """An encoder without a task head, for counting parameters."""
 
     base_model_prefix = "encoder"
-    trains_pooler = False
 
     def __init__(self, encoder: Any) -> None:
         super().__init__()

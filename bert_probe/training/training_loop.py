@@ -17,6 +17,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import BATCH_TOKENS
+from bert_probe.model.layers import apply_pooler
 from bert_probe.model.outputs import OutputHead
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.model.weights import QUIET
@@ -294,7 +295,7 @@ class LinearHead:
     """A task head, trained on vectors of the frozen encoder.
 
     The pooler is trained with the head if it can be run separately on the encoder's last hidden states, as in
-    BERT; otherwise the pooler outputs are stored with the vectors.
+    BERT and ALBERT; otherwise the pooler outputs are stored with the vectors.
     """
 
     def __init__(self, full_model: Any, objective: Objective) -> None:
@@ -370,7 +371,7 @@ class LinearHead:
         """
         if self._pooler is not None and pooled is not None:
             try:
-                self._runs_pooler = _almost_equal(self._pooler(states), pooled)
+                self._runs_pooler = _almost_equal(apply_pooler(self._pooler, states), pooled)
             except (RuntimeError, TypeError, IndexError):  # the pooler needs other inputs
                 self._runs_pooler = False
         logits = self._answer(states, mask, pooled, words)
@@ -406,7 +407,7 @@ class LinearHead:
     ) -> torch.Tensor:
         """Return the logits. The tokens of `words`, or all tokens, are not the padding token."""
         if self._runs_pooler:
-            pooled = self._pooler(states)
+            pooled = apply_pooler(self._pooler, states)
         other = 0 if self._padding else 1
         ids = torch.full_like(mask, other)
         if words is not None:

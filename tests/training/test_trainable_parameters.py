@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
+import bert_probe
+from bert_probe import Train
 from bert_probe.model.checkpoint import FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.training.models import (
     ALL,
@@ -16,6 +26,9 @@ from bert_probe.training.models import (
     trainable_parameters,
     without_weights,
 )
+from tests.helpers.families import config, randomize, save_tokenizer
+from tests.helpers.gate import prove_unless
+from tests.helpers.teaching import texts
 
 Opened = Callable[[str], Checkpoint]
 
@@ -67,3 +80,49 @@ def test_lora_matrices_by_hand(family: Opened) -> None:
     assert marked.count() == narrow + head
     assert marked.count(lambda row: row.group == "layer 3") == narrow // 3
     assert rows["bert.encoder.layer.1.intermediate.dense.weight"].name not in marked.names
+
+
+_POOLERS = ["albert", "bert", "big_bird", "deberta-v2", "ernie", "gte", "layoutlm", "markuplm"]
+_POOLERS += ["megatron-bert", "mobilebert", "nomic_bert", "rembert", "roc_bert"]
+
+
+@pytest.mark.parametrize("name", prove_unless({"albert", "bert", "big_bird"}, _POOLERS))
+def test_head_trains_exactly_the_reported_parameters(name: str, tmp_path: Path) -> None:
+    """The poolers of ALBERT and BigBird are a linear layer only; the head of BigBird does not read it."""
+    original, trained = tmp_path / "original", tmp_path / "trained"
+    full = {"attention_type": "original_full"} if name == "big_bird" else {}
+    settings = config(name, id2label={0: "with", 1: "without"}, **full)
+    model = AutoModelForSequenceClassification.from_config(settings)
+    randomize(model)
+    model.save_pretrained(original)
+    save_tokenizer(name, original)
+    checkpoint = bert_probe.load(original, dtype="float64")
+    result = Train("head", epochs=2, rate=1e-2, batch=4, held_out=0).of(checkpoint, texts(16))
+    result.save_model(trained)
+    before, after = (
+        AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64).state_dict()
+        for folder in (original, trained)
+    )
+    changed = {part for part in before if not torch.equal(before[part], after[part])}
+    assert changed == trainable_parameters(checkpoint, TEXT_CLASSIFICATION, HEAD).names
+    assert sum(before[part].numel() for part in changed) == result.trainable
+    assert any("pooler" in part for part in changed) == (name != "big_bird")
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "auto"),
+    [
+        ("albert", TEXT_CLASSIFICATION, AutoModelForSequenceClassification),
+        ("big_bird", TEXT_CLASSIFICATION, AutoModelForSequenceClassification),
+        ("layoutlm", TOKEN_CLASSIFICATION, AutoModelForTokenClassification),
+        ("layoutlm", FILL_MASK, AutoModelForMaskedLM),
+    ],
+)
+def test_pooler_is_trained_only_if_the_head_reads_it(family: Opened, name: str, task: str, auto: Any) -> None:
+    model = auto.from_config(config(name))
+    model(input_ids=torch.arange(5, 11)[None]).logits.sum().backward()
+    poolers = {part: parameter for part, parameter in model.named_parameters() if "pooler" in part}
+    assert poolers
+    read = {part for part, parameter in poolers.items() if parameter.grad is not None}
+    for update in (HEAD, LORA):
+        assert trainable_parameters(family(name), task, update).names & poolers.keys() == read
