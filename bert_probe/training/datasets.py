@@ -28,7 +28,7 @@ from bert_probe.text.labeled_texts import (
 from bert_probe.text.similarity_examples import SimilarityExamples
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.contrastive import AUTO, SimilarityObjective
-from bert_probe.training.models import in_checkpoint_order
+from bert_probe.training.models import in_checkpoint_order, regression_labels
 from bert_probe.training.objectives import (
     IGNORE_INDEX,
     MaskedLmObjective,
@@ -149,9 +149,12 @@ def _from_labeled_texts(
         text_key,
         [row.label for row in data.rows],
     )
-    objective = TextObjective(
-        checkpoint, data, in_checkpoint_order(checkpoint, TEXT_CLASSIFICATION, data.labels)
+    labels = (
+        regression_labels(checkpoint)
+        if data.kind == NUMBER
+        else in_checkpoint_order(checkpoint, TEXT_CLASSIFICATION, data.labels)
     )
+    objective = TextObjective(checkpoint, data, labels)
     train_examples, held_out_examples = (
         objective.examples(checkpoint, rows, config.longest) for rows in (train, evaluation)
     )

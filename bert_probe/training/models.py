@@ -106,6 +106,13 @@ def in_checkpoint_order(checkpoint: Checkpoint, task: str, labels: Sequence[str]
     return head.labels if head is not None and is_same else tuple(labels)
 
 
+def regression_labels(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Return the label of the checkpoint's head if it predicts a number, whatever its name; otherwise ()."""
+    head = checkpoint.outputs.get(TEXT_CLASSIFICATION)
+    labels = () if head is None or len(head.labels) != 1 else head.labels
+    return labels if has_head(checkpoint, TEXT_CLASSIFICATION, labels, "regression") else ()
+
+
 def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str) -> Any:
     head = checkpoint.outputs.get(task)
     config: Any = copy.deepcopy(checkpoint.model.config if head is None else head.model.config)

@@ -526,10 +526,17 @@ def embedder_checkpoint(
 
 def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
     """Return a note that states whether training starts from an existing or a new task head."""
-    if not has_head(checkpoint, objective.task, objective.labels, objective.problem):
-        note = "has no masked-language-modeling head. Training a new head needs many texts"
-        return [f"{checkpoint.description.name} {note}."] if objective.task == FILL_MASK else []
-    return [f"{checkpoint.description.name} has a head for this task. Training continues from this head."]
+    name, task = checkpoint.description.name, objective.task
+    if has_head(checkpoint, task, objective.labels, objective.problem):
+        return [f"{name} has a head for this task. Training continues from this head."]
+    if task == FILL_MASK:
+        return [f"{name} has no masked-language-modeling head. Training a new head needs many texts."]
+    if task in checkpoint.outputs:
+        return [
+            f"The {task} head of {name} has other labels or predicts another type of labels, so a new head "
+            "is trained."
+        ]
+    return []
 
 
 def _end_notes(loop: TrainingLoop | SentenceHead, schedule: Schedule) -> list[str]:

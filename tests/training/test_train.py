@@ -315,6 +315,7 @@ def test_existing_head_is_trained_further(quiet: Checkpoint, tmp_path: Path) -> 
         "classes", [LabeledText(row.text, None, f"{row.label}!", row.line) for row in data.rows]
     )
     other = Train("head", epochs=1, rate=1e-8, held_out=0).of(first, renamed)
+    assert other.notes[-1].endswith("so a new head is trained.")
     fresh = weights(other.checkpoint, TEXT_CLASSIFICATION)["classifier.weight"]
     assert (fresh - old["classifier.weight"]).abs().max() > 1e-3
 
