@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SAMPLE_ROWS: Final = 50
 """Maximum number of rows whose tokens are compared."""
 _SAMPLE_CHARACTERS: Final = 1000
-"""Maximum length of a compared row; longer rows are skipped."""
+"""Maximum length of a compared row, unless all rows are longer."""
 _MAX_DIFFERENCE: Final = 0.05
 """Maximum length of the difference of a recomputed vector from the stored one, relative to the stored one.
 
@@ -109,7 +109,7 @@ class TokenSample:
 
     @classmethod
     def of(cls, store: Store) -> TokenSample:
-        """Read the tokens of the first rows of a store, at most 50 and only rows of at most 1,000 characters.
+        """Read the tokens of the first 50 rows of at most 1,000 characters; if all are longer, of the shortest.
 
         Raises:
             StoreError: a table is broken.
@@ -121,11 +121,10 @@ class TokenSample:
         with store_errors(store.folder.name):
             batches = store.table(ROWS).to_batches(columns=["row", "text", "tokens"])
             every_row = (row for batch in batches for row in batch.to_pylist())
-            sample = [
-                row
-                for row in islice(every_row, 4 * _SAMPLE_ROWS)
-                if len(row["text"] or "") <= _SAMPLE_CHARACTERS
-            ][:_SAMPLE_ROWS]
+            first_rows = [*islice(every_row, 4 * _SAMPLE_ROWS)]
+            short_rows = [row for row in first_rows if len(row["text"] or "") <= _SAMPLE_CHARACTERS]
+            shortest = sorted(first_rows, key=lambda row: len(row["text"] or ""))[:1]
+            sample = short_rows[:_SAMPLE_ROWS] or shortest
             ids: dict[int, list[int]] = {row["row"]: [] for row in sample}
             if not store.question.words and sample:
                 selected = pc.field("row") <= sample[-1]["row"]

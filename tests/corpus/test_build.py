@@ -494,6 +494,29 @@ def test_settings_are_checked_with_a_long_row(
         use()
 
 
+@pytest.mark.parametrize("keep", [("vectors",), ("sentence_vectors",)])
+def test_settings_are_checked_if_all_rows_are_long(
+    keep: tuple[str, ...], family: Checkpoints, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(family("bert").folder or "", tmp_path / "model")
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(["the boat " * 130, "a river " * 127]))
+    question = IngestConfig(keep=keep, truncate=True)
+    store = build_corpus(bert_probe.load(folder), question, [lines], tmp_path / "store", shard_rows=1)
+    store.check(bert_probe.load(folder))
+    change_config(folder, hidden_act="relu")
+    changed = bert_probe.load(folder)
+
+    def use() -> None:
+        if keep == ("vectors",):
+            store.check(changed)
+        else:
+            VectorSearch("a boat").of(changed, bert_probe.read_vectors(store.folder))
+
+    with pytest.raises(CheckpointError, match="other settings of the model"):
+        use()
+
+
 @pytest.mark.parametrize("shape", [(3, 4), (4, 3)])
 def test_vectors_of_another_shape_show_that_the_store_is_broken(
     shape: tuple[int, int], family: Checkpoints
