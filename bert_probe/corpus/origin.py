@@ -109,7 +109,7 @@ class TokenSample:
 
     @classmethod
     def of(cls, store: Store) -> TokenSample:
-        """Read the tokens of the first 50 rows of at most 1,000 characters; if all are longer, of the shortest.
+        """Read the tokens of the first 50 rows of at most 1,000 characters, or of the shortest first row.
 
         Raises:
             StoreError: a table is broken.
