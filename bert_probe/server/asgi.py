@@ -262,8 +262,8 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
         *limits,
         Middleware(access.AllowedHosts, access.additional_names(names), address),
         Middleware(WithoutMetrics),
-        Middleware(visitors.BoundedUploads),
         Middleware(sessions.ClosingNoted),
+        Middleware(visitors.BoundedUploads),
     ]
 
 
