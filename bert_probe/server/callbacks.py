@@ -58,6 +58,7 @@ def keep_clicks() -> None:
         _finish_callbacks()
         _replay_clicks()
         _skip_fragments_of_other_pages()
+        _run_lost_fragments_fully()
         _limit_widgets()
         _keep_last_messages()
         _note_started_runs()
@@ -162,6 +163,25 @@ def _skip_fragments_of_other_pages() -> None:
 
     ScriptRequests.request_rerun = request_rerun  # type: ignore[method-assign]
     ScriptRunner._run_script = run_script  # type: ignore[method-assign]
+
+
+def _run_lost_fragments_fully() -> None:
+    """Patch Streamlit so that a request for a fragment of an earlier session runs the whole script.
+
+    A page that is still open after the server was restarted would otherwise get no reply.
+    """
+    request = AppSession.request_rerun
+
+    @wraps(request)
+    def request_rerun(self: AppSession, client_state: ClientState | None) -> None:
+        if client_state and client_state.fragment_id and not self._fragment_storage.registration_sequence():
+            full = ClientState()
+            full.CopyFrom(client_state)
+            full.fragment_id = ""
+            client_state = full
+        request(self, client_state)
+
+    AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
 
 
 def _limit_widgets() -> None:

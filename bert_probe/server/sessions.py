@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, TypeVar
-from weakref import WeakSet, WeakValueDictionary, ref
+from weakref import ReferenceType, WeakSet, WeakValueDictionary, ref
 
 from cachetools import LRUCache
 from starlette.concurrency import run_in_threadpool
@@ -84,6 +84,8 @@ LOST_SECONDS: Final = 3600.0
 """Number of seconds in which a browser that lost its connection, for example because the computer was asleep,
 can return to its session. On a public server, this is `LEFT_SECONDS`.
 """
+MAX_LOST: Final = 128
+"""Maximum number of sessions that are kept after they were disconnected. The oldest one is closed first."""
 _LEFT_CODES: Final = (1000, 1001)
 """WebSocket close codes that browsers send when the user closes a page or opens another one."""
 _CLOSING: Final = "bert_probe.closing"
@@ -137,24 +139,31 @@ def _close_later(
         if not hasattr(manager, _CLOSES_LATER):
             setattr(manager, _CLOSES_LATER, True)
             # Streamlit's own storage forgets a session after 120 seconds.
-            manager._session_storage = MemorySessionStorage(ttl_seconds=int(LOST_SECONDS) + 60)
+            manager._session_storage = MemorySessionStorage(MAX_LOST + 1, int(LOST_SECONDS) + 60)
         active = manager._active_session_info_by_id.get(session_id)
         disconnect(manager, session_id)
         info = manager._session_storage.get(session_id)
         if info is not None:
             client: Any = active and active.client
-            asyncio.get_running_loop().call_later(LEFT_SECONDS, close_if_left, manager, info, client)
+            asyncio.get_running_loop().call_later(LEFT_SECONDS, close_if_left, manager, ref(info), client)
+        stored = manager._session_storage.list()
+        for oldest in stored[: max(0, len(stored) - MAX_LOST)]:
+            close(manager, ref(oldest))
 
-    def close_if_left(manager: WebsocketSessionManager, info: SessionInfo, client: Any) -> None:
+    def close_if_left(
+        manager: WebsocketSessionManager, reference: ReferenceType[SessionInfo], client: Any
+    ) -> None:
         # Streamlit can note that a client is gone before the browser's close code has arrived.
         closing = client._websocket.scope.get(_CLOSING, {}) if client is not None else {}
         if closing.get("code") in _LEFT_CODES or permissions.current().is_public:
-            close(manager, info)
+            close(manager, reference)
         else:
-            asyncio.get_running_loop().call_later(LOST_SECONDS - LEFT_SECONDS, close, manager, info)
+            asyncio.get_running_loop().call_later(LOST_SECONDS - LEFT_SECONDS, close, manager, reference)
 
-    def close(manager: WebsocketSessionManager, info: SessionInfo) -> None:
-        if manager._session_storage.get(info.session.id) is info:  # the browser has not returned since then
+    def close(manager: WebsocketSessionManager, reference: ReferenceType[SessionInfo]) -> None:
+        info = reference()
+        # Unless the browser has returned since then.
+        if info is not None and manager._session_storage.get(info.session.id) is info:
             manager.close_session(info.session.id)
             # Free what callbacks of widgets and fragments refer to without the garbage collector, which never
             # collects the objects of the first session; see `core.extras.long_lived_imports`.

@@ -146,3 +146,24 @@ def test_page_after_a_fragment_is_not_drawn_in_its_container(monkeypatch: pytest
     monkeypatch.setattr(LocalScriptRunner, "_on_script_finished", request_page)
     app = AppTest.from_function(script).run()
     assert [type(child) for child in app.main.children.values()] == [Markdown]
+
+
+@pytest.mark.parametrize("has_fragments", [False, True])
+def test_request_for_a_fragment_of_an_earlier_session_runs_the_page(
+    has_fragments: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[RerunData] = []
+    monkeypatch.setattr(AppSession, "_create_scriptrunner", lambda _, data: requests.append(data))
+    state = ClientState(fragment_id="lost", query_string="layer=2")
+
+    async def run() -> None:
+        session = AppSession(Mock(main_script_path="app.py"), Mock(), Mock(), Mock(), {}, Mock())
+        if has_fragments:
+            session._fragment_storage.register("another", Mock())
+        session.request_rerun(state)
+        session._script_event_loop.close()
+
+    asyncio.run(run())
+    runs = [(data.query_string, data.fragment_id) for data in requests]
+    assert runs == ([] if has_fragments else [("layer=2", None)])
+    assert state.fragment_id == "lost"

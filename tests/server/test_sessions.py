@@ -31,9 +31,8 @@ class Result:
 class Session:
     """A session whose state, callbacks and fragments refer to the same result."""
 
-    id = "s"
-
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.id = name
         result = Result()
         self.result = weakref.ref(result)
         self._session_state = SessionState()
@@ -74,9 +73,9 @@ def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
     return timers
 
 
-def connected(manager: Any, code: int | None = 1001) -> Session:
+def connected(manager: Any, code: int | None = 1001, name: str = "s") -> Session:
     """Return a connected session whose browser then closes the WebSocket with a code; None without a code."""
-    session = Session()
+    session = Session(name)
     closing = {} if code is None else {"code": code}
     client = SimpleNamespace(_websocket=SimpleNamespace(scope={"bert_probe.closing": closing}))
     manager._active_session_info_by_id[session.id] = SimpleNamespace(
@@ -128,6 +127,18 @@ def test_public_server_closes_sessions_that_lost_their_connection(
     manager.disconnect_session(session.id)
     timers.due[0]()
     session.shutdown.assert_called_once()
+
+
+def test_oldest_of_too_many_lost_sessions_is_closed(
+    manager: Any, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_LOST", 2)
+    lost = [connected(manager, 1006, f"s{number}") for number in range(4)]
+    for session in lost:
+        manager.disconnect_session(session.id)
+    assert [session.shutdown.called for session in lost] == [True, True, False, False]
+    assert [session.result() is None for session in lost] == [True, True, False, False]
+    assert len(timers.due) == 4
 
 
 def test_second_disconnection_starts_a_new_period(manager: Any, timers: Timers) -> None:
