@@ -313,7 +313,7 @@ def _sentence_vectors(store: Store, progress: Progress) -> dict[str, Any]:
             if any(column.null_count for column in (*batch.columns, batch["vector"].flatten())):
                 raise ValueError("a sentence has no vector")
             block = slice(done, done + len(batch))
-            vectors[block] = batch["vector"].flatten().to_numpy().reshape(len(batch), -1)
+            vectors[block] = batch["vector"].flatten().to_numpy().reshape(len(batch), description["size"])
             numbers[block], dropped[block] = batch["row"].to_numpy(), batch["tokens_dropped"].to_numpy()
             done += len(batch)
             progress(done * size // count, size)

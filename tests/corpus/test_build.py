@@ -527,6 +527,14 @@ def test_vectors_of_another_shape_show_that_the_store_is_broken(
         sample.check(family("bert"), np.ones((4, 4), np.float32))
 
 
+def test_shard_whose_rows_were_refused_has_no_sentence_vectors(family: Checkpoints, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a boat\n\u200b\nthe sea\n")
+    question = IngestConfig(keep=("sentence_vectors",))
+    store = build_corpus(family("bert"), question, [lines], tmp_path / "store", shard_rows=1)
+    assert bert_probe.read_vectors(store.folder).vectors.shape == (2, 32)
+
+
 def test_few_vectors_may_differ(family: Checkpoints) -> None:
     """In bfloat16, single vectors differ by more than 5% between batches."""
     checkpoint, vectors = family("bert"), np.eye(4, dtype=np.float32)
