@@ -114,8 +114,8 @@ def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progre
         differences += check.all(actual, tolerances, same_model=not model_differences, check=tick)
         if is_same_version:
             differences += check.files()
-        if read.files is not None and is_same_version:
-            differences += file_differences(check, read.files, actual)
+            if read.files is not None:
+                differences += file_differences(check, read.files, actual)
         numbers += check.numbers
         remarks += check.remarks
         sha256 |= check.sha256

@@ -97,7 +97,7 @@ class ViewCheck:
         for name, file in self.stated.view.files.items():
             standard = file.standard()
             if file != standard:
-                contents = (one.content.encode("utf-8", "surrogatepass") for one in (file, standard))
+                contents = (item.content.encode("utf-8", "surrogatepass") for item in (file, standard))
                 yield self.difference("files", name, "SHA-256", *map(digest, contents), finding=NOT_RENDERED)
 
     def all(

@@ -373,7 +373,8 @@ def open_checkpoint(
     cached_checkpoint(*key)  # evict the checkpoint if its files have changed
     checkpoint = _checkpoints.once(key, load_model, report_state)
     if loaded_here:
-        _store(key, checkpoint)
+        _referenced[key] = checkpoint
+        _drop_stale_traces()
     return checkpoint
 
 

@@ -56,8 +56,6 @@ T = TypeVar("T")
 
 _CLOSES: Final = "closes_disconnected"
 """Attribute of Streamlit's class of session managers after `close_disconnected`."""
-_CLOSES_LATER: Final = "keeps_lost"
-"""Attribute of a session manager whose storage keeps sessions for `LOST_SECONDS`."""
 
 
 def current() -> str:
@@ -136,9 +134,8 @@ def _close_later(
 ) -> Callable[[WebsocketSessionManager, str], None]:
     @wraps(disconnect)
     def disconnect_session(manager: WebsocketSessionManager, session_id: str) -> None:
-        if not hasattr(manager, _CLOSES_LATER):
-            setattr(manager, _CLOSES_LATER, True)
-            # Streamlit's own storage forgets a session after 120 seconds.
+        storage: Any = manager._session_storage
+        if storage._cache.ttl < LOST_SECONDS:  # Streamlit's own storage forgets a session after 120 seconds
             manager._session_storage = MemorySessionStorage(MAX_LOST + 1, int(LOST_SECONDS) + 60)
         active = manager._active_session_info_by_id.get(session_id)
         disconnect(manager, session_id)
@@ -148,7 +145,7 @@ def _close_later(
             asyncio.get_running_loop().call_later(LEFT_SECONDS, close_if_left, manager, ref(info), client)
         stored = manager._session_storage.list()
         for oldest in stored[: max(0, len(stored) - MAX_LOST)]:
-            close(manager, ref(oldest))
+            close(manager, oldest)
 
     def close_if_left(
         manager: WebsocketSessionManager, reference: ReferenceType[SessionInfo], client: Any
@@ -156,12 +153,13 @@ def _close_later(
         # Streamlit can note that a client is gone before the browser's close code has arrived.
         closing = client._websocket.scope.get(_CLOSING, {}) if client is not None else {}
         if closing.get("code") in _LEFT_CODES or permissions.current().is_public:
-            close(manager, reference)
+            close(manager, reference())
         else:
-            asyncio.get_running_loop().call_later(LOST_SECONDS - LEFT_SECONDS, close, manager, reference)
+            asyncio.get_running_loop().call_later(
+                LOST_SECONDS - LEFT_SECONDS, lambda: close(manager, reference())
+            )
 
-    def close(manager: WebsocketSessionManager, reference: ReferenceType[SessionInfo]) -> None:
-        info = reference()
+    def close(manager: WebsocketSessionManager, info: SessionInfo | None) -> None:
         # Unless the browser has returned since then.
         if info is not None and manager._session_storage.get(info.session.id) is info:
             manager.close_session(info.session.id)

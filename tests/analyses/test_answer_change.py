@@ -88,15 +88,29 @@ def test_fill_mask_equals_both_models(both: Callable[[str], Both]) -> None:
     assert {key[0] for key in masked.keys} == {5}
 
 
+def padded_copy(source: Path, folder: Path, top: float | None = None, others: float | None = None) -> int:
+    """Save a model whose word matrix has seven more rows; return the number of rows of the original.
+
+    Args:
+        top, others: output bias of the third additional row, and of the other additional rows.
+    """
+    copy(source, folder)
+    model = trained.model_class("bert", "fill-mask").from_pretrained(source)
+    size: int = model.config.vocab_size
+    model.resize_token_embeddings(size + 7, mean_resizing=False)
+    bias = model.get_output_embeddings().bias.data
+    if others is not None:
+        bias[size:] = others
+    if top is not None:
+        bias[size + 2] = top
+    model.save_pretrained(folder)
+    return size
+
+
 def test_word_id_that_the_tokenizer_does_not_have(trained_folder: TrainedFolder, tmp_path: Path) -> None:
     """Word matrices are often padded to a multiple of 8 or 64 rows."""
-    source = trained_folder("bert", "fill-mask")
-    folder = copy(source, tmp_path / "padded")
-    model = trained.model_class("bert", "fill-mask").from_pretrained(source)
-    size = model.config.vocab_size
-    model.resize_token_embeddings(size + 7, mean_resizing=False)
-    model.get_output_embeddings().bias.data[size + 2] = 100.0
-    model.save_pretrained(folder)
+    folder = tmp_path / "padded"
+    size = padded_copy(trained_folder("bert", "fill-mask"), folder, top=100.0)
     trace = bert_probe.load(folder, dtype="float64").trace(TEXT)
     result = AnswerChange(top=2).of(trace, trace)
     assert {key[1] for key in result.keys if key[1].startswith("[ID")} == {f"[ID {size + 2}]"}
@@ -106,15 +120,9 @@ def test_word_id_that_the_tokenizer_does_not_have(trained_folder: TrainedFolder,
 
 def test_row_of_one_word_matrix_is_nan_in_the_other(trained_folder: TrainedFolder, tmp_path: Path) -> None:
     """Two models with the same tokenizer may pad their word matrices to different sizes."""
-    source = trained_folder("bert", "fill-mask")
-    padded = copy(source, tmp_path / "padded")
+    source, padded = trained_folder("bert", "fill-mask"), tmp_path / "padded"
+    size = padded_copy(source, padded, top=5.0, others=-1e9)
     model_class = trained.model_class("bert", "fill-mask")
-    model = model_class.from_pretrained(source)
-    size = model.config.vocab_size
-    model.resize_token_embeddings(size + 7, mean_resizing=False)
-    model.get_output_embeddings().bias.data[size:] = -1e9
-    model.get_output_embeddings().bias.data[size + 2] = 5.0
-    model.save_pretrained(padded)
     traces = [bert_probe.load(folder, dtype="float64").trace(TEXT) for folder in (source, padded)]
     small, large = (
         softmax(
@@ -139,13 +147,8 @@ def test_row_of_one_word_matrix_is_nan_in_the_other(trained_folder: TrainedFolde
 
 
 def test_only_padding_differs(trained_folder: TrainedFolder, tmp_path: Path) -> None:
-    source = trained_folder("bert", "fill-mask")
-    padded = copy(source, tmp_path / "padded")
-    model = trained.model_class("bert", "fill-mask").from_pretrained(source)
-    size = model.config.vocab_size
-    model.resize_token_embeddings(size + 7, mean_resizing=False)
-    model.get_output_embeddings().bias.data[size:] = -1e9
-    model.save_pretrained(padded)
+    source, padded = trained_folder("bert", "fill-mask"), tmp_path / "padded"
+    size = padded_copy(source, padded, others=-1e9)
     traces = (bert_probe.load(folder, dtype="float64").trace(TEXT) for folder in (source, padded))
     result = AnswerChange(top=size + 7).of(*traces)
     assert np.isnan(result.a).sum() == 2 * 7  # 7 rows for each mask

@@ -472,6 +472,14 @@ def test_store_is_not_used_with_changed_settings(
             build_corpus(bert_probe.load(folder), question, [lines], store.folder)
 
 
+def check_settings(store: bert_probe.Store, checkpoint: bert_probe.Checkpoint) -> None:
+    """Check a model with the vectors that a store contains: of tokens or of sentences."""
+    if store.has("vectors"):
+        store.check(checkpoint)
+    else:
+        VectorSearch("a boat").of(checkpoint, bert_probe.read_vectors(store.folder))
+
+
 @pytest.mark.parametrize("keep", [("vectors",), ("sentence_vectors",)])
 def test_settings_are_checked_with_a_long_row(
     keep: tuple[str, ...], family: Checkpoints, tmp_path: Path
@@ -483,15 +491,8 @@ def test_settings_are_checked_with_a_long_row(
     store = build_corpus(bert_probe.load(folder), IngestConfig(keep=keep), [lines], tmp_path / "store")
     change_config(folder, sliding_window=2)
     checkpoint = bert_probe.load(folder)
-
-    def use() -> None:
-        if keep == ("vectors",):
-            store.check(checkpoint)
-        else:
-            VectorSearch("a boat").of(checkpoint, bert_probe.read_vectors(store.folder))
-
     with pytest.raises(CheckpointError, match="another vector for row 3"):
-        use()
+        check_settings(store, checkpoint)
 
 
 @pytest.mark.parametrize("keep", [("vectors",), ("sentence_vectors",)])
@@ -506,15 +507,8 @@ def test_settings_are_checked_if_all_rows_are_long(
     store.check(bert_probe.load(folder))
     change_config(folder, hidden_act="relu")
     changed = bert_probe.load(folder)
-
-    def use() -> None:
-        if keep == ("vectors",):
-            store.check(changed)
-        else:
-            VectorSearch("a boat").of(changed, bert_probe.read_vectors(store.folder))
-
     with pytest.raises(CheckpointError, match="other settings of the model"):
-        use()
+        check_settings(store, changed)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (4, 3)])
