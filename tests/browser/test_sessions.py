@@ -11,7 +11,15 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from tests.helpers.browser import JOINER, MADE, App, save_download, visit, wait_until_settled
+from tests.helpers.browser import (
+    JOINER,
+    MADE,
+    App,
+    Watch,
+    save_download,
+    visit,
+    wait_until_settled,
+)
 from tests.helpers.families import TEXT
 from tests.helpers.gate import PROVE
 from tests.helpers.waiting import wait_until
@@ -86,3 +94,47 @@ def test_typed_text_survives_a_lost_connection(app: App, page: Page) -> None:
         for socket in sockets[-1]:
             socket.close(code=3000)
     expect(page).to_have_url(re.compile("search_query=boats.and.trains"))
+
+
+def test_lost_connection_keeps_unsubmitted_text(app: App, page: Page) -> None:
+    """A run would restore the submitted text if the server was restarted."""
+    sockets: list[WebSocketRoute] = []
+    requests: list[str | bytes] = []
+
+    def connect(socket: WebSocketRoute) -> None:
+        sockets.append(socket)
+        server = socket.connect_to_server()
+        socket.on_message(lambda message: (requests.append(message), server.send(message)))
+
+    page.route_web_socket(re.compile("_stcore/stream"), connect)
+    visit(page, f"{app.origin}/tokens")
+    text = page.get_by_role("textbox", name="Sentence A")
+    text.fill("boats and trains")
+    requests.clear()
+    sockets[-1].close(code=3000)
+    state = "data-test-connection-state"
+    expect(page.get_by_test_id("stApp")).not_to_have_attribute(state, "CONNECTED")
+    expect(page.get_by_test_id("stApp")).to_have_attribute(state, "CONNECTED")
+    page.evaluate("new Promise((resolve) => setTimeout(() => requestIdleCallback(resolve)))")
+    assert not requests
+    expect(text).to_have_value("boats and trains")
+
+
+def test_text_area_is_sent_after_a_lost_connection(app: App, page: Page, watch: Watch) -> None:
+    """Streamlit marks the text as sent although the connection is lost."""
+    sockets: list[tuple[WebSocketRoute, WebSocketRoute]] = []
+    page.route_web_socket(
+        re.compile("_stcore/stream"), lambda socket: sockets.append((socket, socket.connect_to_server()))
+    )
+    visit(page, f"{app.origin}/report")
+    page.get_by_role("button", name="Try an example").click()
+    note = page.get_by_role("textbox", name="Note on view 1")
+    note.fill("boats and trains")
+    url = page.url
+    for socket in sockets[-1]:
+        socket.close(code=3000)
+    expect(page).not_to_have_url(url)
+    page.reload()
+    expect(note).to_have_value("boats and trains")
+    assert {*watch.errors} <= {"Cannot send rerun backMessage when disconnected from server."}
+    watch.errors.clear()

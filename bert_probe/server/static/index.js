@@ -25,11 +25,39 @@ const observeTheme = (app) => {
     dispatchEvent(new PopStateEvent("popstate", { state: THEME_CHANGE }));
   }).observe(app, { attributes: true, attributeFilter: ["class"] });
 };
+// Streamlit never sends what the user entered while the connection was lost. When the connection returns, this script
+// presses Streamlit's key for a rerun, which sends the values of all widgets. If the user has entered nothing since the
+// last run, the page stays as it is: after a restart of the server, a run would remove results that are still shown.
+// The text of a form is sent only when the form is submitted, and the run could remove it.
+/** @param {EventTarget | null} target */
+const isOutsideForms = (target) => target instanceof Element && !target.closest('[data-testid="stForm"]');
+const rerun = () => {
+  for (const type of ["keydown", "keyup"]) document.dispatchEvent(new KeyboardEvent(type, { key: "r" }));
+};
+/** @param {Element} app */
+const observeConnection = (app) => {
+  const isConnected = () => app.getAttribute("data-test-connection-state") === "CONNECTED";
+  const isRunning = () => app.getAttribute("data-test-script-state") !== "notRunning";
+  let isLost = !isConnected();
+  let hasEntered = false;
+  for (const type of ["click", "input", "change", "keydown"]) {
+    addEventListener(type, ({ target }) => (hasEntered ||= isOutsideForms(target)), true);
+  }
+  const attributeFilter = ["data-test-connection-state", "data-test-script-state"];
+  new MutationObserver((mutations) => {
+    const wasLost = isLost;
+    isLost = !isConnected();
+    if (wasLost && !isLost && hasEntered) setTimeout(rerun); // after the text of an interrupted field was committed
+    const hasRun = mutations.some(({ attributeName }) => attributeName === attributeFilter[1]);
+    if (hasRun && !isLost && !isRunning()) hasEntered = false;
+  }).observe(app, { attributes: true, attributeFilter });
+};
 new MutationObserver((_, observer) => {
   const app = document.querySelector('[data-testid="stApp"]');
   if (!app) return;
   observer.disconnect();
   observeTheme(app);
+  observeConnection(app);
 }).observe(document, { childList: true, subtree: true });
 
 // Marks "Back" and "Forward" in the URL with a timestamp.
