@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from starlette.websockets import WebSocket
 from streamlit.proto.BackMsg_pb2 import BackMsg
-from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.ClientState_pb2 import ClientState, ContextInfo
 from streamlit.proto.Common_pb2 import FileURLsRequest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.app_session import AppSession
@@ -43,6 +43,10 @@ MAX_FILE_NAMES: Final = 200
 """Maximum number of files that a WebSocket message announces for upload. Each counts as a frame, too."""
 MAX_JSON_BYTES: Final = 100_000
 """Maximum size in bytes of the JSON from a component of a page. Parsed JSON can take 50 times as much."""
+MAX_ADDRESS_BYTES: Final = 65_536
+"""Maximum size in bytes of the URL parameters, and of each other text about the browser, in a request for a
+script run. Streamlit keeps them with the session. This is also the limit for the head of an HTTP request.
+"""
 _MAX_BRACKETS: Final = 500_000
 """Maximum number of brackets in a WebSocket message, because texts of some widgets are JSON, too."""
 _MAX_MEMBERS: Final = 20
@@ -136,8 +140,8 @@ def _counting_frames(callback: Any) -> Any:
 def announced_files(message: bytes) -> int | None:
     """Return how many files a message announces for upload, or None if the message is rejected.
 
-    A message is rejected if it has too many fields, file names or JSON, or if it is long and not valid. A
-    long request for a download is rejected, too, because Streamlit logs the IDs of such requests.
+    A message is rejected if it has too many fields, file names, JSON or URL parameters, or if it is long and
+    not valid. A long request for a download is rejected, too, because Streamlit logs the IDs of such requests.
     """
     is_long = len(message) > MAX_MESSAGE_FIELDS
     if message.count(b"[") + message.count(b"{") > _MAX_BRACKETS:
@@ -160,7 +164,7 @@ def announced_files(message: bytes) -> int | None:
                 names += field.name == "file_names"
                 if names > MAX_FILE_NAMES:
                     return None
-                if is_long and (field.name == _OPERATION or _is_large_json(field.name, position - start)):
+                if is_long and (field.name == _OPERATION or _is_too_large(field, position - start)):
                     return None
                 # A short message can only have too many file names, whose parts are counted in any case.
                 is_counted = is_long or field.message_type is FileURLsRequest.DESCRIPTOR
@@ -175,8 +179,11 @@ def announced_files(message: bytes) -> int | None:
     return names
 
 
-def _is_large_json(field: str, size: int) -> bool:
-    return field in ("json_value", "json_trigger_value") and size > MAX_JSON_BYTES
+def _is_too_large(field: Any, size: int) -> bool:
+    if field.name in ("json_value", "json_trigger_value"):
+        return size > MAX_JSON_BYTES
+    is_about_browser = field.containing_type in (ClientState.DESCRIPTOR, ContextInfo.DESCRIPTOR)
+    return is_about_browser and field.message_type is None and size > MAX_ADDRESS_BYTES
 
 
 _OPERATION: Final = "backend_operation_request"

@@ -384,6 +384,18 @@ def test_large_json_is_rejected() -> None:
     assert messages.announced_files(message.SerializeToString()) is None
 
 
+def test_long_url_is_rejected() -> None:
+    """Streamlit keeps it with the session."""
+    for field in ("query_string", "page_name", "url"):
+        message = BackMsg()
+        message.rerun_script.widget_states.widgets.add(id="a", string_value="text" * 1_000_000)
+        parent = message.rerun_script.context_info if field == "url" else message.rerun_script
+        setattr(parent, field, "a" * messages.MAX_ADDRESS_BYTES)
+        assert messages.announced_files(message.SerializeToString()) is not None
+        setattr(parent, field, "a" * (messages.MAX_ADDRESS_BYTES + 1))
+        assert messages.announced_files(message.SerializeToString()) is None
+
+
 def test_long_request_for_a_download_is_rejected() -> None:
     for field in ("file", "request"):
         message = BackMsg()
