@@ -285,7 +285,7 @@ def _read_texts(
         raise BodyError("The body has texts together with text or pair. Send either texts or text.")
     texts = _check_list("texts", body["texts"], MAX_TEXTS if max_texts is None else max_texts)
     if len(texts) < min_texts:
-        raise BodyError(f"texts has {len(texts)} entries. Send at least {min_texts}.")
+        raise BodyError(f"texts has {len(texts)} of at least {min_texts} entries. Send more texts.")
     return tuple(_read_pair(f"texts[{number}]", text) for number, text in enumerate(texts))
 
 

@@ -38,7 +38,7 @@ class VectorSample:
 
     The digest of the weights does not cover the settings in config.json, such as the activation function. The
     row is the longest one of the first rows, because some settings, such as an attention window, change only
-    long texts.
+    long texts. For vectors of tokens, only rows of the first file are compared.
 
     Attributes:
         store: name of the store, for the error message.

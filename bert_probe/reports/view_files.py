@@ -541,9 +541,11 @@ class Attachment:
         """Return the attachment with the content that `of` writes for its rows, such as no further columns.
 
         Raises:
-            ProbeError: see `rows`.
+            ProbeError: the attachment cannot be parsed, or that content cannot.
         """
-        return replace(self, content=to_file(self.rows()).decode("utf-8", "surrogatepass"))
+        standard = replace(self, content=to_file(self.rows()).decode("utf-8", "surrogatepass"))
+        standard.rows()
+        return standard
 
     def rows(self) -> Rows:
         """Parse the rows of the attached file.

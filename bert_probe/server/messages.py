@@ -74,7 +74,7 @@ def limit(protocol: Any) -> None:
     one with a message that `announced_files` rejects, and one with too many frames for `MAX_FRAMES`.
     """
     data_received, complete = protocol.data_received, protocol.send_receive_event_to_app
-    connection_made = protocol.connection_made
+    connection_made, connection_lost = protocol.connection_made, protocol.connection_lost
 
     @wraps(connection_made)
     def timed(self: Any, transport: asyncio.Transport) -> None:
@@ -104,7 +104,15 @@ def limit(protocol: Any) -> None:
             return
         complete(self)
 
-    protocol.connection_made = timed
+    @wraps(connection_lost)
+    def released(self: Any, error: Exception | None) -> None:
+        connection_lost(self, error)
+        # The incomplete message is no longer counted, but the connection can be referenced for a long time.
+        self.frames = []
+        self.conn.parser.close()  # refers to the last frame
+        self.conn.reader.buffer.clear()
+
+    protocol.connection_made, protocol.connection_lost = timed, released
     protocol.data_received, protocol.send_receive_event_to_app = counted, completed
     for kind in ("text", "bytes", "cont", "ping", "pong"):
         setattr(protocol, f"handle_{kind}", _counting_frames(getattr(protocol, f"handle_{kind}")))
@@ -140,8 +148,9 @@ def _counting_frames(callback: Any) -> Any:
 def announced_files(message: bytes) -> int | None:
     """Return how many files a message announces for upload, or None if the message is rejected.
 
-    A message is rejected if it has too many fields, file names, JSON or URL parameters, or if it is long and
-    not valid. A long request for a download is rejected, too, because Streamlit logs the IDs of such requests.
+    A message is rejected if it has too many fields or file names, too much JSON or too long URL parameters,
+    or if it is long and not valid. A long request for a download is rejected, too, because Streamlit logs the
+    IDs of such requests.
     """
     is_long = len(message) > MAX_MESSAGE_FIELDS
     if message.count(b"[") + message.count(b"{") > _MAX_BRACKETS:

@@ -141,17 +141,19 @@ def _close_later(
         disconnect(manager, session_id)
         info = manager._session_storage.get(session_id)
         if info is not None:
+            # The browser sends them again when it returns. They can have 16 MB.
+            info.session._client_state.ClearField("widget_states")
             client: Any = active and active.client
-            asyncio.get_running_loop().call_later(LEFT_SECONDS, close_if_left, manager, ref(info), client)
+            # The code can arrive later. The client is not kept: it can have a large incomplete message.
+            closing = client._websocket.scope.get(_CLOSING, {}) if client is not None else {}
+            asyncio.get_running_loop().call_later(LEFT_SECONDS, close_if_left, manager, ref(info), closing)
         stored = manager._session_storage.list()
         for oldest in stored[: max(0, len(stored) - MAX_LOST)]:
             close(manager, oldest)
 
     def close_if_left(
-        manager: WebsocketSessionManager, reference: ReferenceType[SessionInfo], client: Any
+        manager: WebsocketSessionManager, reference: ReferenceType[SessionInfo], closing: dict[str, Any]
     ) -> None:
-        # Streamlit can note that a client is gone before the browser's close code has arrived.
-        closing = client._websocket.scope.get(_CLOSING, {}) if client is not None else {}
         if closing.get("code") in _LEFT_CODES or permissions.current().is_public:
             close(manager, reference())
         else:

@@ -20,6 +20,7 @@ from bert_probe.model.lengths import check_list, check_text
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.text.formats import (
     FASTA,
+    JSON_LINES,
     LINES,
     TABLE,
     BrokenRow,
@@ -298,10 +299,20 @@ class _Columns:
     names: frozenset[str]
 
     @classmethod
-    def of(cls, header: Sequence[str], name: str) -> _Columns:
+    def of(cls, header: list[str], name: str, is_json: bool) -> _Columns:
+        """Find the columns in a header.
+
+        If `is_json` is True, columns that the first objects of the file lack are appended to the header, to
+        which the rows refer. For example, none of the first 100 documents may have a title.
+        """
         names = [column.strip().casefold() for column in header]
         check_unique_columns((*ID_COLUMNS, "title", "text"), names, name)
         text = names.index("text") if "text" in names else default_column(header)
+        if is_json:
+            missing = ["title"] if "title" not in names else ["text"] if text is None else []
+            header += missing
+            names += missing
+            text = len(names) - 1 if missing == ["text"] else text
         if text is None:
             raise SelectionError(
                 f"{name} has {len(header)} columns: {list_columns(header)}. The column with the text must be "
@@ -309,6 +320,7 @@ class _Columns:
             )
         ids = [names.index(column) for column in ID_COLUMNS if column in names]
         title = names.index("title") if "title" in names else None
+        title = None if title == text else title  # a single column is the text
         return cls(text, title, ids[0] if ids else None, frozenset(names))
 
     def document(self, row: Sequence[str]) -> Document:
@@ -437,7 +449,7 @@ def _documents(
             header, rows = table_of(file_lines, stem, keep_broken=True)
             if form == TABLE and any(map(_NOT_UTF8.search, header)):
                 raise TextError(f"The header of {name} is not UTF-8. Save the file as UTF-8.")
-            _add_rows(reader, header, rows)
+            _add_rows(reader, header, rows, form == JSON_LINES)
             return reader.documents(skip_broken)
         _add_lines(reader, file_lines, form == FASTA)
     return reader.documents(skip_broken)
@@ -461,13 +473,15 @@ def _add_lines(reader: _Reader, file_lines: Iterable[str], is_fasta: bool) -> No
             reader.add(number, Document(line.strip()))
 
 
-def _add_rows(reader: _Reader, header: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]]) -> None:
-    """Add the rows of a table to a reader.
+def _add_rows(
+    reader: _Reader, header: list[str], rows: Iterable[tuple[int, Sequence[str]]], is_json: bool = False
+) -> None:
+    """Add the rows of a table to a reader. For `is_json`, see `_Columns.of`.
 
     Raises:
         SelectionError: there is no column with the text.
     """
-    columns = _Columns.of(header, reader.name)
+    columns = _Columns.of(header, reader.name, is_json)
     for number, row in rows:
         if isinstance(row, BrokenRow):
             reader.refuse(number, row.problem)

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, list_parameters
 from bert_probe.core.field_types import FieldType
 from bert_probe.errors import SelectionError, UnavailableError
-from bert_probe.model.architectures import configs_of, disable_cache
+from bert_probe.model.architectures import configs_of, disable_cache, with_full_attention
 from bert_probe.model.checkpoint import (
     FILL_MASK,
     SENTENCE_SIMILARITY,
@@ -115,7 +115,10 @@ def regression_labels(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str) -> Any:
     head = checkpoint.outputs.get(task)
-    config: Any = copy.deepcopy(checkpoint.model.config if head is None else head.model.config)
+    model = checkpoint.model if head is None else head.model
+    config = with_full_attention(copy.deepcopy(model.config))
+    for name in ("sentence_transformers", "sbert_ce_default_activation_function"):
+        vars(config).pop(name, None)  # the activation of a cross-encoder: the head is trained without it
     if config.model_type not in CLASSES[task]:
         raise UnavailableError(
             f"transformers has no {task} head for {config.model_type} models. Choose another model."
@@ -183,8 +186,7 @@ UPDATES: Mapping[str, str] = {
     ALL: "Train all parameters, including the embeddings.",
     LORA: "Train the head, and low-rank updates of the matrices in all layers (LoRA; Hu et al. 2022).",
 }
-"""Descriptions of the update scopes: which parameters are trained. "top" is followed by the number of layers,
-as in "top:2"."""
+"""Descriptions of the update scopes. The number of layers follows "top", as in "top:2"."""
 
 RANK, SCALE = 8, 16
 """Rank and scale of LoRA: the product of the two LoRA matrices is multiplied by scale ÷ rank."""
@@ -496,16 +498,12 @@ class LoraModel:
         adapter = None
         if task not in (FILL_MASK, SENTENCE_SIMILARITY):
             lora_tensors = peft.get_peft_model_state_dict(self._peft_model)
-            head = {
-                f"base_model.model.{name}": parameter
-                for name, parameter in head_parts(self._full_model).items()
-            }
-            parts = {name: parameter.detach().clone() for name, parameter in (lora_tensors | head).items()}
+            head = head_parts(self._full_model)
+            named = {f"base_model.model.{name}": parameter for name, parameter in head.items()}
+            parts = {name: parameter.detach().clone() for name, parameter in (lora_tensors | named).items()}
             config = self._peft_model.peft_config["default"]
             config.base_model_name_or_path = base
-            config.modules_to_save = sorted(
-                {_module(name, self._full_model) for name in head_parts(self._full_model)}
-            )
+            config.modules_to_save = sorted({_module(name, self._full_model) for name in head})
             config.inference_mode = True
             adapter = LoraAdapter(config, parts)
         with _no_warnings():

@@ -533,8 +533,8 @@ def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
         return [f"{name} has no masked-language-modeling head. Training a new head needs many texts."]
     if task in checkpoint.outputs:
         return [
-            f"The {task} head of {name} has other labels or predicts another type of labels, so a new head "
-            "is trained."
+            f"The {task} head of {name} has other labels, predicts another type of labels, or reads the "
+            "sentence vector, so a new head is trained."
         ]
     return []
 

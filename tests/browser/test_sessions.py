@@ -104,7 +104,12 @@ def test_lost_connection_keeps_unsubmitted_text(app: App, page: Page) -> None:
     def connect(socket: WebSocketRoute) -> None:
         sockets.append(socket)
         server = socket.connect_to_server()
-        socket.on_message(lambda message: (requests.append(message), server.send(message)))
+
+        def forward(message: str | bytes) -> None:
+            requests.append(message)
+            server.send(message)
+
+        socket.on_message(forward)
 
     page.route_web_socket(re.compile("_stcore/stream"), connect)
     visit(page, f"{app.origin}/tokens")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -18,6 +20,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.session_manager import SessionClientDisconnectedError
 from streamlit.web.server.starlette.starlette_websocket import StarletteSessionClient
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from bert_probe.server import asgi, connections, messages, security_headers
 from tests.helpers.server import run_in_thread
@@ -549,6 +552,37 @@ def test_incomplete_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatc
             return_when=asyncio.FIRST_COMPLETED,
         )
         assert done
+
+    run("httptools", attack)
+
+
+def test_incomplete_messages_of_closed_connections_are_released() -> None:
+    """The app and timers can refer to a connection for minutes after it was closed."""
+    size = 4_000_000
+    fragment = b"\x02" + frame(size, bytes(size))[1:]
+
+    async def attack(connect: Connect) -> None:
+        tracemalloc.start()
+        for _ in range(3):
+            client = await connect()
+            await client.send(HANDSHAKE)
+            assert await client.status() == 101
+            await client.send(fragment)
+            await client.send(b"\x80" + frame(size, bytes(size - 1))[1:])
+        protocols: list[Any] = [
+            item for item in gc.get_objects() if isinstance(item, WebSocketsSansIOProtocol)
+        ]
+        open_connections = [protocol for protocol in protocols if protocol.connections]
+        while sum(connection.incomplete_bytes for connection in open_connections) < 6 * size:
+            await asyncio.sleep(0.01)
+        before, _ = tracemalloc.get_traced_memory()
+        for connection in open_connections:
+            connection.transport.abort()
+        while open_connections[0].connections:
+            await asyncio.sleep(0.01)
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert before - after > 6 * size * 0.95
 
     run("httptools", attack)
 

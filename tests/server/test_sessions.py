@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.fragment import MemoryFragmentStorage
 from streamlit.runtime.memory_session_storage import MemorySessionStorage
@@ -35,6 +36,8 @@ class Session:
         self.id = name
         result = Result()
         self.result = weakref.ref(result)
+        self._client_state = ClientState()
+        self._client_state.widget_states.widgets.add(id="a", string_value="text")
         self._session_state = SessionState()
         self._session_state["result"] = result
         button: Any = WidgetMetadata("button", lambda *_: result, lambda _: "", "string_value")
@@ -77,7 +80,7 @@ def connected(manager: Any, code: int | None = 1001, name: str = "s") -> Session
     """Return a connected session whose browser then closes the WebSocket with a code; None without a code."""
     session = Session(name)
     closing = {} if code is None else {"code": code}
-    client = SimpleNamespace(_websocket=SimpleNamespace(scope={"bert_probe.closing": closing}))
+    client = Mock(_websocket=SimpleNamespace(scope={"bert_probe.closing": closing}))
     manager._active_session_info_by_id[session.id] = SimpleNamespace(
         session=session, script_run_count=1, client=client
     )
@@ -93,6 +96,21 @@ def test_session_is_closed_and_its_objects_are_released(manager: Any, timers: Ti
     session.shutdown.assert_called_once()
     assert manager.get_session_info(session.id) is None
     assert session.result() is None
+
+
+def test_client_of_a_lost_session_is_released(manager: Any, timers: Timers) -> None:
+    """It can have an incomplete message of 16 MB, and its code can arrive later."""
+    session = connected(manager)
+    active = manager._active_session_info_by_id[session.id]
+    client, closing = weakref.ref(active.client), active.client._websocket.scope["bert_probe.closing"]
+    closing.clear()
+    del active
+    manager.disconnect_session(session.id)
+    assert client() is None
+    assert not session._client_state.widget_states.widgets
+    closing["code"] = 1001
+    timers.due[0]()
+    session.shutdown.assert_called_once()
 
 
 def test_session_whose_browser_returns_is_not_closed(manager: Any, timers: Timers) -> None:

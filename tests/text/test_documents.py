@@ -235,6 +235,23 @@ def test_keys_that_the_first_lines_lack_are_not_ignored(tmp_path: Path) -> None:
     assert read_documents(file)[-1].id == "late"
 
 
+@pytest.mark.parametrize("name", ["title", "text"])
+def test_files_in_which_only_late_documents_have_a_title_or_a_text(tmp_path: Path, name: str) -> None:
+    """BERT Probe writes such files, because it omits empty values."""
+    early = {"text": "a boat"} if name == "title" else {"title": "A boat", "text": ""}
+    late = {"title": "Boats", "text": "They float."}
+    written = as_documents([Document(**early, id=f"d{number}") for number in range(100)])
+    for expected in (written, as_documents([*written, Document(**late, id="late")])):
+        (tmp_path / "a.jsonl").write_text("".join(f"{line}\n" for line in expected.lines))
+        read = read_documents(tmp_path / "a.jsonl")
+        assert (read.lines, read.cache_key) == (expected.lines, expected.cache_key)
+
+
+def test_single_column_named_title_is_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("title\nA boat\n")
+    assert read_documents(tmp_path / "a.csv") == ("A boat",)
+
+
 def test_a_file_of_broken_rows_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("[1]\n[2]\n")
     with pytest.raises(InvalidFileError, match=r"a\.jsonl has 2 errors"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,22 @@ def test_other_heads_are_replaced_with_a_note(labels: list[str], problem: str, t
     plan = Train(held_out=0).plan(checkpoint, texts(16, "number"))
     assert plan.material.objective.labels == ("number",)
     assert plan.notes[-1] == (
-        f"The text-classification head of {checkpoint.description.name} has other labels or predicts another "
-        "type of labels, so a new head is trained."
+        f"The text-classification head of {checkpoint.description.name} has other labels, predicts another "
+        "type of labels, or reads the sentence vector, so a new head is trained."
     )
+
+
+@pytest.mark.parametrize("rows", ["number", "classes"])
+def test_trained_head_has_no_activation(rows: str, tmp_path: Path) -> None:
+    """The loss is that of the logits, so the activation of the cross-encoder does not apply to them."""
+    with_number_head(tmp_path / "original", ["LABEL_0"], None)
+    settings = json.loads((tmp_path / "original/config.json").read_text())
+    settings["sentence_transformers"] = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    settings["sbert_ce_default_activation_function"] = "torch.nn.modules.activation.Sigmoid"
+    (tmp_path / "original/config.json").write_text(json.dumps(settings))
+    checkpoint = bert_probe.load(tmp_path / "original", dtype="float64")
+    assert checkpoint.outputs[TEXT_CLASSIFICATION].activation is not None
+    trained = Train("all", epochs=1, held_out=0).of(checkpoint, texts(16, rows))
+    saved = bert_probe.load(trained.save_model(tmp_path / "trained"), dtype="float64")
+    for trained_checkpoint in (trained.checkpoint, saved):
+        assert trained_checkpoint.outputs[TEXT_CLASSIFICATION].activation is None

@@ -25,12 +25,23 @@ const observeTheme = (app) => {
     dispatchEvent(new PopStateEvent("popstate", { state: THEME_CHANGE }));
   }).observe(app, { attributes: true, attributeFilter: ["class"] });
 };
-// Streamlit never sends what the user entered while the connection was lost. When the connection returns, this script
-// presses Streamlit's key for a rerun, which sends the values of all widgets. If the user has entered nothing since the
-// last run, the page stays as it is: after a restart of the server, a run would remove results that are still shown.
-// The text of a form is sent only when the form is submitted, and the run could remove it.
-/** @param {EventTarget | null} target */
-const isOutsideForms = (target) => target instanceof Element && !target.closest('[data-testid="stForm"]');
+// Streamlit never repeats what it could not send when the connection was lost. When the connection returns, this script
+// presses Streamlit's key for a rerun, which sends the values of all widgets, if since the last run the user has typed
+// text, or a request was sent. Otherwise, the page stays as it is: after a restart of the server, a run would remove
+// results that are still shown. The text of a form is sent only when the form is submitted, and the run could remove it.
+let isUnanswered = false;
+const { send } = WebSocket.prototype;
+WebSocket.prototype.send = function (data) {
+  isUnanswered = true;
+  send.call(this, data);
+};
+addEventListener(
+  "input",
+  ({ target }) => {
+    if (target instanceof Element && !target.closest('[data-testid="stForm"]')) isUnanswered = true;
+  },
+  true,
+);
 const rerun = () => {
   for (const type of ["keydown", "keyup"]) document.dispatchEvent(new KeyboardEvent(type, { key: "r" }));
 };
@@ -39,17 +50,13 @@ const observeConnection = (app) => {
   const isConnected = () => app.getAttribute("data-test-connection-state") === "CONNECTED";
   const isRunning = () => app.getAttribute("data-test-script-state") !== "notRunning";
   let isLost = !isConnected();
-  let hasEntered = false;
-  for (const type of ["click", "input", "change", "keydown"]) {
-    addEventListener(type, ({ target }) => (hasEntered ||= isOutsideForms(target)), true);
-  }
   const attributeFilter = ["data-test-connection-state", "data-test-script-state"];
   new MutationObserver((mutations) => {
     const wasLost = isLost;
     isLost = !isConnected();
-    if (wasLost && !isLost && hasEntered) setTimeout(rerun); // after the text of an interrupted field was committed
+    if (wasLost && !isLost && isUnanswered) setTimeout(rerun); // after the text of an interrupted field was committed
     const hasRun = mutations.some(({ attributeName }) => attributeName === attributeFilter[1]);
-    if (hasRun && !isLost && !isRunning()) hasEntered = false;
+    if (hasRun && !isLost && !isRunning()) isUnanswered = false;
   }).observe(app, { attributes: true, attributeFilter });
 };
 new MutationObserver((_, observer) => {
