@@ -290,7 +290,7 @@ class _Columns:
     """Column indices in a table; None for a missing column.
 
     Attributes:
-        names: names of all columns of the header, in lower case.
+        names: names of all columns of the header.
     """
 
     text: int
@@ -304,15 +304,16 @@ class _Columns:
 
         If `is_json` is True, columns that the first objects of the file lack are appended to the header, to
         which the rows refer. For example, none of the first 100 documents may have a title.
+
+        Raises:
+            SelectionError: there is no column with the text.
         """
         names = [column.strip().casefold() for column in header]
         check_unique_columns((*ID_COLUMNS, "title", "text"), names, name)
         text = names.index("text") if "text" in names else default_column(header)
-        if is_json:
-            missing = ["title"] if "title" not in names else ["text"] if text is None else []
-            header += missing
-            names += missing
-            text = len(names) - 1 if missing == ["text"] else text
+        if text is None and is_json and {*names} <= {*ID_COLUMNS, "title"}:
+            text = len(header)
+            header.append("text")
         if text is None:
             raise SelectionError(
                 f"{name} has {len(header)} columns: {list_columns(header)}. The column with the text must be "
@@ -320,8 +321,11 @@ class _Columns:
             )
         ids = [names.index(column) for column in ID_COLUMNS if column in names]
         title = names.index("title") if "title" in names else None
+        if title is None and is_json:
+            title = len(header)
+            header.append("title")
         title = None if title == text else title  # a single column is the text
-        return cls(text, title, ids[0] if ids else None, frozenset(names))
+        return cls(text, title, ids[0] if ids else None, frozenset(header))
 
     def document(self, row: Sequence[str]) -> Document:
         """Return the document in a row; its ID is "" if the row has none.
@@ -330,8 +334,8 @@ class _Columns:
             ValueError: the row is broken; the message is a phrase with the reason.
         """
         if isinstance(row, JsonRow):
-            keys = {key.strip().casefold() for key in row.keys} & {*ID_COLUMNS, "title", "text"}
-            if new_keys := sorted(keys - self.names):
+            known = {*ID_COLUMNS, "title", "text"}
+            if new_keys := sorted(key for key in {*row.keys} - self.names if key.strip().casefold() in known):
                 raise ValueError(
                     f"the key {new_keys[0]!r} does not occur in the first lines of the file, "
                     "which define the columns"

@@ -80,30 +80,14 @@ def test_file_name_is_shown_verbatim(app: App, page: Page) -> None:
     wait_until_settled(page)
 
 
-def test_typed_text_survives_a_lost_connection(app: App, page: Page) -> None:
-    """React ignores the event that the browser dispatches when the focused field is disabled."""
-    sockets: list[tuple[WebSocketRoute, WebSocketRoute]] = []
-    page.route_web_socket(
-        re.compile("_stcore/stream"), lambda socket: sockets.append((socket, socket.connect_to_server()))
-    )
-    visit(page, f"{app.origin}/search")
-    query = page.get_by_role("textbox", name="Query")
-    query.fill("boats and trains")
-    expect(query).to_be_focused()
-    with page.expect_response("**/_stcore/health"):
-        for socket in sockets[-1]:
-            socket.close(code=3000)
-    expect(page).to_have_url(re.compile("search_query=boats.and.trains"))
-
-
-def test_lost_connection_keeps_unsubmitted_text(app: App, page: Page) -> None:
-    """A run would restore the submitted text if the server was restarted."""
+def record_requests(page: Page) -> tuple[Callable[[], None], list[str | bytes]]:
+    """Return a function that cuts the connection of a page, and a list to which its requests are appended."""
     sockets: list[WebSocketRoute] = []
     requests: list[str | bytes] = []
 
     def connect(socket: WebSocketRoute) -> None:
-        sockets.append(socket)
         server = socket.connect_to_server()
+        sockets[:] = [socket, server]
 
         def forward(message: str | bytes) -> None:
             requests.append(message)
@@ -111,12 +95,38 @@ def test_lost_connection_keeps_unsubmitted_text(app: App, page: Page) -> None:
 
         socket.on_message(forward)
 
+    def cut() -> None:
+        client, server = sockets
+        client.close(code=3000)
+        server.close(code=3000)
+
     page.route_web_socket(re.compile("_stcore/stream"), connect)
+    return cut, requests
+
+
+def test_typed_text_survives_a_lost_connection(app: App, page: Page) -> None:
+    """React ignores the event that the browser dispatches when the focused field is disabled."""
+    cut, _ = record_requests(page)
+    visit(page, f"{app.origin}/search")
+    query = page.get_by_role("textbox", name="Query")
+    query.fill("boats and trains")
+    expect(query).to_be_focused()
+    with page.expect_response("**/_stcore/health"):
+        cut()
+    expect(page).to_have_url(re.compile("search_query=boats.and.trains"))
+
+
+def test_lost_connection_keeps_unsubmitted_text(app: App, page: Page) -> None:
+    """A run would restore the submitted text if the server was restarted."""
+    cut, requests = record_requests(page)
     visit(page, f"{app.origin}/tokens")
+    assert len(requests) == 1, "a page that opens runs once"
     text = page.get_by_role("textbox", name="Sentence A")
     text.fill("boats and trains")
+    page.get_by_role("button", name="Export").click()
+    save_download(page, "CSV", exact=True)
     requests.clear()
-    sockets[-1].close(code=3000)
+    cut()
     state = "data-test-connection-state"
     expect(page.get_by_test_id("stApp")).not_to_have_attribute(state, "CONNECTED")
     expect(page.get_by_test_id("stApp")).to_have_attribute(state, "CONNECTED")
@@ -127,18 +137,17 @@ def test_lost_connection_keeps_unsubmitted_text(app: App, page: Page) -> None:
 
 def test_text_area_is_sent_after_a_lost_connection(app: App, page: Page, watch: Watch) -> None:
     """Streamlit marks the text as sent although the connection is lost."""
-    sockets: list[tuple[WebSocketRoute, WebSocketRoute]] = []
-    page.route_web_socket(
-        re.compile("_stcore/stream"), lambda socket: sockets.append((socket, socket.connect_to_server()))
-    )
+    cut, requests = record_requests(page)
     visit(page, f"{app.origin}/report")
     page.get_by_role("button", name="Try an example").click()
     note = page.get_by_role("textbox", name="Note on view 1")
     note.fill("boats and trains")
     url = page.url
-    for socket in sockets[-1]:
-        socket.close(code=3000)
+    requests.clear()
+    cut()
     expect(page).not_to_have_url(url)
+    wait_until_settled(page)
+    assert len(requests) == 1
     page.reload()
     expect(note).to_have_value("boats and trains")
     assert {*watch.errors} <= {"Cannot send rerun backMessage when disconnected from server."}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import gzip
 import io
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -245,6 +247,25 @@ def test_files_in_which_only_late_documents_have_a_title_or_a_text(tmp_path: Pat
         (tmp_path / "a.jsonl").write_text("".join(f"{line}\n" for line in expected.lines))
         read = read_documents(tmp_path / "a.jsonl")
         assert (read.lines, read.cache_key) == (expected.lines, expected.cache_key)
+
+
+@pytest.mark.parametrize("key", ["Title", " title ", "Text", "TEXT"])
+def test_late_key_in_another_spelling_is_not_ignored(tmp_path: Path, key: str) -> None:
+    early = "text" if key.strip().casefold() == "title" else "title"
+    lines = [json.dumps({"_id": str(number), early: "a boat"}) for number in range(100)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"_id": "b", early: "a", key: "b"})]))
+    with pytest.raises(InvalidFileError, match=f"line 101: the key '{key}' does not occur"):
+        read_documents(tmp_path / "a.jsonl")
+
+
+def test_column_with_an_unknown_name_is_not_ignored(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"_id": "1", "title": "Boats", "body": "They float."}\n')
+    message = "a.jsonl has 3 columns: _id, title, body. The column with the text must be named text."
+    with pytest.raises(SelectionError, match=re.escape(message)):
+        read_documents(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"_id": "1", "body": "They float."}\n')
+    with pytest.raises(SelectionError, match="2 columns: _id, body"):
+        read_documents(tmp_path / "a.jsonl")
 
 
 def test_single_column_named_title_is_the_text(tmp_path: Path) -> None:

@@ -27,12 +27,17 @@ const observeTheme = (app) => {
 };
 // Streamlit never repeats what it could not send when the connection was lost. When the connection returns, this script
 // presses Streamlit's key for a rerun, which sends the values of all widgets, if since the last run the user has typed
-// text, or a request was sent. Otherwise, the page stays as it is: after a restart of the server, a run would remove
-// results that are still shown. The text of a form is sent only when the form is submitted, and the run could remove it.
+// text, or a run was requested, and Streamlit itself does not request a run. Otherwise, the page stays as it is: after a
+// restart of the server, a run would remove results that are still shown. The text of a form is sent only when the form
+// is submitted, and the run could remove it.
 let isUnanswered = false;
+const RUN_REQUEST = 0x5a; // first byte of a request for a run: field 11 of Streamlit's `BackMsg`, a message
+/** @type {WebSocket | null} */
+let lastUsed = null;
 const { send } = WebSocket.prototype;
 WebSocket.prototype.send = function (data) {
-  isUnanswered = true;
+  if (data instanceof Uint8Array && data[0] === RUN_REQUEST) isUnanswered = true;
+  lastUsed = this;
   send.call(this, data);
 };
 addEventListener(
@@ -49,14 +54,21 @@ const rerun = () => {
 const observeConnection = (app) => {
   const isConnected = () => app.getAttribute("data-test-connection-state") === "CONNECTED";
   const isRunning = () => app.getAttribute("data-test-script-state") !== "notRunning";
-  let isLost = !isConnected();
+  let wasConnected = isConnected();
+  /** @type {WebSocket | null} */
+  let lost = null;
   const attributeFilter = ["data-test-connection-state", "data-test-script-state"];
   new MutationObserver((mutations) => {
-    const wasLost = isLost;
-    isLost = !isConnected();
-    if (wasLost && !isLost && isUnanswered) setTimeout(rerun); // after the text of an interrupted field was committed
+    if (wasConnected && !isConnected()) lost = lastUsed;
+    wasConnected = isConnected();
+    if (wasConnected && lost) {
+      const before = lost;
+      lost = null;
+      // The text of an interrupted field is committed first, which may request a run.
+      if (isUnanswered) setTimeout(() => lastUsed === before && rerun());
+    }
     const hasRun = mutations.some(({ attributeName }) => attributeName === attributeFilter[1]);
-    if (hasRun && !isLost && !isRunning()) isUnanswered = false;
+    if (hasRun && wasConnected && !isRunning()) isUnanswered = false;
   }).observe(app, { attributes: true, attributeFilter });
 };
 new MutationObserver((_, observer) => {
