@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -291,10 +292,15 @@ def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[
     order = rng.permutation(len(files[0].sentences)).tolist()
     if len(files) == 2:
         return [_select(files[0], order), files[1]]
-    count = max(1, round(HELD_OUT_SHARE * len(order)))
     texts = files[0].texts
-    held_out_texts = {texts[index] for index in order[:count]}
-    training = [index for index in order[count:] if texts[index] not in held_out_texts]
+    counts = Counter(texts)
+    missing = max(1, round(HELD_OUT_SHARE * len(order)))
+    held_out_texts = set()
+    for text in dict.fromkeys(texts[index] for index in order):
+        if missing > 0:
+            held_out_texts.add(text)
+            missing -= counts[text]
+    training = [index for index in order if texts[index] not in held_out_texts]
     if not training:
         raise TextError(
             "A single text cannot be split into training and held-out data. Pass more texts, or held-out "

@@ -227,7 +227,16 @@ def test_equal_texts_are_in_one_split() -> None:
         assert not {*learned.texts} & {*held_out.texts}
         assert {*learned.encodings, *held_out.encodings} == {*numbers}
         assert len(learned.encodings) + len(held_out.encodings) == len(rows)
-        assert len(held_out.sentences) >= 7
+        assert len(held_out.sentences) == 9, "a fifth of 36 rows, in groups of 3"
+
+
+def test_held_out_share_does_not_depend_on_the_number_of_copies() -> None:
+    rows: Any = (WEATHER.rows * 40, tuple(range(480)))
+    training, held_out = split_data([EncodedTexts(*rows)], np.random.default_rng(0))
+    assert (len(training.encodings), len(held_out.encodings)) == (360, 120), "3 of 12 texts"
+    single: Any = (WEATHER.rows[:1] * 40, tuple(range(40)))
+    with pytest.raises(TextError, match="A single text cannot be split"):
+        split_data([EncodedTexts(*single)], np.random.default_rng(0))
 
 
 def test_default_held_out_share_is_one_fifth(minilm: Checkpoint) -> None:
