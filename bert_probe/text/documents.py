@@ -302,18 +302,19 @@ class _Columns:
     def of(cls, header: list[str], name: str, is_json: bool) -> _Columns:
         """Find the columns in a header.
 
-        If `is_json` is True, columns that the first objects of the file lack are appended to the header, to
-        which the rows refer. For example, none of the first 100 documents may have a title.
+        If `is_json` is True and the first objects have the keys of `Document.line` except `title` or `text`,
+        this column is appended to the header, to which the rows refer: a later document may have it.
 
         Raises:
             SelectionError: there is no column with the text.
         """
         names = [column.strip().casefold() for column in header]
         check_unique_columns((*ID_COLUMNS, "title", "text"), names, name)
+        if is_json and {"_id"} < {*header} < {"_id", "title", "text"}:
+            (late,) = {"title", "text"} - {*header}
+            header.append(late)
+            names.append(late)
         text = names.index("text") if "text" in names else default_column(header)
-        if text is None and is_json and {*names} <= {*ID_COLUMNS, "title"}:
-            text = len(header)
-            header.append("text")
         if text is None:
             raise SelectionError(
                 f"{name} has {len(header)} columns: {list_columns(header)}. The column with the text must be "
@@ -321,9 +322,6 @@ class _Columns:
             )
         ids = [names.index(column) for column in ID_COLUMNS if column in names]
         title = names.index("title") if "title" in names else None
-        if title is None and is_json:
-            title = len(header)
-            header.append("title")
         title = None if title == text else title  # a single column is the text
         return cls(text, title, ids[0] if ids else None, frozenset(header))
 

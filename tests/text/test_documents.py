@@ -263,8 +263,14 @@ def test_column_with_an_unknown_name_is_not_ignored(tmp_path: Path) -> None:
     message = "a.jsonl has 3 columns: _id, title, body. The column with the text must be named text."
     with pytest.raises(SelectionError, match=re.escape(message)):
         read_documents(tmp_path / "a.jsonl")
-    (tmp_path / "a.jsonl").write_text('{"_id": "1", "body": "They float."}\n')
-    with pytest.raises(SelectionError, match="2 columns: _id, body"):
+    for names in ("_id, body", "title, document", "id, title"):
+        row = dict.fromkeys(names.split(", "), "They float.")
+        (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+        with pytest.raises(SelectionError, match=f"2 columns: {names}"):
+            read_documents(tmp_path / "a.jsonl")
+    early = [json.dumps({"text": "a boat"})] * 100
+    (tmp_path / "a.jsonl").write_text("\n".join([*early, '{"title": "Boats", "body": "They float."}']))
+    with pytest.raises(InvalidFileError, match="line 101: the key 'title' does not occur"):
         read_documents(tmp_path / "a.jsonl")
 
 

@@ -64,7 +64,7 @@ const observeConnection = (app) => {
     if (wasConnected && lost) {
       const before = lost;
       lost = null;
-      // The text of an interrupted field is committed first, which may request a run.
+      // The text of an interrupted field is committed before or after this, and can request the same run again.
       if (isUnanswered) setTimeout(() => lastUsed === before && rerun());
     }
     const hasRun = mutations.some(({ attributeName }) => attributeName === attributeFilter[1]);
