@@ -48,6 +48,8 @@ from bert_probe.text.tables import default_column, is_table, list_columns, table
 
 ID_COLUMNS = ("_id", "id", "document")
 """Names of the column with the IDs of the documents, in order of precedence."""
+_COLUMNS = (*ID_COLUMNS, "title", "text")
+"""Names of all columns that are read."""
 MAX_ID = 200
 """Maximum length of an ID in characters."""
 FOLDER_ENDINGS = (".txt", ".md")
@@ -309,7 +311,7 @@ class _Columns:
             SelectionError: there is no column with the text.
         """
         names = [column.strip().casefold() for column in header]
-        check_unique_columns((*ID_COLUMNS, "title", "text"), names, name)
+        check_unique_columns(_COLUMNS, names, name)
         if is_json and {"_id"} < {*header} < {"_id", "title", "text"}:
             (late,) = {"title", "text"} - {*header}
             header.append(late)
@@ -332,8 +334,8 @@ class _Columns:
             ValueError: the row is broken; the message is a phrase with the reason.
         """
         if isinstance(row, JsonRow):
-            known = {*ID_COLUMNS, "title", "text"}
-            if new_keys := sorted(key for key in {*row.keys} - self.names if key.strip().casefold() in known):
+            late = {*row.keys} - self.names
+            if new_keys := sorted(key for key in late if key.strip().casefold() in _COLUMNS):
                 raise ValueError(
                     f"the key {new_keys[0]!r} does not occur in the first lines of the file, "
                     "which define the columns"
@@ -439,7 +441,7 @@ def _documents(
     with unpack(stream, name) as (unpacked, stem):
         if stem.lower().endswith(".parquet"):
             reader = _Reader(name, "row", max_documents, on_rows)
-            _add_rows(reader, *parquet_table(unpacked, name, (*ID_COLUMNS, "title", "text")))
+            _add_rows(reader, *parquet_table(unpacked, name, _COLUMNS))
             return reader.documents(skip_broken)
         reader = _Reader(name, max_rows=max_documents, on_rows=on_rows)
         is_named = as_named or is_table(stem)

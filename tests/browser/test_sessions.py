@@ -11,15 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from tests.helpers.browser import (
-    JOINER,
-    MADE,
-    App,
-    Watch,
-    save_download,
-    visit,
-    wait_until_settled,
-)
+from tests.helpers.browser import JOINER, MADE, App, Watch, save_download, visit, wait_until_settled
 from tests.helpers.families import TEXT
 from tests.helpers.gate import PROVE
 from tests.helpers.waiting import wait_until

@@ -297,9 +297,10 @@ def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[
     missing = max(1, round(HELD_OUT_SHARE * len(order)))
     held_out_texts = set()
     for text in dict.fromkeys(texts[index] for index in order):
-        if missing > 0:
-            held_out_texts.add(text)
-            missing -= counts[text]
+        if missing <= 0:
+            break
+        held_out_texts.add(text)
+        missing -= counts[text]
     training = [index for index in order if texts[index] not in held_out_texts]
     if not training:
         raise TextError(
