@@ -76,6 +76,13 @@ def is_connected(session: str) -> bool:
     return not runtime.exists() or runtime.get_instance().is_active_session(session)
 
 
+def is_kept(session: str) -> bool:
+    """Return whether a session's browser is connected or can return to the session. Thread-safe."""
+    return session in _disconnected or is_connected(session)
+
+
+_disconnected: set[str] = set()
+"""IDs of the sessions that are kept after they were disconnected. Some may be connected again."""
 LEFT_SECONDS: Final = 115.0
 """Number of seconds after which a session is closed whose page the user left."""
 LOST_SECONDS: Final = 3600.0
@@ -141,8 +148,10 @@ def _close_later(
         disconnect(manager, session_id)
         info = manager._session_storage.get(session_id)
         if info is not None:
+            _disconnected.add(session_id)
             # The browser sends them again when it returns. They can have 16 MB.
             info.session._client_state.ClearField("widget_states")
+            info.session._client_state.DiscardUnknownFields()
             client: Any = active and active.client
             # The code can arrive later. The client is not kept: it can have a large incomplete message.
             closing = client._websocket.scope.get(_CLOSING, {}) if client is not None else {}
@@ -165,6 +174,7 @@ def _close_later(
         # Unless the browser has returned since then.
         if info is not None and manager._session_storage.get(info.session.id) is info:
             manager.close_session(info.session.id)
+            _disconnected.discard(info.session.id)
             # Free what callbacks of widgets and fragments refer to without the garbage collector, which never
             # collects the objects of the first session; see `core.extras.long_lived_imports`.
             info.session._fragment_storage.clear()

@@ -11,7 +11,6 @@ import secrets
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,9 +50,6 @@ PREFIX: Final = "made-"
 MAX_TOTAL_BYTES: Final = 2_000_000_000
 """Maximum total size in bytes of all stores built in the app."""
 
-GRACE: Final = 60.0
-"""Number of seconds that a store is kept after its last page closes, so that it survives a reload."""
-
 _MAX_OPEN: Final = 8
 """Maximum number of open stores. An open store keeps its list of shards in memory, but not its rows."""
 
@@ -69,14 +65,12 @@ class _BuiltStore:
     Attributes:
         size: total size of its files in bytes.
         sessions: ids of the sessions that show the store.
-        last_seen: monotonic time at which one of these sessions was last connected.
     """
 
     title: str
     folder: Path
     size: int
     sessions: set[str] = field(default_factory=set)
-    last_seen: float = field(default_factory=time.monotonic)
 
 
 def available(requested: str = "") -> dict[str, str]:
@@ -162,18 +156,14 @@ def _built_folder(name: str) -> Path | None:
         if store is None:
             return None
         store.sessions.add(sessions.current())
-        store.last_seen = time.monotonic()
         return store.folder
 
 
 def _delete_unused() -> None:
-    """Delete stores that no page has shown for `GRACE` seconds."""
-    now = time.monotonic()
+    """Delete stores that no kept session shows. The session before a reload is kept for some time."""
     for name, store in list(_built.items()):
-        store.sessions = {session for session in store.sessions if sessions.is_connected(session)}
-        if store.sessions:
-            store.last_seen = now
-        elif now - store.last_seen > GRACE:
+        store.sessions = {session for session in store.sessions if sessions.is_kept(session)}
+        if not store.sessions:
             del _built[name]
             discard(store.folder)
 

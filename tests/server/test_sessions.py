@@ -87,12 +87,20 @@ def connected(manager: Any, code: int | None = 1001, name: str = "s") -> Session
     return session
 
 
-def test_session_is_closed_and_its_objects_are_released(manager: Any, timers: Timers) -> None:
+def test_session_is_closed_and_its_objects_are_released(
+    manager: Any, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sessions, "is_connected", lambda session: session in manager._active_session_info_by_id
+    )
     session = connected(manager)
+    assert sessions.is_kept(session.id)
     manager.disconnect_session(session.id)
     session.shutdown.assert_not_called()
     assert session.result() is not None, "the browser may return"
+    assert sessions.is_kept(session.id)
     timers.due[0]()
+    assert not sessions.is_kept(session.id)
     session.shutdown.assert_called_once()
     assert manager.get_session_info(session.id) is None
     assert session.result() is None
@@ -105,9 +113,13 @@ def test_client_of_a_lost_session_is_released(manager: Any, timers: Timers) -> N
     client, closing = weakref.ref(active.client), active.client._websocket.scope["bert_probe.closing"]
     closing.clear()
     del active
+    unknown = b"\xa2\x38\x04long"  # field 900
+    session._client_state.context_info.MergeFromString(unknown)
+    session._client_state.MergeFromString(unknown)
     manager.disconnect_session(session.id)
     assert client() is None
     assert not session._client_state.widget_states.widgets
+    assert b"long" not in session._client_state.SerializeToString()
     closing["code"] = 1001
     timers.due[0]()
     session.shutdown.assert_called_once()
