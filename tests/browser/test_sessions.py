@@ -11,7 +11,16 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from tests.helpers.browser import JOINER, MADE, App, Watch, save_download, visit, wait_until_settled
+from tests.helpers.browser import (
+    JOINER,
+    MADE,
+    App,
+    Watch,
+    save_download,
+    visit,
+    wait_until_settled,
+    wait_until_still,
+)
 from tests.helpers.families import TEXT
 from tests.helpers.gate import PROVE
 from tests.helpers.waiting import wait_until
@@ -125,6 +134,28 @@ def test_lost_connection_keeps_unsubmitted_text(app: App, page: Page) -> None:
     page.evaluate("new Promise((resolve) => setTimeout(() => requestIdleCallback(resolve)))")
     assert not requests
     expect(text).to_have_value("boats and trains")
+
+
+def test_text_that_a_run_has_not_received_is_sent_after_a_lost_connection(
+    app: App, page: Page, watch: Watch
+) -> None:
+    cut, requests = record_requests(page)
+    visit(page, f"{app.origin}/report")
+    page.get_by_role("button", name="Try an example").click()
+    note = page.get_by_role("textbox", name="Note on view 1")
+    note.fill("boats and trains")
+    requests.clear()
+    page.emulate_media(color_scheme="dark")
+    wait_until_still(page)
+    wait_until_settled(page)  # a run redraws the charts, but has not received the text
+    assert len(requests) == 1
+    expect(note).to_be_focused()
+    url = page.url
+    cut()
+    expect(page).not_to_have_url(url)
+    page.reload()
+    expect(note).to_have_value("boats and trains")
+    watch.errors.clear()
 
 
 def test_text_area_is_sent_after_a_lost_connection(app: App, page: Page, watch: Watch) -> None:

@@ -26,24 +26,43 @@ const observeTheme = (app) => {
   }).observe(app, { attributes: true, attributeFilter: ["class"] });
 };
 // Streamlit never repeats what it could not send when the connection was lost. When the connection returns, this script
-// presses Streamlit's key for a rerun, which sends the values of all widgets, if since the last run the user has typed
-// text, or a run was requested, and Streamlit itself does not request a run. Otherwise, the page stays as it is: after a
-// restart of the server, a run would remove results that are still shown. The text of a form is sent only when the form
-// is submitted, and the run could remove it.
+// presses Streamlit's key for a rerun, which sends the values of all widgets, if there is a text that the user has typed
+// and no run has received, or a request for a run without an answer, and Streamlit itself does not request a run.
+// Otherwise, the page stays as it is: after a restart of the server, a run would remove results that are still shown.
+// The text of a form is sent only when the form is submitted, and the run could remove it.
 let isUnanswered = false;
+let isUnsent = false;
+/** @type {Element | null} the field whose text Streamlit sends only when the user presses Enter or leaves the field */
+let edited = null;
 const RUN_REQUEST = 0x5a; // first byte of a request for a run: field 11 of Streamlit's `BackMsg`, a message
 /** @type {WebSocket | null} */
 let lastUsed = null;
 const { send } = WebSocket.prototype;
 WebSocket.prototype.send = function (data) {
-  if (data instanceof Uint8Array && data[0] === RUN_REQUEST) isUnanswered = true;
+  if (data instanceof Uint8Array && data[0] === RUN_REQUEST) {
+    isUnanswered = true;
+    if (!edited?.isConnected) isUnsent = false;
+  }
   lastUsed = this;
   send.call(this, data);
 };
+const TEXT_FIELDS =
+  'textarea, input:not([type="checkbox"], [type="radio"], [type="range"], [type="file"], [role="combobox"])';
 addEventListener(
   "input",
   ({ target }) => {
-    if (target instanceof Element && !target.closest('[data-testid="stForm"]')) isUnanswered = true;
+    if (!(target instanceof Element && target.matches(TEXT_FIELDS))) return;
+    if (target.closest('[data-testid="stForm"]')) return;
+    edited = target;
+    isUnsent = true;
+  },
+  true,
+);
+addEventListener("focusout", () => (edited = null), true);
+addEventListener(
+  "keydown",
+  ({ key, target, ctrlKey, metaKey }) => {
+    if (key === "Enter" && (ctrlKey || metaKey || target instanceof HTMLInputElement)) edited = null;
   },
   true,
 );
@@ -65,7 +84,7 @@ const observeConnection = (app) => {
       const before = lost;
       lost = null;
       // The text of an interrupted field is committed before or after this, and can request the same run again.
-      if (isUnanswered) setTimeout(() => lastUsed === before && rerun());
+      if (isUnanswered || isUnsent) setTimeout(() => lastUsed === before && rerun());
     }
     const hasRun = mutations.some(({ attributeName }) => attributeName === attributeFilter[1]);
     if (hasRun && wasConnected && !isRunning()) isUnanswered = false;
