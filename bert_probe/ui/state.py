@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -47,6 +48,10 @@ TEXTS = (
     "view",
 )
 """URL parameters whose text is stored on the server if it is too long for the URL."""
+MAX_QUERY_STRING = 16_000
+"""Maximum length of the browser's query string in characters. The server rejects much longer ones; see
+`messages.MAX_ADDRESS_BYTES` and `connections.MAX_HEAD_BYTES`.
+"""
 RESTARTED = (
     "The connection to the server was lost for too long, or the server was restarted, so this page was "
     "opened again. Text that was typed but not run, uploaded files and results of jobs are lost. "
@@ -197,13 +202,17 @@ def select(key: str, value: str) -> None:
 
 
 def publish(without: Collection[str] = ()) -> None:
-    """Write the URL parameters to the browser's URL.
+    """Write the URL parameters to the browser's URL. The longest ones are omitted beyond `MAX_QUERY_STRING`.
 
     Args:
         without: parameters to omit because the page does not use them.
     """
-    st.session_state.setdefault(_OMITTED, {})[current_page()] = frozenset(without)
     parameters = {name: value for name, value in url_parameters().items() if name not in without}
+    while len(urlencode(parameters)) > MAX_QUERY_STRING:
+        longest = max(parameters, key=lambda name: len(parameters[name]))
+        without = {*without, longest}
+        del parameters[longest]
+    st.session_state.setdefault(_OMITTED, {})[current_page()] = frozenset(without)
     # The browser can send a click before it has received the URL of the previous run.
     known = (dict(st.query_params), st.session_state.get(_PUBLISHED, parameters))
     if any(parameters != other for other in known) or _repeated_parameters():

@@ -10,7 +10,7 @@ import pytest
 from bert_probe import Fertility, Neighbors, Positions, Vocabulary
 from bert_probe.runtime import shared_cache
 from bert_probe.text import pieces
-from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, question_in_url
+from tests.helpers.pages import HOSTILE, error_text, open_page, page_text, question_in_url, url_params
 
 FamilyFolder = Callable[[str], Path]
 
@@ -52,6 +52,18 @@ def test_invalid_search_is_reported_and_page_is_shown(
     assert [app.text_input(key=name).value for name in address if name != "match"] == [
         value for name, value in address.items() if name != "match"
     ]
+
+
+def test_text_too_long_for_url_is_kept() -> None:
+    app = open_page("vocabulary", piece_kind="continuation")
+    text = "漢" * 8_000
+    app.text_input(key="search").set_value(text).run()
+    assert not app.exception
+    assert "search" not in app.query_params
+    assert url_params(app)["piece_kind"] == "continuation"
+    app.text_input(key="near").set_value("river").run()
+    assert url_params(app)["near"] == "river"
+    assert app.text_input(key="search").value == text
 
 
 def test_repeated_url_parameter_is_reported() -> None:
