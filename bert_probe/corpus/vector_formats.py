@@ -241,7 +241,8 @@ def _find(names: tuple[str, ...], available: Iterable[str]) -> str | None:
 
 
 _BROKEN_ARRAY = (
-    *(ValueError, EOFError, KeyError, MemoryError, RuntimeError, SyntaxError, TypeError),
+    *(AttributeError, EOFError, IndexError, KeyError, MemoryError, OverflowError),
+    *(RuntimeError, SyntaxError, TypeError, ValueError),
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
 )
 """Exceptions that NumPy and zipfile raise for an array file that is broken, encrypted or too large."""

@@ -45,8 +45,9 @@ def indexed(vectors: np.ndarray, similarity: str) -> IndexedVectors:
     return IndexedVectors(make_vector_set("rows", vectors), similarity, scales, None)
 
 
-_HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, True), }".ljust(117) + b"\n"
-NPY_WITH_BOOLEAN_SHAPE = b"\x93NUMPY\x01\x00" + len(_HEADER).to_bytes(2, "little") + _HEADER + bytes(8)
+def npy_with_shape(shape: str) -> bytes:
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
 
 
 def brute_force(vectors: np.ndarray, query: np.ndarray, similarity: str) -> tuple[np.ndarray, np.ndarray]:
@@ -175,7 +176,8 @@ def test_every_format_has_the_same_vectors(tmp_path: Path) -> None:
         ("v.jsonl", b'{"vector": [1], "text": 4}', "Line 1 of v.jsonl"),
         ("v.jsonl", b"\n", "has no vectors"),
         ("v.npy", b"text", "not a valid NPY"),
-        ("v.npy", NPY_WITH_BOOLEAN_SHAPE, "not a valid NPY"),
+        ("v.npy", npy_with_shape("(2, True)"), "not a valid NPY"),
+        ("v.npy", npy_with_shape(f"({2**70}, 2)"), "not a valid NPY"),
         ("v.npz", b"text", "not a valid NPZ"),
         ("v.parquet", b"text", "v.parquet"),
         ("v.txt", b"text", "not a file of vectors"),
