@@ -96,8 +96,13 @@ class Permissions:
         """Return whether a model can be opened; the name "" refers to the built-in model."""
         return not self.models or ((model.strip() or BUILT_IN) in self.models and not revision)
 
-    def check_model(self, model: str, revision: str = "") -> None:
-        """Raise NotFoundError unless the model can be opened."""
+    def check_model(self, model: str, revision: str = "", dtype: str = "float32") -> None:
+        """Raise NotFoundError unless the model can be opened in this data type."""
+        if dtype not in self.dtypes:
+            raise NotFoundError(
+                f"{_shorten(dtype)!r} is not available on this server. Choose {' or '.join(self.dtypes)}. To "
+                "use other data types, install BERT Probe on your machine."
+            )
         if not self.allows(model, revision):
             name = f"{model.strip() or BUILT_IN}{f' at {revision}' if revision else ''}"
             raise NotFoundError(
