@@ -64,10 +64,21 @@ def render() -> None:
     if last is not None:
         # Announce the result at the top of the page, because the section Result is below the settings.
         finding = describe_outcome(last)
-        st.success(f"Training has ended. {finding} The details are under Result, below the settings.")
+        draw, end = _ENDS.get(last.training.ended, (st.success, "Training has ended."))
+        draw(f"{end} {finding} The details are under Result, below the settings.")
     _choose(checkpoint)
     if last is not None:
         render_outcome(last)
+
+
+_ENDS = {
+    "stopped": (
+        st.warning,
+        "Training was stopped early: the button was pressed, or the browser was disconnected for too long.",
+    ),
+    "diverged": (st.warning, "Training was stopped early, because the loss was not finite."),
+}
+"""`TrainingResult.ended` → function that draws the message, and the start of the message."""
 
 
 def _choose(checkpoint: Checkpoint) -> None:

@@ -117,6 +117,10 @@ def test_training_matches_library(family_folder: Folder) -> None:
     assert again.shell in [element.value for element in app.get("code")]
     app.number_input(key="seed").set_value(3).run()
     assert app.session_state["train_outcome"] is result, "the result stays while settings change"
+    object.__setattr__(result.training, "ended", "stopped")
+    app.run()
+    assert not app.success
+    assert "Training was stopped early" in app.warning[0].value
     app.switch_page("../../pages/tokens.py").run()
     app.switch_page("../../pages/train.py").run()
     assert "Result" in [element.value for element in app.header]
