@@ -191,11 +191,14 @@ def _summary(result: AttributionFaithfulnessResult) -> str:
     # isclose: with few words, random orders often give the drop of the best order, up to rounding.
     is_better = drop > high and not np.isclose(drop, high)
     comparison = f"{'' if is_better else 'not '}more than removing words in random order"
-    doubt = "" if is_better else ". On this text, no method is better than a random order"
+    doubt = "" if is_better else ". On this text, no compared method is better than a random order"
     effect = f"{drop:.3f} on average, {comparison} ({low:.3f} to {high:.3f})".replace("-", "−")
+    left_out = ""
+    if result.best != "leave-one-out":
+        left_out = " Leave one out is not compared, because its scores are effects of removing words, too."
     return (
         f"“{word}” has the largest score by {label}, the most faithful method on this text: removing the "
-        f"words with the highest scores lowers the output by {effect}{doubt}."
+        f"words with the highest scores lowers the output by {effect}{doubt}.{left_out}"
     )
 
 
@@ -238,13 +241,16 @@ def _faithfulness(result: AttributionFaithfulnessResult) -> None:
         },
     )
     if "attention" in result.explanations:
-        attention, best = (result.effects[name][0] for name in ("attention", result.best))
-        st.markdown(
-            "**Attention as an explanation:** removing the top words by attention lowers the output by "
-            f"{attention:.4f}. Removing the top words by {methods()[result.best].label} lowers the "
-            f"output by {best:.4f}, and removing random words lowers the output by "
-            f"{result.random[:, 0].mean():.4f}."
-        )
+        drops = {
+            f"the top words by {methods()[name].label}": result.effects[name][0]
+            for name in ("attention", result.best)
+        }
+        drops["random words"] = result.random[:, 0].mean()
+        sentences = [
+            f"Removing {words} lowers the output by {drop:.4f}.".replace(" -", " −")
+            for words, drop in drops.items()
+        ]
+        st.markdown(f"**Attention as an explanation:** {' '.join(sentences)}")
     for name, reason in result.refused.items():
         st.caption(f"{methods()[name].label} is unavailable: {state.escape(reason, 300)}")
 
@@ -322,9 +328,9 @@ def _heads(traces: Sequence[Trace], question: HeadAttribution) -> HeadAttributio
     correlation = "undefined" if isnan(result.agreement) else f"{result.agreement:.2f}"
     blocks.caveat(
         "The first heatmap shows the effect of ablating each head. The second heatmap estimates "
-        "this effect from one backward pass (Michel et al. 2019). Spearman's rank correlation of the two "
-        f"heatmaps is {correlation}. Heads compensate for each other, so the effect of one head may become "
-        "visible only when another head is also ablated."
+        "this effect from one backward pass (Michel et al. 2019). Spearman's rank correlation of "
+        f"this estimate with the absolute effect is {correlation}. Heads compensate for each other, so the "
+        "effect of one head may become visible only when another head is also ablated."
     )
     return result
 

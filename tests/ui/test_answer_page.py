@@ -329,6 +329,8 @@ def test_attribution_of_each_task_matches_library(
         assert f"**{explanation.number}** is {explanation.value:.4f}." in page_text(app).replace("\\", "")
         table = next(element.value for element in app.dataframe if "Comprehensiveness" in element.value)
         expected = result.table()["comprehensiveness"].to_numpy()
+        assert "Leave one out is not compared" in page_text(app)
+        assert "no method is better" not in page_text(app)
         # The scores accumulate the rounding errors of many forward passes.
         assert table["Comprehensiveness"].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-4)
     line = f"{result.question!r}.of(trace).table()"
