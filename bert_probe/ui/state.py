@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote_plus
 
 import streamlit as st
 
@@ -208,16 +208,28 @@ def publish(without: Collection[str] = ()) -> None:
         without: parameters to omit because the page does not use them.
     """
     parameters = {name: value for name, value in url_parameters().items() if name not in without}
-    while len(urlencode(parameters)) > MAX_QUERY_STRING:
-        longest = max(parameters, key=lambda name: len(parameters[name]))
-        without = {*without, longest}
-        del parameters[longest]
-    st.session_state.setdefault(_OMITTED, {})[current_page()] = frozenset(without)
+    too_long = _too_long(parameters)
+    parameters = {name: value for name, value in parameters.items() if name not in too_long}
+    st.session_state.setdefault(_OMITTED, {})[current_page()] = too_long.union(without)
     # The browser can send a click before it has received the URL of the previous run.
     known = (dict(st.query_params), st.session_state.get(_PUBLISHED, parameters))
     if any(parameters != other for other in known) or _repeated_parameters():
         st.query_params.from_dict(parameters)
     st.session_state[_PUBLISHED] = parameters
+
+
+def _too_long(parameters: dict[str, str]) -> frozenset[str]:
+    """Return the longest parameters: the query string has at most `MAX_QUERY_STRING` characters without them.
+
+    Parameters of a view file can have millions of characters, so they are not encoded completely.
+    """
+    length = -1  # no separator before the first parameter
+    ordered = sorted(parameters.items(), key=lambda item: sum(map(len, item)))
+    for index, item in enumerate(ordered):
+        length += sum(len(quote_plus(part[: MAX_QUERY_STRING + 1])) + 1 for part in item)
+        if length > MAX_QUERY_STRING:
+            return frozenset(name for name, _ in ordered[index:])
+    return frozenset()
 
 
 def prepare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 import pytest
 from streamlit.runtime.state.query_params_proxy import QueryParamsProxy
@@ -202,6 +202,25 @@ def test_context_sentences_survive_reload_or_are_reported_missing() -> None:
     assert "is no longer stored" in error_text(gone)
     assert gone.session_state["context_lines"] == ()
     assert address(gone)["context_kept"] == query["context_kept"]
+
+
+def test_longest_parameters_are_omitted_without_encoding_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = state.MAX_QUERY_STRING
+    others = {"layer": "2", "b": "é & ü"}
+    size = limit - len(urlencode({"a": ""} | others))
+    assert not state._too_long({"a": "x" * size} | others)
+    assert state._too_long({"a": "x" * (size + 1)} | others) == {"a"}
+    encoded: list[str] = []
+
+    def recording(text: str) -> str:
+        encoded.append(text)
+        return quote_plus(text)
+
+    monkeypatch.setattr(state, "quote_plus", recording)
+    parameters = {f"key{number}": "漢" * 2_000 for number in range(490)}
+    assert len(state._too_long(parameters)) == 490
+    assert len("".join(encoded)) < limit
+    assert state._too_long(parameters | {"layer": "2"}) == parameters.keys()
 
 
 @pytest.mark.parametrize("name", ["embed", "Embed_Options"])
