@@ -338,7 +338,7 @@ def open_checkpoint(
         CheckpointError, OutOfMemoryError: see `bert_probe.load`, and `Permissions.check_model`.
     """
     if not is_in_memory(model):
-        permissions.current().check_model(model, revision, dtype)
+        permissions.current().check_model(model, revision)
     key = _key(model, revision, dtype)
     loaded_here: list[Checkpoint] = []
 

@@ -24,7 +24,7 @@ from bert_probe.reports.view_files import (
     describe_inputs,
     describe_question,
 )
-from bert_probe.runtime import shared_cache
+from bert_probe.runtime import permissions, shared_cache
 from bert_probe.server.sessions import Preview
 from bert_probe.ui import blocks, drafts, jobs, model_choice, state
 from bert_probe.ui.sentence_input import EXAMPLES
@@ -383,6 +383,7 @@ def _content(content: bytes, draft: Draft, latest: Callable[[], Draft]) -> bytes
 
 
 def _open_model(model: ModelReference) -> Checkpoint:
+    permissions.current().check_model(model.name, model.revision, model.dtype)
     return shared_cache.open_checkpoint(model.name, model.revision, dtype=model.dtype)
 
 

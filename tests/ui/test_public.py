@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from bert_probe.errors import NotFoundError
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import permissions
 from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import asgi
-from bert_probe.ui import view_files
+from bert_probe.ui import report, view_files
 from tests.helpers.gate import prove_unless
 from tests.helpers.pages import error_text, open_page, page_text
 
@@ -131,6 +132,12 @@ def test_a_view_of_another_model_is_refused() -> None:
     assert "'/etc' is not available on this server" in error_text(app)
     with pytest.raises(Exception, match="which this app does not have"):
         view_files.parse(replace(view, page="train").to_bytes(), "a.json")
+
+
+def test_report_of_saved_views_opens_models_in_float32_only() -> None:
+    report._open_model(ModelReference())
+    with pytest.raises(NotFoundError, match=r"'float64' is not available .* Choose float32"):
+        report._open_model(ModelReference(dtype="float64"))
 
 
 def test_weights_are_not_converted(tmp_path: Path) -> None:
