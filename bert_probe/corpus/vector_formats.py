@@ -247,13 +247,17 @@ _BROKEN_ARRAY = (
 )
 """Exceptions that NumPy and zipfile raise for an array file that is broken, encrypted or too large."""
 
+_MAX_REASON = 300
+"""Maximum length of the reason in an error message."""
+
 
 @contextmanager
 def _array_errors(name: str, kind: str) -> Iterator[None]:
     try:
         yield
     except _BROKEN_ARRAY as error:
-        raise TextError(f"{name} is not a valid {kind} file: {error}. {FORMAT_HELP}.") from None
+        reason = str(error)[:_MAX_REASON]  # it can quote the whole header
+        raise TextError(f"{name} is not a valid {kind} file: {reason}. {FORMAT_HELP}.") from None
 
 
 def open_array(path: Path) -> ArrayFile:

@@ -98,7 +98,7 @@ class Permissions:
 
     def check_model(self, model: str, revision: str = "", dtype: str = "float32") -> None:
         """Raise NotFoundError unless the model can be opened in this data type."""
-        if dtype not in self.dtypes:
+        if self.is_public and dtype not in self.dtypes:
             raise NotFoundError(
                 f"{_shorten(dtype)!r} is not available on this server. Choose {' or '.join(self.dtypes)}. To "
                 "use other data types, install BERT Probe on your machine."

@@ -149,9 +149,11 @@ def _link_note(parameters: Mapping[str, str], uses_files: bool) -> str:
         )
     if not url_texts.has_stored(parameters, _LEFT_OUT) and url_texts.length(parameters) <= url_texts.MAX_LINK:
         return "The browser's URL is a link to this view."
+    is_complete = url_texts.length(parameters) <= state.MAX_QUERY_STRING
+    limit = "works only while this app is running" if is_complete else "does not contain the longest texts"
     return (
         f"A permanent link to this view would exceed {url_texts.MAX_LINK:,} characters. The browser's URL "
-        "works only while this app is running. To keep or share the view, use the view file."
+        f"{limit}. To keep or share the view, use the view file."
     )
 
 

@@ -126,6 +126,9 @@ def test_lost_connection_keeps_unsubmitted_text(app: App, page: Page) -> None:
     text.fill("boats and trains")
     page.get_by_role("button", name="Export").click()
     save_download(page, "CSV", exact=True)
+    page.get_by_role("button", name=re.compile("^Search: ")).first.focus()
+    page.keyboard.press("Enter")
+    page.get_by_test_id("search-input").fill("boats")  # of the table
     requests.clear()
     cut()
     state = "data-test-connection-state"

@@ -46,12 +46,11 @@ WebSocket.prototype.send = function (data) {
   lastUsed = this;
   send.call(this, data);
 };
-const TEXT_FIELDS =
-  'textarea, input:not([type="checkbox"], [type="radio"], [type="range"], [type="file"], [role="combobox"])';
+const TEXT_FIELDS = '[data-testid="stTextInput"], [data-testid="stTextArea"], [data-testid="stNumberInput"]';
 addEventListener(
   "input",
   ({ target }) => {
-    if (!(target instanceof Element && target.matches(TEXT_FIELDS))) return;
+    if (!(target instanceof Element && target.closest(TEXT_FIELDS))) return;
     if (target.closest('[data-testid="stForm"]')) return;
     edited = target;
     isUnsent = true;
