@@ -241,14 +241,10 @@ def _find(names: tuple[str, ...], available: Iterable[str]) -> str | None:
 
 
 _BROKEN_ARRAY = (
-    *(AttributeError, EOFError, IndexError, KeyError, MemoryError, OverflowError),
-    *(RuntimeError, SyntaxError, TypeError, ValueError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+    *(AttributeError, EOFError, LookupError, MemoryError, OverflowError, RuntimeError, SyntaxError),
+    *(TypeError, ValueError, zipfile.BadZipFile, zlib.error, tokenize.TokenError),
 )
 """Exceptions that NumPy and zipfile raise for an array file that is broken, encrypted or too large."""
-
-_MAX_REASON = 300
-"""Maximum length of the reason in an error message."""
 
 
 @contextmanager
@@ -256,8 +252,7 @@ def _array_errors(name: str, kind: str) -> Iterator[None]:
     try:
         yield
     except _BROKEN_ARRAY as error:
-        reason = str(error)[:_MAX_REASON]  # it can quote the whole header
-        raise TextError(f"{name} is not a valid {kind} file: {reason}. {FORMAT_HELP}.") from None
+        raise TextError(f"{name} is not a valid {kind} file: {str(error)[:300]}. {FORMAT_HELP}.") from None
 
 
 def open_array(path: Path) -> ArrayFile:
