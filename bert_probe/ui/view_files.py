@@ -147,9 +147,10 @@ def _link_note(parameters: Mapping[str, str], uses_files: bool) -> str:
             "The browser's URL does not contain the data that you uploaded or pasted. To keep or share the "
             "view, use the view file."
         )
-    if not url_texts.has_stored(parameters, _LEFT_OUT) and url_texts.length(parameters) <= url_texts.MAX_LINK:
+    length = url_texts.length(parameters)
+    if not url_texts.has_stored(parameters, _LEFT_OUT) and length <= url_texts.MAX_LINK:
         return "The browser's URL is a link to this view."
-    is_complete = url_texts.length(parameters) <= state.MAX_QUERY_STRING
+    is_complete = length <= state.MAX_QUERY_STRING
     limit = "works only while this app is running" if is_complete else "does not contain the longest texts"
     return (
         f"A permanent link to this view would exceed {url_texts.MAX_LINK:,} characters. The browser's URL "

@@ -195,7 +195,9 @@ def test_built_store_is_kept_while_a_page_shows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = {"a"}
-    monkeypatch.setattr(sessions, "is_kept", lambda session: session in here)
+    kept = {"a"}
+    monkeypatch.setattr(sessions, "is_connected", lambda session: session in here)
+    monkeypatch.setattr(sessions, "_disconnected", kept)
     monkeypatch.setattr(sessions, "current", lambda: "a")
     folder = corpus_stores.new_folder("../x y")
     assert folder.parent.parent == corpus_stores.new_folder("b").parent.parent, "inside the app's own folder"
@@ -206,6 +208,9 @@ def test_built_store_is_kept_while_a_page_shows_it(
     assert corpus_stores.free_bytes() <= before
     assert name in corpus_stores.available()
     here.clear()
+    corpus_stores.free_bytes()
+    assert folder.exists(), "a reload restores it"
+    kept.clear()
     corpus_stores.free_bytes()
     assert not folder.parent.exists()
     assert name not in corpus_stores.available()
