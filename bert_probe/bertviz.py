@@ -131,7 +131,7 @@ def model_view(
 
 
 def _all_if_empty(indices: Sequence[int] | None, count: int) -> Sequence[int]:
-    """Return the indices, which may be an array, or those of all layers or heads if there are none."""
+    """Return the indices (a sequence or array), or ``range(count)`` if they are None or empty."""
     return [*(() if indices is None else indices)] or range(count)
 
 

@@ -270,7 +270,7 @@ def _max_bytes() -> int:
 
 
 def refusal(line: bytes) -> types.JSONRPCError | None:
-    """Return the error for a line that is not a message, or None for a message."""
+    """Return the JSON-RPC error for a line that is not a valid JSON-RPC message; None if it is valid."""
     if len(line.rstrip(b"\r\n")) > _max_bytes():
         return _error(
             INVALID_REQUEST, f"The message has more than {_max_bytes():,} bytes. Send a shorter message."

@@ -255,7 +255,10 @@ class HeadSet(FieldType):
 
 
 class OneHead(FieldType):
-    """An attention head of any layer: a 0-based (layer, head) pair in Python, and "8.10" in strings."""
+    """An attention head of any layer.
+
+    In Python, a (layer, head) pair, both from 0; in strings, such as "8.10", both from 1.
+    """
 
     metavar = "L.H"
     layer, head = Index("layer"), Index("head")

@@ -299,7 +299,7 @@ class OneCheckpoint(Inputs):
         return list(values.checkpoints)
 
     def python(self, record: InputRecord) -> tuple[list[str], str]:
-        """Return the statement that loads the model, and the name of the checkpoint."""
+        """Return the statement that loads the model, and the name of the variable that it assigns."""
         return [f"checkpoint = {load_expression(record.model)}"], "checkpoint"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002

@@ -156,7 +156,10 @@ def _check_layers(layers: list[Array]) -> None:
 
 
 def _sum_tolerance(weights: Any) -> float:
-    """Return the tolerance for row sums of 1: a few units in the last place of the original dtype."""
+    """Return the tolerance for the difference of row sums from 1.
+
+    It is the machine epsilon for bfloat16 and float16, and 1e-4 for all other data types.
+    """
     dtypes = {
         str(getattr(layer, "dtype", ""))
         for layer in (weights if isinstance(weights, list | tuple) else [weights])

@@ -81,7 +81,12 @@ class ForwardPass:
     states: tuple[torch.Tensor, ...]
 
     def layer(self, layer: int) -> ModuleCall:
-        """Return the call of the outermost module that contains only this layer's attention call.
+        """Return the module call that computes a layer.
+
+        It is the call of the outermost module that contains the attention call of this layer and no other.
+
+        Args:
+            layer: layer, from 0.
 
         Raises:
             UnavailableError: no module contains exactly this attention call, or the module's output is not

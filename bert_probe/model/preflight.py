@@ -262,7 +262,10 @@ class _LimitedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _result_shapes(function: Any, args: Any, kwargs: Mapping[str, Any]) -> list[torch.Size]:
-    """Return the shapes of the tensors that an operation returns; [] if they depend on values of tensors."""
+    """Return the shapes of the tensors that an operation returns.
+
+    The list is empty if torch cannot compute them without the values of the arguments.
+    """
     meta_args, meta_kwargs = tree_map_only(
         torch.Tensor, lambda tensor: tensor.to("meta"), (args, dict(kwargs))
     )

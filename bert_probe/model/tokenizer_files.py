@@ -249,7 +249,7 @@ def _check_merges(name: str, pieces: list[bytes]) -> None:
 
 
 def _count_merges(pieces: set[str]) -> int:
-    """Return in how many ways a piece can be split into two pieces."""
+    """Return the number of ways in which the pieces can be split into two other pieces."""
     return sum(
         piece[:index] in pieces and piece[index:] in pieces
         for piece in pieces

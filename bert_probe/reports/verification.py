@@ -53,7 +53,8 @@ class Verdict:
     """The outcome of verifying a report.
 
     Attributes:
-        differences: all differences; empty if the report is correct.
+        differences: the differences, at most `MAX_DIFFERENCES` in each part of a view; empty if the report is
+            correct.
         numbers: number of stated numbers that were compared with recomputed numbers.
         remarks: sentences for the user about content that cannot be verified, such as numbers that the author
             wrote in notes.
@@ -71,15 +72,16 @@ class Verdict:
 
 
 def verify(read: ReportFile, models: NamedModels, progress: Progress = no_progress) -> Verdict:
-    """Recompute all views of a report, and return all differences from the report.
+    """Recompute all views of a report, and return the differences from the report.
 
     Args:
         read: the report as read from its file.
         models: the models of the report, which are opened when needed.
-        progress: called with the number of verified views and their total.
+        progress: called with the number of views that were verified before the current one, and their total.
 
     Raises:
-        ProbeError: a model cannot be opened, or a question cannot be answered; the message names the view.
+        ProbeError: a model cannot be opened, or a question cannot be answered by the model of the report; the
+            message names the view. If the opened model is not that of the report, this is a difference.
     """
     models = replace(models, as_named=True)
     is_same_version = read.made_with.get("bert_probe") == bert_probe.__version__

@@ -278,7 +278,7 @@ class ViewCheck:
                 )
 
     def _note(self) -> Iterator[Difference]:
-        """Check that the displayed note is the written note with the cells' texts in place of references."""
+        """Check that the displayed note is the written one, with cell references replaced by the cells."""
         source, stated = self.stated.note["written"], self.stated.note["shown"]
         unchecked = tables.unchecked_numbers(source)
         if unchecked:

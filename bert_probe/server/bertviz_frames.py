@@ -396,7 +396,7 @@ def _serve_library(request: Request) -> Response:
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes for frames and their libraries."""
+    """Return the HTTP routes that serve BertViz frames and their JavaScript libraries."""
     return [
         Route("/bertviz/lib/{name}.js", _serve_library),
         Route("/bertviz/{frame_id}", _serve_frame),

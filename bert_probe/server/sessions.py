@@ -108,7 +108,7 @@ class ClosingNoted:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward the request."""
+        """Forward the request, and note the code with which the browser closes a WebSocket."""
         if scope["type"] != "websocket":
             await self.app(scope, receive, send)
             return

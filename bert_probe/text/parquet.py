@@ -518,7 +518,10 @@ def read_struct(
 def _value(
     data: bytes | memoryview, offset: int, field_type: int, is_footer: bool, depth: int
 ) -> tuple[Any, int]:
-    """Read a value that is not a boolean; return None for a string that is skipped."""
+    """Read a value of Thrift's compact protocol; return the value, and the offset of the byte after it.
+
+    The value is None for a string in a page header, which is skipped. `read_struct` reads boolean fields.
+    """
     # All integers of a page header but those of its statistics have 32 bits. The Parquet library ignores
     # others, so they must not replace the value that it reads.
     if field_type == 5 or (field_type in (4, 6) and (is_footer or depth > 1)):

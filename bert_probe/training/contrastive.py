@@ -387,7 +387,10 @@ def trained_sentence_model(original: SentenceModel, embedder: SentenceEmbedder) 
 
 
 def _with_digest(module: SentenceModule) -> SentenceModule:
-    """Set a module's SHA-256 to the digest of the weight file that `write_sentence_model` writes."""
+    """Return a copy of a module with the SHA-256 of the weight file that `write_sentence_model` writes.
+
+    A module without a SHA-256 has no weight file, and is returned as it is.
+    """
     if not module.sha256:
         return module
     weights = {name: tensor.contiguous() for name, tensor in module.network.state_dict().items()}

@@ -429,7 +429,7 @@ def text_key(row: LabeledText) -> tuple[str, str | None]:
 
 
 def check_texts(data: LabeledTexts, held_out: LabeledTexts | None, dtype: str) -> None:
-    """Check that the training data have different labels, which include all labels of the held-out data.
+    """Check the labels of the training data, and that they include all labels of the held-out data.
 
     Args:
         data: training data.
@@ -437,8 +437,9 @@ def check_texts(data: LabeledTexts, held_out: LabeledTexts | None, dtype: str) -
         dtype: data type of the checkpoint.
 
     Raises:
-        TextError: all labels are equal, the numbers are too large or differ too little for the model's
-            precision, no text has a label, or a held-out label does not occur in the training data.
+        TextError: all texts have the same class, the numbers are too large or differ too little for the
+            model's precision, no text has a label, the held-out texts have another type of labels, or a
+            held-out label does not occur in the training data.
     """
     if data.kind == CLASSES and len(data.labels) < 2:
         raise TextError(

@@ -116,11 +116,16 @@ def choose_prompt(
     defaults: Sequence[str] = (),
     names: Sequence[str] | None = None,
 ) -> str | None:
-    """Draw a selector for a prompt if the checkpoint has prompts; return its name, or None for the default.
+    """Draw a selector for a prompt, and return the name of the prompt.
+
+    Nothing is drawn, and None is returned, if there are no prompts. None is also returned for the preselected
+    prompt, unless the model has tasks.
 
     Args:
-        defaults: names of preferred prompts, which take precedence over the default prompt of the checkpoint.
-            The first available name is selected by default; if none is available, no prompt is selected.
+        pooling: the pooling of the sentence vectors. With "model", the checkpoint's default prompt is
+            preselected if `defaults` is empty.
+        defaults: names of preferred prompts. The first available one is preselected, or no prompt if none is
+            available.
         names: names of the prompts to offer; None for all prompts of the checkpoint.
     """
     names = prompt_names(checkpoint) if names is None else names

@@ -177,8 +177,8 @@ _LEAVING = "page_to_open"
 def leave_for(page: str) -> None:
     """Open a page at the next call of `follow_link`, unless the user opens another page first.
 
-    Call this function in the callback of a button that also changes the model: loading the model may restart
-    the script run, in which the button is then no longer clicked.
+    Call this function in the callback of a button that also changes the model. Loading the model may rerun
+    the script, and in the rerun, `st.button` returns False.
     """
     st.session_state[_LEAVING] = (current_page(), page)
 
@@ -219,7 +219,7 @@ def publish(without: Collection[str] = ()) -> None:
 
 
 def _too_long(parameters: dict[str, str]) -> frozenset[str]:
-    """Return the longest parameters: the query string has at most `MAX_QUERY_STRING` characters without them.
+    """Return the names of the longest parameters, which do not fit into `MAX_QUERY_STRING` characters.
 
     Parameters of a view file can have millions of characters, so they are not encoded completely.
     """

@@ -345,7 +345,7 @@ def _numbers(count: int, first: int = 1) -> list[str]:
 
 
 def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
-    """Return heatmaps of the position embeddings and, for comparison, of sinusoids.
+    """Return heatmaps of the position embeddings and sinusoids, or of the distance embeddings.
 
     The list is empty if the selected view is a line chart.
     """

@@ -197,7 +197,7 @@ def linear_cka(x: Array, y: Array) -> float:
         The CKA, 0 to 1. It is exactly 1 if y is x, and NaN if all rows of x or of y are equal.
 
     Raises:
-        ShapeError: the matrices have different numbers of rows.
+        ShapeError: x or y is not a matrix, or the matrices have different numbers of rows.
     """
     if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
         raise ShapeError(

@@ -329,8 +329,8 @@ def _costs(
 ) -> tuple[Array, Array, Array]:
     """Return the agreement of truncated vectors with the full vectors for each number of dimensions.
 
-    The result is three arrays of shape [size]: Pearson's and Spearman's correlation of the scores of all
-    pairs, and the share of vectors with the same nearest neighbor.
+    The result is three arrays of shape [size]: Pearson's and Spearman's correlation of the scores of the
+    pairs that `pair_indices` returns, and the share of vectors with the same nearest neighbor.
     """
     from scipy.stats import spearmanr  # imported here because the import is slow
 
@@ -362,10 +362,10 @@ class DimensionCurveResult(Result):
         sizes: the numbers of dimensions, ascending; the last is that of the full vectors.
         trained: numbers of dimensions for which the model was trained, according to its files.
         recipe: the pooling configuration of the full vectors.
-        pearson, spearman: correlation of the scores of all pairs of sentences with the scores of the full
-            vectors, shape [size], −1 to 1; NaN if undefined.
-        same_neighbor: share of the sentences with the same nearest neighbor as with the full vectors, shape
-            [size], 0 to 1.
+        pearson, spearman: correlation of the scores of all pairs of sentences, or of 200,000 random pairs,
+            with the scores of the full vectors, shape [size], −1 to 1; NaN if undefined.
+        same_neighbor: share of the sentences with the same nearest neighbor as with the full vectors, among
+            those whose neighbor is defined, shape [size], 0 to 1; NaN if there are none.
     """
 
     question: DimensionCurve

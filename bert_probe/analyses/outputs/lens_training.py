@@ -326,7 +326,7 @@ def _step_rows(count: int, steps: int, seed: int) -> Array:
 def measure_losses(
     head: WordHead, targets: MaskTargets, weights: Array, biases: Array, on_step: OnStep
 ) -> Array:
-    """Return the mean `divergence` between the model's prediction and that of each layer, in bits.
+    """Return the mean `divergence` between the model's prediction and that of each earlier layer, in bits.
 
     The result is float64 of shape [2, layer]. Row 0 is for the logit lens, and row 1 for the tuned lens.
 

@@ -292,8 +292,8 @@ class BestHead:
 class RelationsResult(Result):
     """Accuracy of every attention head for each relation.
 
-    In `Relations.of`, the file for selection is the argument ``chosen``, and the file for reporting is
-    ``reported``.
+    Heads and offsets are selected on one treebank, the argument ``chosen`` of `Relations.of`, and their
+    accuracies are reported on another one, the argument ``reported``.
 
     Attributes:
         relations: relations that occur in both files, most frequent first.

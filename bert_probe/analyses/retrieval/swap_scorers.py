@@ -98,7 +98,7 @@ class VectorScorer:
         ).vectors
 
     def of_documents(self, texts: Sequence[str], report: Callable[[int], None]) -> Array:
-        """Return the scores of A and B, [text, 2], where each text replaces A; see `SwapScorer`."""
+        """Return the scores of A and B after each text has replaced A, [text, 2]; see `SwapScorer`."""
         vectors = np.concatenate([self._encode(texts, self._recipe, report), self._vectors[1:]])
         values = scores(self._query_vectors, vectors, self._query_recipe.similarity)[0].astype(np.float64)
         return np.stack([values[:-1], np.full(len(texts), values[-1])], axis=1)

@@ -328,7 +328,11 @@ class SimilarityBaselineResult(Result):
         return {"sentences": self.sentences, "token_pairs": self.unrelated.pairs, **same}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per layer, from 0: layer, mean, p5, p50, p95 and, if available, same_word_mean, …"""
+        """Return one row per layer, from 0, with statistics of the cosines of unrelated tokens.
+
+        The columns are layer, mean, p5, p50 and p95, and, if available, the same statistics for the same word
+        in different sentences, with the prefix same_word_.
+        """
         same = {} if self.same_word is None else self.same_word.columns("same_word_")
         return pd.DataFrame({"layer": range(self.layers + 1), **self.unrelated.columns(), **same})
 

@@ -142,7 +142,7 @@ def _unknown(reason: str, start: int = 1) -> list[Capability]:
 
 
 def _opened(checkpoint: Checkpoint) -> Iterator[Capability]:
-    """Yield the capabilities of an open checkpoint."""
+    """Yield the capabilities of a checkpoint that was opened; the unavailable ones state a reason."""
     description = checkpoint.description
     limit = "no limit" if description.max_tokens is None else f"at most {description.max_tokens:,} tokens"
     details = {
