@@ -184,9 +184,9 @@ def train(
     text_a, text_b and label, trains a text classifier. The columns text_a, text_b and score, or anchor,
     positive and optionally negative, train sentence similarity, if the model declares its pooling. Without a
     pooling, text_a, text_b and score train a regression head. A .conll or .conllu file has a word and its
-    label on each line. A .txt file has a text on each line, in which words are masked. Prints the loss and
-    the score on the held-out split after each evaluation. Ctrl+C, SIGTERM and a closed terminal stop the
-    training and save the best weights so far.
+    label on each line. A .txt file has a text on each line, in which words are masked. When the training
+    ends, prints a table with the loss and the held-out score of each evaluation. Ctrl+C, SIGTERM and a closed
+    terminal stop the training and, after the first evaluation, save the best weights so far.
     """
     share, held_out_file = _parse_held_out(held_out)
     question = Train(**arguments | ({} if share is None else {"held_out": share}))

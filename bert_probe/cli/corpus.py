@@ -115,7 +115,8 @@ def heads(store: Store, which: str | None, arguments: dict[str, Any]) -> Result:
     """Print statistics of each head over all rows of STORE, or example rows of one head.
 
     The statistics are means with confidence intervals, quantiles, minimum and maximum. With --which, prints
-    the rows that are most typical of a head, least typical, or extreme.
+    the rows in which a measure of one head is nearest to the median, farthest from the median, lowest or
+    highest.
     """
     with terminal_bar("Reading", "shards") as progress:
         if which is None:
@@ -235,7 +236,10 @@ def near(
 
 
 def _checkpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for the model; open the model after the store is reserved."""
+    """Add the options for the model to a command, and pass the opened model as `checkpoint`.
+
+    The folder of the new store is reserved before the model is opened, which may take long.
+    """
 
     @click.option("--model", metavar="ID_OR_FOLDER", help=MODEL_HELP)
     @click.option("--revision", metavar="REV", help=REVISION_HELP)

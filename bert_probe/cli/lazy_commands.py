@@ -330,7 +330,11 @@ def _is_store(file: Path) -> bool:
 
 
 def _has_vectors(folder: Path) -> bool:
-    """Return whether a store has sentence vectors; print a message if its texts are encoded instead."""
+    """Return whether a store has sentence vectors.
+
+    If it has none, print a message that its texts are encoded for this search; otherwise, print a message if
+    the store is incomplete.
+    """
     from bert_probe.cli.corpus import print_incomplete
     from bert_probe.cli.options import print_message
     from bert_probe.corpus.inputs import SENTENCE_VECTORS

@@ -79,7 +79,11 @@ def _check_inputs(*arguments: object) -> None:
 
 
 def _paths(argument: str | Path) -> set[Path]:
-    """Return the paths that an argument can name: some readers expand ~, and names of models are stripped."""
+    """Return all paths that an argument may refer to.
+
+    These are the argument itself and, because some commands expand ~, the argument with ~ expanded. A string
+    may be the name of a model, which is used without surrounding spaces, so both forms are returned.
+    """
     names = {str(argument), *([argument.strip()] if isinstance(argument, str) else [])}
     return {path for name in names for path in (Path(name), expand_home(name))}
 
@@ -315,7 +319,7 @@ def save_or_rescue(write_to: Callable[[Path], object], path: Path) -> None:
 
 
 def _rescue(write_to: Callable[[Path], object], name: str, error: ExportError) -> NoReturn:
-    """Write a result to a new folder, and raise an error that names it; if this fails, raise `error`."""
+    """Write a result elsewhere, and raise an error that names its path; if that fails too, raise `error`."""
     if isinstance(error, FormatError):
         name = Path(name).with_suffix(".parquet").name
     # The temporary folder may be missing or full, too.

@@ -1,8 +1,8 @@
 """The command that lists tokens.
 
 For many checkpoints, it reads only the tokenizer, the config and the headers of the weight files, which takes
-a fraction of a second. If these files do not determine the tokens with certainty, it loads the model, which
-takes seconds.
+a fraction of a second. If these files do not determine the tokens with certainty, or if the result is saved
+with its provenance, it loads the model, which takes seconds.
 """
 
 from __future__ import annotations
@@ -149,9 +149,10 @@ def _rows(files: list[Path], ending: str) -> list[int]:
 
 
 def _tokenizer_class(folder: Path, config: dict[str, Any]) -> str | None:
-    """Return the name of the checkpoint's tokenizer class.
+    """Return the name of the tokenizer class that tokenizer_config.json specifies.
 
-    Return None if it is neither the class of the model type nor the generic class.
+    Return None if the file cannot be read or refers to code in the repository, if config.json specifies a
+    class, too, or if the class is neither the class of the model type nor the generic class.
     """
     try:
         settings = read_json(folder / "tokenizer_config.json")

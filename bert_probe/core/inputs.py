@@ -303,7 +303,7 @@ class OneCheckpoint(Inputs):
         return [f"checkpoint = {load_expression(record.model)}"], "checkpoint"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return only the question's own arguments (`leading`), because an option names the model."""
+        """Return only the values of the question's positional fields; the model is passed as an option."""
         return end_of_options(leading)
 
 
@@ -392,7 +392,7 @@ class Documents(SentenceList):
         return lines, ", ".join(["checkpoint", self.variable, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the option and the file of the documents, and the question's own arguments (`leading`)."""
+        """Return the option and the file of the documents, and the question's positional values."""
         return [self.list_option, self.file(record), *end_of_options(leading)]
 
     def file(self, record: InputRecord) -> str:  # noqa: ARG002
@@ -412,7 +412,7 @@ class DocumentFile(Documents):
         return [*values.checkpoints, values.sentences]
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
-        """Return the question's own arguments (`leading`), and the file of the documents."""
+        """Return the values of the question's positional fields, and the file of the documents."""
         return end_of_options([*leading, DOCUMENTS_FILE])
 
 
@@ -503,7 +503,11 @@ class TwoModelTraces(TwoCheckpoints):
         return [*load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return `--pair` with its text, the names of both models, the question's arguments, and the text."""
+        """Return the command-line arguments that follow the options of the question.
+
+        These are `--pair` and the second text of a pair, the names of both models, the question's own
+        arguments (`leading`), and the text.
+        """
         (text,) = record.texts
         options = [] if text["pair"] is None else ["--pair", text["pair"]]
         return [*options, *end_of_options([*_names_of_two(record), *leading, text["text"]])]
@@ -581,7 +585,10 @@ class StoreAndTrace(OneStore):
         return lines, f"{store}, trace"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return options for the text and its model, the store's folder, and the question's own arguments."""
+        """Return command-line arguments: options for the text and the model, the folder, and `leading`.
+
+        The folder is that of the store.
+        """
         (text,) = record.texts
         truncate = ["--truncate"] if text["tokens_dropped"] else []
         return ["--text", text["text"], *truncate, *model_options(record), *super().words(leading, record)]

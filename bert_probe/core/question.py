@@ -193,7 +193,8 @@ class Question:
         """Return the question that a record from `to_json` describes; missing fields get their defaults.
 
         Raises:
-            SelectionError: a field is unknown or invalid, or the model does not have the layer or head.
+            SelectionError: a field is unknown or invalid, a field without a default is missing, the record is
+                of another analysis, or the model does not have the layer or head.
         """
         fields_by_name = {field.name: field for field in fields(cls)}
         unknown = [name for name in record if name not in fields_by_name and name != "analysis"]

@@ -90,8 +90,8 @@ class NearestContexts(Question):
                 the first time.
 
         Raises:
-            SelectionError: the word is not in the text, or occurs several times; or the store does not have
-                the layer.
+            SelectionError: the word is not in the text, or occurs several times and has no number; or the
+                store does not have the layer.
             TextError: the text is a pair, but stores contain only single texts.
             CheckpointError: the trace comes from another model, or has another dtype.
             UnavailableError: the store has no vectors, or the word's vector is all zeros.

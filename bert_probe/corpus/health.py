@@ -367,7 +367,7 @@ class CorpusHealthResult(Result):
         return clusters
 
     def _spectrum(self) -> pd.DataFrame:
-        """Return the share of the variance along each principal component, and the cumulative share."""
+        """Return a table of the variance of each principal component, its share, and the cumulative share."""
         total = self.variances.sum()
         share = self.variances / total if total else np.full(len(self.variances), np.nan)
         columns = {"variance": self.variances, "share": share, "cumulative_share": share.cumsum()}

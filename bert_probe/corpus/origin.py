@@ -176,10 +176,12 @@ def longest_text(texts: Sequence[str | None]) -> int:
 
 
 def _token_vectors(store: Store, texts: Mapping[int, str]) -> VectorSample | None:
-    """Read the vectors of the tokens of one of several rows in the last stored layer.
+    """Return the token vectors of one row in the last stored layer; None if no row has any.
+
+    The row is the one with the longest text among the given rows in the first file that contains any of them.
 
     Args:
-        texts: text of each row. Of the rows in the first file with any of them, the longest is read.
+        texts: the text of each given row, by row number.
     """
     import pyarrow as pa
 

@@ -40,9 +40,9 @@ BINS = 64
 def bin_edges(measure: str, max_tokens: int | None) -> Array:
     """Return the edges of the bins in a measure's histogram (float64); there is one more edge than bins.
 
-    The bins of shares and relative measures range from 0 to 1. The bins of entropy and distance range from 0
-    to the maximum for the longest text. Distance bins have equal widths in log(1 + distance), because most
-    attention goes to near tokens.
+    The bins of shares and relative measures range from 0 to 1. The bins of entropy range from 0 to the
+    maximum entropy of the longest text, and those of distance from 0 to its number of tokens. Distance bins
+    have equal widths in log(1 + distance), because most attention goes to near tokens.
 
     Args:
         measure: one of `MEASURES`.
@@ -384,6 +384,8 @@ class TableFile:
 
     def change(self, every_byte: bool = False, on_bytes: Callable[[int], None] = lambda _: None) -> str:
         """Return a phrase that describes how the file has changed, such as "has grown"; "" if it has not.
+
+        A file that cannot be read is also described by a phrase.
 
         Args:
             every_byte: whether to always compare the digest. By default, it is compared only if the file was

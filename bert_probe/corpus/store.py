@@ -267,13 +267,14 @@ class Store:
         """Check that a checkpoint has the weights, the tokenizer and the settings of the store.
 
         Raises:
-            CheckpointError: the weights differ, or the tokens or vectors of one of the first rows.
+            CheckpointError: the weights differ, or the tokens or vectors of one of the first rows differ.
+            StoreError: a table is broken.
         """
         check_model(self, checkpoint)
 
     @cached_property
     def token_sample(self) -> TokenSample:
-        """The tokens of the first rows, which show whether the tokenizer has changed since."""
+        """The tokens of the first rows. They show whether a tokenizer differs from that of the store."""
         return TokenSample.of(self)
 
     @property

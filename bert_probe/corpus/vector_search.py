@@ -320,7 +320,7 @@ class VectorSearchResult(Result):
         source_note: a sentence about the origin of the vectors; None for the sentence vectors of a store,
             whose model and pooling have been checked.
         agreement: cosine of the stored vector of the best document with the vector that the model computes
-            for its text; None if there is no text.
+            for its text; None if there is no text, or if the model cannot encode it.
     """
 
     question: VectorSearch

@@ -320,7 +320,15 @@ class RayActor:
 
     @classmethod
     def of(cls, job: ShardJob, device: str, threads: int) -> RayActor:
-        """Return an instance whose attributes Ray passes to each actor of a job."""
+        """Return an actor for a job.
+
+        `run_actors` uses the attributes of the returned instance to create the actors on the machines.
+
+        Args:
+            job: the job, with the model that each actor opens.
+            device: the device that each actor is expected to use.
+            threads: number of torch threads of each actor.
+        """
         description = job.checkpoint.description
         model = {"built-in": None, "hub": description.name}.get(
             description.origin, str(job.checkpoint.folder)

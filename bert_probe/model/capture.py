@@ -90,7 +90,7 @@ def changed_outputs(change: OutputChange) -> Iterator[None]:
 
 @contextmanager
 def heads_switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
-    """Ablate attention heads in one forward pass of this thread inside the context.
+    """Ablate attention heads in the single forward pass that this thread runs inside the context.
 
     Args:
         off: bool tensor of shape [layer, batch, head]; True ablates a head in one row of the batch.

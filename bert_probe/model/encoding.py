@@ -512,7 +512,10 @@ def token_strings(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def from_bytes(token: str) -> str:
-    """Decode a byte-level token; bytes of an incomplete character are shown as ⟨F0 9F⟩."""
+    """Decode a byte-level token for display; an added token, which is not byte-level, is unchanged.
+
+    If the bytes do not form complete characters, all bytes of the token are shown, as in ⟨F0 9F⟩.
+    """
     raw = _bytes(token)
     if raw is None:
         return token

@@ -319,7 +319,10 @@ class _SavedAttributes:
         return cls(attributes, dict(attributes), inner)
 
     def restore(self) -> None:
-        """Restore the attributes in place, because other objects may refer to the dictionaries."""
+        """Restore the copied attributes.
+
+        The dictionaries are changed in place, because other objects may refer to them.
+        """
         for current, saved in ((self.attributes, self.copy), *self.inner):
             if current.keys() != saved.keys() or any(current[name] is not saved[name] for name in saved):
                 current.clear()

@@ -111,7 +111,7 @@ class ForwardPass:
         """Return the calls of the layers and, if present, the final norm, each of which feeds the next call.
 
         Raises:
-            UnavailableError: the model changes the vectors between its layers.
+            UnavailableError: the model changes the vectors between its layers; see also `layer` and `norm`.
         """
         steps = [self.layer(layer) for layer in range(self.trace.layers)]
         if (norm := self.norm) is not None:

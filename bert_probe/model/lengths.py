@@ -313,7 +313,10 @@ def limit_tasks(max_bytes: int | None) -> None:
 
 
 def task_limit(max_bytes: int) -> int:
-    """Return the maximum size of a task's vectors in bytes: `max_bytes`, or less on a public server."""
+    """Return the maximum size in bytes of the vectors of a single task.
+
+    This is `max_bytes`, or the limit that `limit_tasks` has set, as on a public server, if it is smaller.
+    """
     return max_bytes if _task_bytes is None else min(max_bytes, _task_bytes)
 
 

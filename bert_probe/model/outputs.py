@@ -258,7 +258,11 @@ def missing_head_message(checkpoint: Checkpoint, task: str) -> str:
 
 
 def unused_head_note(checkpoint: Checkpoint, task: str = "") -> str:
-    """Return the note why a head for `task`, or for any task, is not used; "" if there is none."""
+    """Return the note that explains why a task head of the checkpoint is not used; "" if there is none.
+
+    Args:
+        task: the task of the head; "" for the first note about a head, whatever its task.
+    """
     start = f"head for {task} " if task else "The head for "
     return next((note for note in checkpoint.description.notes if start in note), "")
 
@@ -376,7 +380,10 @@ def _labels(config: Any) -> tuple[str, ...]:
 
 
 def parts_of(task: str) -> tuple[str, ...]:
-    """Return the names of the logits in the output of the transformers class for a task."""
+    """Return the names of the fields of a transformers output that contain the logits for a task.
+
+    These are ("start_logits", "end_logits") for question answering, and ("logits",) for all other tasks.
+    """
     return _OUTPUT_NAMES.get(task, _DEFAULT_OUTPUT)
 
 

@@ -410,6 +410,8 @@ def _check_encoder(module: ModuleEntry, encoder: Path) -> None:
 def _append(target: list[SentenceModule], kind: str, path: Path, expected: str, size: int) -> int:
     """Read a module and append it to `target`; return the size of its output.
 
+    A module that changes token vectors after pooling has no effect. It is skipped, and `size` is returned.
+
     Args:
         expected: input of modules at this position in the pipeline: `TOKENS` before pooling, `VECTOR` after.
         size: number of dimensions of the input vectors.

@@ -156,7 +156,11 @@ _STAMPED_FILE = re.compile(
 
 
 def stamp(model: str) -> Stamp | None:
-    """Return a stamp that changes with the files of a local folder; None if the folder cannot be read."""
+    """Return a stamp that changes when the files of a model in a local folder change.
+
+    Return None if the model is not in a local folder, or if the folder contains no model files or cannot be
+    read.
+    """
     name = model.strip()
     folder = existing(name) if name not in ("", BUILT_IN) else None
     try:
@@ -414,7 +418,14 @@ def weight_files(folder: Path, source: Source | None = None) -> list[Path]:
 
 
 def check_readable(file: Path) -> None:
-    """Raise CheckpointError unless a file may be read; safetensors reports such a file as missing."""
+    """Check that a file exists and can be read.
+
+    Call this function before safetensors reads the file, because safetensors reports a file without read
+    permission as missing.
+
+    Raises:
+        CheckpointError: the file cannot be opened.
+    """
     try:
         file.open("rb").close()
     except OSError as error:

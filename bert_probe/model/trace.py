@@ -225,7 +225,10 @@ class Trace:
 
     @property
     def _attention_source(self) -> tuple[Array, ...]:
-        """Return one array per layer: the queries, or the attention weights in a trace without queries."""
+        """Return the arrays that determine the numbers of layers and heads and the dtype, one per layer.
+
+        These are the queries, or the attention weights if the trace has no queries.
+        """
         arrays = self.weights if self.queries is None else self.queries
         assert arrays is not None  # not None, as checked in `__post_init__`
         return arrays

@@ -70,8 +70,8 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def outline(value: Any) -> Any:
     """Return the structure of a JSON value: the keys, in order, with the types of their values.
 
-    Unlike the outline, the paths of `leaves` are ambiguous: they do not distinguish a list from an object,
-    or ``{"a": {"b": 1}}`` from ``{"a.b": 1}``.
+    The outline is compared in addition to `leaves`, because the paths of `leaves` are ambiguous: they do not
+    distinguish a list from an object, or ``{"a": {"b": 1}}`` from ``{"a.b": 1}``.
     """
     if isinstance(value, Mapping):
         return {"object": [[str(name), outline(child)] for name, child in value.items()]}

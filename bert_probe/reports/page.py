@@ -96,9 +96,11 @@ def too_large(max_bytes: int) -> ReportTooLargeError:
 
 
 def _count_characters(stated: Any) -> int:
-    """Return the number of characters of strings and large numbers in JSON, without names of objects.
+    """Estimate the number of characters that the strings and the large numbers of a report take in JSON.
 
-    Strings are counted with escapes. A number such as 1e15 is written with all its digits.
+    The keys of objects are not counted. "<" and each control character count as six characters; other escapes
+    are ignored. A float with an absolute value of 1000 or more counts as `_LARGE_NUMBER_CHARACTERS`, because
+    JSON has all its digits.
     """
     count, containers = 0, [stated]
     while containers:

@@ -330,7 +330,11 @@ def split_note(note: str, table: ReportTable) -> list[NoteSegment]:
 
 
 def render_note(note: str, table: ReportTable) -> str:
-    """Return the text of a note with resolved references."""
+    """Return the text of a note in which each reference is replaced by the table cell it refers to.
+
+    Raises:
+        ReportError: see `split_note`.
+    """
     return "".join(segment.text for segment in split_note(note, table))
 
 

@@ -89,7 +89,11 @@ class Tolerance:
 
     @property
     def is_large(self) -> bool:
-        """Whether rounding changes the values so much that `verify` cannot distinguish them from others."""
+        """Whether the tolerance is so large, relative to the values, that `verify` could miss wrong values.
+
+        False for color indices, rounding errors and percentages of random pairs, which have a fixed minimum
+        tolerance.
+        """
         is_fixed = self.of in (ENTRIES, *_RESIDUES) or _SHARE.fullmatch(self.of) is not None
         return self.allowed > MAX_SHARE * self.largest and not is_fixed
 
@@ -200,7 +204,7 @@ def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tol
     """Return the tolerance for each float among the `leaves` of a provenance or a picture's description.
 
     Args:
-        single: the leaves as requested, by path.
+        single: the leaves as requested, computed in float32 by default, by path.
         double: the leaves computed in float64, by path.
     """
     tolerances = [

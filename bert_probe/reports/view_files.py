@@ -258,10 +258,11 @@ class ViewFile:
         return view
 
     def _check_files(self) -> None:
-        """Check the size, names and formats of the files.
+        """Check the total size of the files, and the name and format of each file.
 
         Raises:
-            ReportError: the files are too large, or the argument of a file has another name or format.
+            ReportError: the files are too large, a file is not named after its argument, or the argument does
+                not accept the format of its file.
         """
         check_size(
             sum(len(file.content.encode("utf-8", "replace")) for file in self.files.values()), ReportError
@@ -445,7 +446,10 @@ def describe_question(view: ViewFile) -> tuple[str, str]:
 
 
 def describe_inputs(view: ViewFile) -> str:
-    """Return a short description of a view's input texts; "" if there are none."""
+    """Return a short description of a view's inputs; "" if there are none.
+
+    The description is the number of sentences, the names of the files, or the start of each text.
+    """
     texts = [part for text in view.texts for part in (text.text, text.pair) if part]
     if view.sentences:
         return f"{len(view.sentences):,} sentences"
@@ -574,7 +578,8 @@ def make_attachments(
         records: provenance of each file in the result, by argument name.
 
     Raises:
-        UnavailableError: a file is missing or too large, or writing its rows would change them.
+        UnavailableError: a file is missing, writing its rows would change them, or the files together are too
+            large.
     """
     if not records.keys() <= data.keys():
         raise UnavailableError(

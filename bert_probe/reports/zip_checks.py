@@ -142,8 +142,10 @@ def manifest_differences(
 def is_same_picture(stated: bytes, expected: bytes) -> bool:
     """Return whether two SVG files show the same picture.
 
-    In attributes, two numbers may differ by 0.01, because processors may round the opacity of a line
-    differently. Trailing zeros are omitted in an SVG file.
+    Two numbers in a numeric attribute may differ by 0.01 if at least one of them has decimals, because
+    processors may round the opacity of a line differently. Both numbers must be written with at most two
+    decimals and without trailing zeros. Paths with arcs and transformations that scale or skew must be equal,
+    because a small change of a number can change the whole picture.
     """
     if stated == expected:
         return True

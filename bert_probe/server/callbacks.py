@@ -202,11 +202,12 @@ def _limit_widgets() -> None:
 
 
 def _keep_last_messages() -> None:
-    """Send the last messages of a script runner to the browser, even if a fragment has started a newer one.
+    """Send the last messages of a script runner to the browser, even if a newer script runner has started.
 
-    A script runner that has nothing left to run accepts no request, so that a request to run a fragment
-    creates a new one. Without this patch, Streamlit discards the messages of the old one that are still in
-    the queue of the event loop: elements are missing in the browser, or those of the run before remain.
+    A script runner accepts no requests after it has finished its script. If the browser then requests the
+    run of a fragment, Streamlit creates a new script runner and, without this patch, discards the messages of
+    the old one that are still in the queue of the event loop. As a result, elements of the old run are
+    missing in the browser, or elements of the run before it remain.
     """
     request, handle = AppSession.request_rerun, AppSession._handle_scriptrunner_event_on_event_loop
 

@@ -192,9 +192,10 @@ def _note_end(remove: Callable[[MediaFileManager], None]) -> Any:
 
 
 def _remove_functions(manager: MediaFileManager) -> None:
-    """Remove functions without references, except those of running scripts and of files being generated.
+    """Remove the functions of download buttons that no session references.
 
-    Streamlit clears the references of a session when its script starts. The caller holds the lock.
+    A function is kept while it generates a file. It is also kept while the script of its session runs,
+    because Streamlit clears the references of the session when the script starts. The caller holds the lock.
     """
     used = {name for files in manager._files_by_session_and_coord.values() for name in files.values()}
     for name, function in [*manager._deferred_callables.items()]:

@@ -254,7 +254,9 @@ class _SendQueue(asyncio.Queue[bytes]):
         """Add a message.
 
         Raises:
-            QueueFull: too many messages wait on this WebSocket, or their total size exceeds a limit.
+            QueueFull: too many messages wait on this WebSocket, or the total size of the messages to this
+                client or to all clients exceeds a limit. The sizes are limited only if a message waits, and
+                more than `FREE_UNSENT_BYTES` would wait on this WebSocket.
         """
         if self.size and self.size + len(item) > FREE_UNSENT_BYTES:
             queues = list(self.open)

@@ -209,9 +209,11 @@ class FairLock:
 
 
 class ReadingQueue:
-    """Lets sessions read files one after the other: one of 5 MB can take 500 MB until it is refused.
+    """Lets only one session read a file at a time, to limit the memory that reading takes.
 
-    The files of a client wait for each other first, so that those of another client wait for at most one.
+    A file of 5 MB can take 500 MB before it is refused. At most one file of each client waits in the common
+    queue; the other files of the client wait for this file. A client is therefore not delayed by many files
+    of another client.
     """
 
     def __init__(self) -> None:

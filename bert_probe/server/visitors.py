@@ -200,8 +200,10 @@ _BUSY: Final = Problem(
 class PartialBodies:
     """ASGI middleware that sends large bodies in parts, so that clients that read slowly take little memory.
 
-    The server copies the part of a body that the client has not received yet. The complete body is kept until
-    then, so a large body is replaced by an error response if `MAX_UNSENT_BYTES` would be exceeded.
+    The server copies only the part of a body that it is sending. The body itself stays in memory until its
+    last part is sent. A large body that would exceed `MAX_CLIENT_UNSENT_BYTES` or `MAX_UNSENT_BYTES` is
+    therefore replaced by an error response or, if the response has already started, the response is cut off.
+    A body may exceed a limit if no other large body counts toward it.
 
     Attributes:
         unsent: total size in bytes of the large bodies that are being sent, by client.
@@ -234,7 +236,13 @@ class PartialBodies:
         await self.app(scope, receive, send_in_parts if scope["type"] == "http" else send)
 
     def _exceeds(self, scope: Scope, size: int) -> bool:
-        """Return whether a large body would exceed a limit. A single body may exceed the limits."""
+        """Return whether a large body would exceed a limit on the total size of unsent bodies.
+
+        A body that is the only unsent one may be larger than the limits.
+
+        Args:
+            size: size of the body in bytes.
+        """
         used = self.unsent[client_name(scope)]
         limits = ((used, MAX_CLIENT_UNSENT_BYTES), (self.unsent.total(), MAX_UNSENT_BYTES))
         return any(number and number + size > maximum for number, maximum in limits)

@@ -203,7 +203,8 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
         The indices of the text columns and, last, of the label column; and the name of the label column.
 
     Raises:
-        TextError: a required column is missing or occurs twice.
+        TextError: the header lacks a required column or contains it twice, or has columns of several kinds
+            that the texts or labels could be in, such as text and sentence.
     """
     column_names = [cell.casefold() for cell in header]
     texts = [candidate for candidate in _TEXT_COLUMNS if all(column in column_names for column in candidate)]

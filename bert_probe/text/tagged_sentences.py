@@ -1,7 +1,7 @@
 """Read tagged sentences from CoNLL files, and sentences with dependency trees from CoNLL-U files.
 
 CoNLL has one word per line with the tag in the last column, and blank lines between sentences. CoNLL-U (Nivre
-et al. 2020) has ten columns, of which form, UPOS, head, relation and SpaceAfter are used.
+et al. 2020) has ten columns, of which ID, form, UPOS, head, relation and MISC (SpaceAfter) are used.
 """
 
 from __future__ import annotations

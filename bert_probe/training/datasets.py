@@ -355,9 +355,10 @@ def _digest(texts: Iterable[Any]) -> str:
 def _provenance(
     train: Sequence[TrainingExample], digest: str, held_out: Sequence[TrainingExample], held_out_digest: str
 ) -> dict[str, Any]:
-    """Return the provenance of the data: number of examples, digests, and number of truncated tokens.
+    """Return the provenance of the data: numbers of examples, digests, and number of truncated tokens.
 
-    If a share of the data is held out, the digest covers the training and held-out rows together.
+    The truncated tokens of held-out examples are not counted. If a share of the data is held out, the digest
+    covers the training and held-out rows together.
     """
     return {
         "sentences": len(train),
@@ -560,8 +561,10 @@ def split_notes(
 
 
 def _lookalikes(labels: Sequence[str]) -> list[str]:
-    """Return the labels that differ from another label only in case, Unicode normalization or invisible
-    characters, as ASCII literals.
+    """Return the labels that look like another label, as ASCII literals.
+
+    Two labels look alike if they differ only in case, Unicode compatibility (NFKC), invisible characters, or
+    whitespace at the start or end.
     """
     forms: dict[str, list[str]] = defaultdict(list)
     for label in labels:

@@ -525,7 +525,10 @@ def embedder_checkpoint(
 
 
 def _head_notes(checkpoint: Checkpoint, objective: Objective) -> list[str]:
-    """Return a note that states whether training starts from an existing or a new task head."""
+    """Return a note on whether training continues from the model's task head or starts from a new one.
+
+    Return no note if the model has no head for the task, unless the task is fill-mask.
+    """
     name, task = checkpoint.description.name, objective.task
     if has_head(checkpoint, task, objective.labels, objective.problem):
         return [f"{name} has a head for this task. Training continues from this head."]

@@ -208,7 +208,7 @@ class TrainingResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Size of the trained weights in bytes."""
+        """Size in bytes of all weights of the encoder, trained or not, without the task head."""
         return sum(
             parameter.numel() * parameter.element_size() for parameter in self.checkpoint.model.parameters()
         )

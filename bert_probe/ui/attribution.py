@@ -66,7 +66,8 @@ def part(
     Args:
         traces: trace of the text, or traces of two separate texts.
         task: the task whose prediction is explained.
-        at: position of the token whose prediction is explained, if any.
+        at: position of the token whose prediction is explained, if any. For token classification, a selector
+            is drawn instead.
         similarity: the question whose score is explained, for two separate texts.
     """
     pair_options = {} if similarity is None else _pair_options(similarity)

@@ -332,7 +332,10 @@ def _patching(a: Trace, b: Trace) -> None:
 
 
 def _patching_summary(result: ActivationPatchingResult) -> str:
-    """Return a summary: the patch with the largest effect, and the effect of patching all tokens together."""
+    """Return a summary: the values without a patch, and the patch with the largest effect.
+
+    If tokens are patched, the summary also states the effect of patching all tokens of a layer together.
+    """
     answer = (
         f"The {state.escape(result.number)} is {result.goal:.4f} for A and {result.nothing:.4f} for B"
         if result.number

@@ -156,9 +156,10 @@ def initial_revision(key: str) -> int:
 
 
 def latest_choice(key: str, name: str, of: str) -> tuple[int, Mapping[str, Any] | None]:
-    """Return the revision to send to the component, and the user's last choice for the current data.
+    """Return the revision of the user's last choice for the current data, and the choice.
 
-    The choice is None if the user has made none.
+    If there is no such choice, return the initial revision and None. The caller sends the revision to the
+    component, which keeps its own choice for the same data unless its revision is lower.
 
     Args:
         key: key of the component.

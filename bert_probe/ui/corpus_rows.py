@@ -127,7 +127,9 @@ def detail(
 
 
 def attention_parameters(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
-    """Return URL parameters that show a head on the Attention page, with whole words as in the store.
+    """Return URL parameters that show a head on the Attention page.
+
+    The page shows whole words if the store contains words, otherwise tokens.
 
     Args:
         corpus: the store.

@@ -160,7 +160,10 @@ def _built_folder(name: str) -> Path | None:
 
 
 def _delete_unused() -> None:
-    """Delete stores that no kept session shows. The session before a reload is kept for some time."""
+    """Delete the stores that were built in the app and that no session shows anymore.
+
+    A disconnected session is kept for some time, so that a store is not deleted when its page is reloaded.
+    """
     for name, store in list(_built.items()):
         store.sessions = {session for session in store.sessions if sessions.is_kept(session)}
         if not store.sessions:

@@ -132,7 +132,8 @@ def add(view: ViewFile) -> None:
     """Add a view at the end of the draft.
 
     Raises:
-        ReportError: the draft has too many views or too much text, or the view could not be read again.
+        ReportError: the draft would have too many views or too much text, or `read_shared` cannot read
+            the view.
     """
     read_shared(view.to_bytes(), "The view")
     replace_draft(replace(current(), entries=(*current().entries, DraftEntry(view))))

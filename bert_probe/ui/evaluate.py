@@ -458,9 +458,10 @@ def quality_curve(curve: pd.DataFrame, measure: str, title: str) -> Any:
 
 
 def neighbor_map(comparison: VectorComparison, text: int, is_second: bool) -> Any:
-    """Return a scatter plot of all texts on the map of one model, with the nearest neighbors of one text.
+    """Return a scatter plot of a text, its nearest neighbors and other texts on the map of one model.
 
-    The neighbors found by the first model, by the second model and by both models have different colors.
+    The neighbors found by the first model, by the second model and by both models have different colors. At
+    most `_MAX_POINTS` of the other texts are drawn.
 
     Args:
         comparison: the comparison of the two models' vectors.

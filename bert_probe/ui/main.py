@@ -29,8 +29,8 @@ _COMPARISONS = ("similarity", "sentences")
 def _draw_playground_link() -> None:
     """Draw a link that opens the texts in the playground, which runs the built-in model in the browser.
 
-    The link is omitted if no playground is configured, if the playground has no view for the current page, or
-    if another model is selected.
+    The link is omitted if no playground is configured, if the playground has no view for the current page, if
+    its view compares two separate texts but the texts are a pair, or if another model is selected.
     """
     now, url, view = workbench.request(), paths.playground(), _playground_view()
     is_joined = bool(now.b.strip()) and now.relation == "pair"

@@ -291,7 +291,7 @@ def _restore() -> None:
 
 
 def _remove(key: int) -> None:
-    """Remove a view, and try to write the refused texts again."""
+    """Remove a view, and retry to write the texts that did not fit into the draft; see `_RefusedText`."""
     keys, entries = _keys(), drafts.current().entries
     if key not in keys:
         return

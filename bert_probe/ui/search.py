@@ -108,7 +108,10 @@ def render() -> None:
 
 
 def _choose_question(checkpoint: Checkpoint, query: str, documents: DocumentList | VectorSet) -> Search:
-    """Draw selectors for the scorers, the number of rows, the prompts and the number of dimensions."""
+    """Draw selectors for the scorers, the number of rows, the prompts and the number of dimensions.
+
+    If the documents are vectors, there is no selector for the scorers.
+    """
     if isinstance(documents, VectorSet):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
             return _choose_vectors(checkpoint, Search(query, count=_choose_count()))

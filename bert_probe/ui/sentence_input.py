@@ -70,7 +70,8 @@ def choose_sentences(maximum: int) -> tuple[str, ...] | None:
 def sentence_labels(sentences: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the label of each sentence that `choose_sentences` returned; None if they have no labels.
 
-    The sentences of a table have labels if it has the columns text and label, and no row without a text.
+    The sample sentences have labels. The sentences of a table have labels if it has the columns text and
+    label, and no row without a text. Other sentences have no labels.
     """
     source = st.session_state.get("sentences_from")
     if source == "sample":

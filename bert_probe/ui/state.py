@@ -219,9 +219,10 @@ def publish(without: Collection[str] = ()) -> None:
 
 
 def _too_long(parameters: dict[str, str]) -> frozenset[str]:
-    """Return the names of the longest parameters, which do not fit into `MAX_QUERY_STRING` characters.
+    """Return the names of the parameters that are omitted to limit a URL to `MAX_QUERY_STRING` characters.
 
-    Parameters of a view file can have millions of characters, so they are not encoded completely.
+    The longest parameters are omitted first. Only the start of a long parameter is encoded to measure its
+    length, because parameters of a view file can have millions of characters.
     """
     length = -1  # no separator before the first parameter
     ordered = sorted(parameters.items(), key=lambda item: sum(map(len, item)))

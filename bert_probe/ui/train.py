@@ -280,7 +280,10 @@ def comparison_bars(bars: Mapping[str, float], interval: tuple[float, float] | N
 
 
 def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
-    """Draw precision and recall of each class, and the confusion matrix."""
+    """Draw the metrics of each class, and the confusion matrix unless a text can have several labels.
+
+    Draw nothing if the labels are numbers.
+    """
     if evaluation.kind == NUMBER:
         return
     left, right = st.columns([1, 1], gap="large")
@@ -315,7 +318,10 @@ def _classes(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
 
 
 def _texts(outcome: TrainingOutcome, evaluation: EvaluateResult) -> None:
-    """Draw the texts with the most confident errors or the least certain predictions."""
+    """Draw the texts with the most confident errors or the least certain predictions.
+
+    For labels that are numbers, draw the texts with the largest errors.
+    """
     if evaluation.kind == NUMBER:
         st.header("Largest errors", anchor=False)
         _list(outcome, evaluation, evaluation.confident_errors, "wrong")

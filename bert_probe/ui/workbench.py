@@ -185,8 +185,9 @@ class Unconfirmed:
 
     Attributes:
         changes: widget key → (old value, new value).
-        is_new: whether the values were set after the start of the last script run.
-        is_received: whether the current request was sent after the browser could receive the values.
+        is_new: whether no script run has started since the values were set.
+        is_received: whether the browser sent the current request after it had received the values: the
+            values are not new, and the request does not contain an old value.
         is_sent: whether a script run that drew the values has ended, so that the values were sent.
     """
 

@@ -124,7 +124,10 @@ def variance(result: TokenMapResult) -> str:
 
 
 def page(result: TokenMapResult, title: str) -> Page:
-    """Return a token map as a self-contained HTML page. Static image files show one plot per layer."""
+    """Return a token map as a self-contained HTML page.
+
+    Images that are saved from the page (SVG, PNG) show one plot per layer.
+    """
     each: MapView = {**default_view(result), "mode": "each"}
     still = payload(result, key="page", start=each)
     return Page("layer_map", [payload(result, key="page")], title, CAVEAT, still=lambda: [still])

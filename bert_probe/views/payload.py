@@ -1,9 +1,10 @@
 """Payloads: the binary format in which the browser receives a view.
 
 A payload contains named arrays and a JSON description in the safetensors format: the length of the header in
-eight bytes, the header as JSON, and the arrays, aligned to eight bytes so that the browser reads them without
-copying. The description is stored as an array of UTF-8 bytes, because each quotation mark in the header's
-metadata would be escaped. `js/core/payload.js` reads payloads.
+eight bytes, the header as JSON, and the arrays. The header is padded so that the arrays start at a multiple
+of eight bytes; the browser reads aligned arrays without copying. The description is stored as an array of
+UTF-8 bytes, because each quotation mark in the header's metadata would be escaped. `js/core/payload.js` reads
+payloads.
 """
 
 import base64

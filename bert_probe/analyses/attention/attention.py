@@ -1,5 +1,7 @@
-"""Attention between the tokens or words of a text: weights of one head or averaged over a layer's heads,
-rollout of one token, and thumbnails of all heads.
+"""Attention between the tokens or words of a text, by any attention measure.
+
+The results are a matrix of one head or of a whole layer, a table of several layers and heads, thumbnails of
+all heads, and the rollout of one token.
 """
 
 from __future__ import annotations
@@ -72,7 +74,10 @@ class Attention(Question):
     residual: float = param(SHARE, default=DEFAULT_RESIDUAL, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with 0-based indices, and without a residual that the measure does not use."""
+        """Return the question with 0-based indices.
+
+        If the measure does not use the residual, the residual is set to its default.
+        """
         return _without_unused_residual(super().resolved(trace))
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionResult:
@@ -124,7 +129,10 @@ class AttentionLong(Question):
     residual: float = param(SHARE, default=DEFAULT_RESIDUAL, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with 0-based indices, and without a residual that the measure does not use."""
+        """Return the question with 0-based indices.
+
+        If the measure does not use the residual, the residual is set to its default.
+        """
         return _without_unused_residual(super().resolved(trace))
 
     def of(self, trace: Trace, progress: Progress = no_progress) -> AttentionLongResult:
@@ -476,7 +484,10 @@ class TokenRollout(Question):
     residual: float = param(SHARE, default=DEFAULT_RESIDUAL, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
-        """Return the question with its token as a position. A word becomes its first token's position."""
+        """Return the question with the token as a position. A word becomes the position of its first token.
+
+        Words of several tokens are allowed only with ``words``.
+        """
         if self.words and isinstance(self.token, str):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)

@@ -357,8 +357,10 @@ def _compute_blocks(
 def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the scaled queries and the transposed keys whose product is a layer's attention scores.
 
-    Their shapes are [head, query, size + 1] and [head, size + 1, margin + key]. The additional dimension
-    gives the keys of the margin the score `MASKED_SCORE`, so that one matrix product includes the margin.
+    Their shapes are [head, query, size + 1] and [head, size + 1, margin + key]. The keys begin with `margin`
+    additional keys, which are the margin of `_AttentionBuffer`. In the additional dimension, the queries are
+    1, these keys are `MASKED_SCORE`, and all other keys are 0. The product therefore also contains the scores
+    of the margin, which are `MASKED_SCORE`.
     """
     assert trace.queries is not None  # present in every trace that has attention masks
     assert trace.keys is not None

@@ -315,7 +315,7 @@ def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
     """Return the positions in A and in B of each pair of aligned tokens, in ascending order.
 
     Identical tokens are aligned as in `align_traces`. If A and B have the same number of tokens between two
-    pairs of aligned tokens, the tokens between are aligned in their order.
+    pairs of aligned tokens, before the first pair or after the last pair, these tokens are aligned in order.
 
     Raises:
         SelectionError: no tokens are aligned.

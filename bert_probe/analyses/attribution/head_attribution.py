@@ -176,8 +176,8 @@ class HeadPruning(Question):
     """Accuracy on labeled texts as an increasing number of heads is ablated (Michel et al. 2019).
 
     Heads are ablated in three orders. "effect" and "importance" ablate the least important heads first, by
-    the mean change of the true class's logit without the head, or by the mean gradient-based importance of
-    the head for this logit. "random" ablates them in random order, for comparison.
+    the mean decrease of the true class's logit without the head, or by the mean gradient-based importance
+    of the head for this logit. "random" ablates them in random order, for comparison.
 
     Attributes:
         parts: number of steps of about equal size, from no ablated head to all heads ablated.

@@ -120,9 +120,10 @@ class _ModelAnswer:
 
     Attributes:
         kind: unit of the predictions: "probability", "value", or the name of a similarity score.
-        keys: the model's top predictions, most probable first.
+        keys: the predictions to compare, each identified by its values in the `KEY_COLUMNS`: all classes of
+            a text classifier, the most probable label of each token, or the top predictions of other tasks.
         number: function that returns the model's value for a prediction of either model, or NaN for a label
-            or a row of the word matrix that the model does not have.
+            or vocabulary entry that the model does not have.
     """
 
     kind: str
@@ -138,8 +139,8 @@ class AnswerChangeResult(Result):
         kind: unit of the predictions: "probability", "value", or the name of a similarity score.
         keys: the predictions, each identified by its values in the `KEY_COLUMNS`. At each position, A's top
             predictions come first, followed by the top predictions that only B has.
-        a, b: value of each prediction in A and in B, float64 of shape [prediction]; NaN for a label or a row
-            of the word matrix that the model does not have.
+        a, b: value of each prediction in A and in B, float64 of shape [prediction]; NaN for a label or
+            vocabulary entry that the model does not have.
     """
 
     question: AnswerChange

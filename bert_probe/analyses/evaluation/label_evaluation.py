@@ -556,6 +556,6 @@ class LabelEvaluationResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Size of the vectors, probabilities, resamples and texts in bytes."""
+        """Estimated size of the vectors, probabilities, resamples and texts in bytes."""
         arrays = sum(model.vectors.nbytes + model.probabilities.nbytes for model in self.models)
         return arrays + self.samples.nbytes + sum(len(row.text) for row in self.texts.rows)

@@ -264,7 +264,10 @@ class _JudgedData:
 
 
 class _EvaluatedRankings:
-    """Evaluates rankings in blocks of `BLOCK` queries, and stores their measures but not the rankings."""
+    """Evaluates rankings in blocks of `BLOCK` queries, without storing complete rankings.
+
+    For each query, it stores the measures, the ranks of the relevant documents, and the first ten documents.
+    """
 
     def __init__(self, data: _JudgedData) -> None:
         self._data = data

@@ -117,8 +117,8 @@ class SimilarityEvaluation(Question):
         Raises:
             TextError, EmptyTextError, TooLongError: there are no pairs, a label is not a number, or a text
                 cannot be encoded. The message states the line number.
-            UnavailableError: there are fewer than three pairs or more than `MAX_GROUPS` groups, all labels
-                are equal, or a score is undefined; see also `resolve_pooling`.
+            UnavailableError: there are fewer than three pairs, the column "group" has more than `MAX_GROUPS`
+                different values, all labels are equal, or a score is undefined; see also `resolve_pooling`.
             SelectionError, CheckpointError: see `resolve_pooling`.
         """
         labels = pair_labels(pairs)
@@ -557,7 +557,7 @@ class SimilarityEvaluationResult(Result):
 
     @property
     def nbytes(self) -> int:
-        """Size of the scores, vectors and texts in bytes."""
+        """Approximate size in bytes of the scores, vectors and texts; a character counts as one byte."""
         texts = sum(len(row.text) + len(row.pair or "") for row in self.pairs.rows)
         models = sum(m.first.nbytes + m.second.nbytes + m.values.nbytes for m in self.models)
         return texts + models

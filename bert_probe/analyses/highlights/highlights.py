@@ -300,10 +300,15 @@ def find_highlights(trace: Trace, other: Trace | None = None, quick: bool = Fals
 def measure_references_for(
     trace: Trace, other: Trace | None = None, progress: Progress = no_progress
 ) -> ReferenceNumbers:
-    """Measure the reference sentences in the form of the input: as texts, sentence pairs, or two texts.
+    """Measure the reference sentences in each form that is needed to rank the highlights of the input.
+
+    A text pair needs pairs of reference sentences, and a single text needs single sentences. Two separate
+    texts need single sentences and two separate sentences; see `ReferenceForm`.
 
     Raises:
-        UnavailableError: the trace was made from attention weights alone, without a model.
+        UnavailableError: the trace was made from attention weights alone, without a model; see also
+            `measure_references`.
+        OutOfMemoryError: see `measure_references`.
     """
     required = reference_forms(trace, other)
     measured = [

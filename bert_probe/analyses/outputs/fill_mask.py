@@ -245,7 +245,8 @@ class FillMaskResult(PredictionResult):
         logits: outputs of the masked-language-modeling head.
         probabilities: softmax over the complete vocabulary, float64, 0 to 1.
         ranks: ranks in the complete vocabulary, from 1.
-        replaced: one sentence per target that is represented by its first subword token.
+        replaced: a sentence for each target word that is not in the vocabulary, and that its first subword
+            token represents instead.
     """
 
     question: FillMask

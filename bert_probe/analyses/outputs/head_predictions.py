@@ -241,7 +241,7 @@ def score_classes(true: Array, predicted: Array) -> dict[str, float]:
 
 
 def score_multilabel(true: Array, predicted: Array) -> dict[str, float]:
-    """Return the subset accuracy and the F1 scores of multi-label predictions.
+    """Return the subset accuracy with its 95% interval, and the F1 scores, of multi-label predictions.
 
     Subset accuracy is the share of texts with exactly the true labels. Micro F1 is over all pairs of text and
     label; macro F1 is the mean over the labels that are true or predicted for at least one text.
@@ -302,7 +302,10 @@ def score_tags(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 
 
 def is_bio(tags: Sequence[Sequence[str]]) -> bool:
-    """Return whether all tags except "O" begin with B- or I-, as in BIO schemes (Ramshaw and Marcus 1995)."""
+    """Return whether the tags follow a BIO scheme (Ramshaw and Marcus 1995).
+
+    This is the case if all tags except "O" begin with B- or I-, and there is at least one such tag.
+    """
     entity_tags = {tag for sentence in tags for tag in sentence} - {OUTSIDE}
     return bool(entity_tags) and all(tag.startswith(("B-", "I-")) for tag in entity_tags)
 

@@ -87,14 +87,17 @@ class MaskedLines:
 
 
 def mask_lines(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) -> MaskedLines:
-    """Return `PASSES` copies of each line, with different tokens masked in each copy.
+    """Return `PASSES` copies of each line, with randomly selected tokens masked in each copy.
 
-    In each copy, `MASKED_SHARE` of the tokens, at least one, are masked. Special and unknown tokens are never
-    masked.
+    In each copy, `MASKED_SHARE` of the tokens that can be masked, at least one, are masked. Special and
+    unknown tokens are never masked.
+
+    Args:
+        seed: seed of the random selection.
 
     Raises:
         EmptyTextError: no line has a token that can be masked.
-        TextError: there are more masks than fit in `MAX_BYTES`.
+        TextError: the hidden states at all masks need more than `MAX_BYTES`.
     """
     random, mask = np.random.default_rng(seed), checkpoint.tokenizer.mask_token_id
     specials = checkpoint.tokenizer.all_special_ids
@@ -192,13 +195,14 @@ def collect_targets(checkpoint: Checkpoint, lines: MaskedLines, on_step: OnStep)
 
 
 class WordHead:
-    """The model's own masked-language-modeling head, applied to hidden states from different texts.
+    """Applies the masked-language-modeling head of a model to hidden states, which can be from many texts.
 
-    The head can be called only inside `Checkpoint.running`.
+    An instance can be called only inside `Checkpoint.running`.
 
     Args:
         output: the masked-language-modeling head.
-        passed: the forward pass of any text, which provides the norm after the last layer, if there is one.
+        passed: a recorded forward pass of the model. Only the properties of the model are read from it, such
+            as the norm after the last layer, so the text does not matter.
     """
 
     def __init__(self, output: OutputHead, passed: ForwardPass) -> None:

@@ -121,7 +121,9 @@ def fit(
         start: initial weights, [coordinate, class], such as those of a fit to fewer rows.
         penalties: penalty on the squared weights of each coordinate, [coordinate].
         on_step: called after each iteration; an exception that it raises ends the fit.
-        tolerance: the fit ends when an iteration lowers the mean loss by less than this many nats.
+        tolerance: the fit ends when an iteration lowers the mean loss, including the penalty, by at most this
+            many nats (this share of the loss if the loss is above 1), when the gradient is close to zero, or
+            after `MAX_ITERATIONS` iterations.
     """
     targets = (torch.arange(len(rows)), classes)
 
@@ -511,7 +513,7 @@ class ProbeResult(Result):
 
     Attributes:
         layers: probed layers; 0 is the embeddings.
-        labels: the predicted labels.
+        labels: the labels that the probe can predict: the different training labels, sorted.
         counts: numbers of training vectors and of held-out vectors.
         accuracies: accuracy on held-out vectors.
         low, high: bounds of the accuracy's confidence interval.

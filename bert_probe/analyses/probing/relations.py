@@ -334,7 +334,14 @@ class RelationsResult(Result):
         return tuple(map(self._best, range(len(self.relations))))
 
     def in_direction(self, direction: int) -> Array:
-        """Return one direction's accuracies in the file for reporting, of shape [relation, layer × head]."""
+        """Return the accuracies in one direction, measured on the file for reporting.
+
+        Args:
+            direction: index in `DIRECTIONS`.
+
+        Returns:
+            Accuracies of shape [relation, layer × head].
+        """
         accuracies = self.accuracies[:, direction]
         return accuracies.reshape(len(accuracies), -1)
 

@@ -354,7 +354,7 @@ def histogram_range(values: Sequence[float] | Array) -> tuple[float, float]:
     """Return the range of a histogram: the smallest value, and the largest or a slightly larger value.
 
     numpy.histogram raises ValueError if the edges of the bins are not distinct in float64. Therefore, the
-    width is at least 1e-6 of the largest absolute value, or 1 if all values are equal.
+    width is at least 1e-6 of the largest absolute value, and at least 1 if all values are equal.
     """
     low, high = float(min(values)), float(max(values))
     width = 1e-6 * max(abs(low), abs(high))

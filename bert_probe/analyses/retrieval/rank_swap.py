@@ -135,7 +135,11 @@ class RankSwap(PromptedSearch):
         pair: tuple[int, int],
         truncate: bool,
     ) -> SwapScorer:
-        """Return the scorer of documents A and B (``pair``) after a change of A or of the query."""
+        """Return an object that scores documents A and B again when A or the query is changed.
+
+        Args:
+            pair: indices of A and B in ``texts``.
+        """
         if self.scorer == BM25_SCORER:
             return WordScorer(texts, *pair, self.query)
         a, b = (texts[index] for index in pair)

@@ -159,6 +159,7 @@ def cross_encoder_head(checkpoint: Checkpoint) -> OutputHead:
     Raises:
         UnavailableError: the checkpoint has no head with one label, or it has an activation function, a
             default prompt or another setting that is not supported.
+        CheckpointError: a file of the checkpoint is broken.
     """
     head = checkpoint.outputs.get(TEXT_CLASSIFICATION)
     name = checkpoint.description.name

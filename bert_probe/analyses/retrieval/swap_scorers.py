@@ -266,7 +266,7 @@ class WordScorer:
 
         Args:
             query: the words of the query.
-            a: number of occurrences of each word in A.
+            a: number of occurrences of each word in A, which may be a changed text. B is never changed.
         """
         count, mean_length = self._others + 1, (self._length + a.total()) / (self._others + 1)
         values = []

@@ -313,13 +313,18 @@ def _bootstrap(
 def _resampled(
     weights: Array, positive: Array, ends: Array, thresholds: Array, precision: float | None
 ) -> Array:
-    """Return the measures of resamples that have a threshold, of shape [resample, measure].
+    """Choose the threshold of each resample, and return the measures at this threshold.
 
     Args:
-        weights: how often each pair occurs, [resample, pair], by descending score.
+        weights: number of occurrences of each pair in each resample, [resample, pair], by descending score.
         positive: whether each pair matches, [pair], by descending score.
-        ends: position of the last pair with each threshold, [threshold].
-        thresholds: the distinct scores, [threshold].
+        ends: position of the last pair whose score reaches each threshold, [threshold].
+        thresholds: the distinct scores in descending order, [threshold].
+        precision: the required precision; None to choose the threshold with the highest F1.
+
+    Returns:
+        Measures of shape [resample, measure], in the order of `MEASURES`. Resamples without a threshold are
+        left out; see `BootstrapMeasures`.
     """
     predicted = np.cumsum(weights, axis=1)[:, ends]
     true_positives = np.cumsum(weights * positive, axis=1)[:, ends]

@@ -247,11 +247,11 @@ def cluster(unit: Array, min_cluster: int) -> tuple[Array, Array]:
 
 
 def cluster_words(texts: Sequence[str], labels: Array) -> list[list[str]]:
-    """Return the words of each cluster that occur more often in its texts than in all other texts.
+    """Return, for each cluster, the words that are more frequent in its texts than in all other texts.
 
     Words are ranked by the z-score of their log-odds ratio between the cluster and all other texts, with the
     counts in all texts as the prior (Monroe, Colaresi and Quinn 2008). Words that are frequent in all texts
-    do not have a high score.
+    do not have a high score. Each cluster has at most `CLUSTER_WORDS` words.
 
     Args:
         texts: the texts, also those in no cluster.

@@ -65,7 +65,7 @@ class SentencesTable(Choice):
     """Field type of the table to return. In page URLs, "heatmap" and "table" also stand for "scores"."""
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
-        """Return the name of the table, given a text that `write` returned or that a page's URL contains."""
+        """Parse the name of a table from a string that `write` returned, or from the URL of a page."""
         return super().read(name, "scores" if text in ("heatmap", "table") else text, sizes)
 
 

@@ -191,7 +191,7 @@ class SimilarityResult(Result):
         return cosine_of_rows(*vectors)
 
     def frame(self) -> pd.DataFrame:
-        """Return the table of cosines, with a row for each token of ``a`` and a column for each of ``b``."""
+        """Return the table of cosines, with a row for each of `rows` and a column for each of `columns`."""
         return frames.matrix(self.cosines, self.rows, self.columns)
 
 

@@ -427,8 +427,9 @@ _rotated_layers: WeakKeyDictionary[Any, tuple[int, ...]] = WeakKeyDictionary()
 def rotated_layers(checkpoint: Checkpoint) -> tuple[int, ...]:
     """Return the layers whose output depends on the angles of rotary position embeddings, from 0.
 
-    Models that pass the angles to each layer are run once on a short text. Each layer is then run again with
-    the angles of the tokens in reverse order; layers without rotary embeddings return the same output.
+    Models that pass the angles to each layer are run once on a short text. Each layer is then run twice, with
+    the angles in the order of the tokens and in reverse order; layers without rotary embeddings return the
+    same output. For other models, all layers are returned, or none if the model uses ALiBi.
     """
     model = checkpoint.model
     if model not in _rotated_layers:
