@@ -14,11 +14,13 @@ import pytest
 
 import bert_probe
 from bert_probe import IngestConfig, Search, VectorSearch
+from bert_probe.analyses.retrieval.calibration import reference_sentences
 from bert_probe.analyses.vectors.similarity import scores
 from bert_probe.corpus import store as stores
 from bert_probe.corpus.build import build_corpus, verify_corpus
 from bert_probe.corpus.inputs import sentence_pooling
 from bert_probe.corpus.store import Store, open_corpus
+from bert_probe.corpus.vector_files import make_vector_set
 from bert_probe.errors import SelectionError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import sentence_models
@@ -132,6 +134,30 @@ def test_other_model_or_pooling_is_refused(
         UnavailableError, match=r"bare has no vectors. Build the store with --keep profiles,sentence_"
     ):
         bert_probe.read_vectors(bare.folder)
+
+
+@pytest.mark.parametrize("layout", ["prompts", "prompts optional"])
+def test_health_calibrates_with_the_prompt_of_the_vectors(
+    layout: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The vectors of a store are those of documents; the vectors of a file may be those of texts."""
+    folder = sentence_models.save(layout, family_folder("bert"), tmp_path / "model")
+    reference = sentence_models.reference(folder, "float32")
+    checkpoint = bert_probe.load(str(folder))
+    texts = tuple(f"{text} {number}" for number in range(3) for text in SENTENCES)
+    built = build(checkpoint, texts, tmp_path / "a", IngestConfig(keep=KEEP))
+    encoded = make_vector_set("a.npz", reference.encode([*texts]), texts=texts)
+    for vectors, encode in (
+        (bert_probe.read_vectors(built.folder), reference.encode_document),
+        (encoded, reference.encode),
+    ):
+        result = bert_probe.CorpusHealth(2).of(vectors, checkpoint)
+        rows = encode([*reference_sentences()]).astype(np.float64)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        cosines = (rows @ rows.T)[np.triu_indices(len(rows), k=1)]
+        assert result.threshold == pytest.approx(1 - (1 - np.percentile(cosines, 99.9)) / 4, abs=1e-5)
+    with pytest.raises(SelectionError, match=r"are not those of .* with the pooling cls: for the text of row"):
+        bert_probe.CorpusHealth(2, pooling="cls").of(encoded, checkpoint)
 
 
 def test_sparse_vectors_are_refused(minilm: Checkpoint) -> None:
