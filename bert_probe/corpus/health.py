@@ -14,9 +14,10 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.retrieval.calibration import random_pair_scores, reference_sentences
+from bert_probe.analyses.retrieval.scorers import search_pooling
 from bert_probe.analyses.vectors.layouts import cluster, cluster_words
-from bert_probe.analyses.vectors.pooling import available_poolings
-from bert_probe.analyses.vectors.sentences import POOLING, Sentences
+from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, available_poolings, resolve_pooling
+from bert_probe.analyses.vectors.sentences import POOLING, encode_texts
 from bert_probe.analyses.vectors.similarity import iso_score, scores_of_rows
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.question import Question, param, question
@@ -197,31 +198,40 @@ class CorpusHealth(Question):
             SelectionError: the model's vectors have another size, or differ from the vectors in the set.
         """
         pooling = self.pooling or vectors.pooling or available_poolings(checkpoint)[0]
-        encode = Sentences(pooling).of
-        reference = encode(checkpoint, reference_sentences(), True, progress).vectors
+        checkpoint = checkpoint.snapshot()
         name = f"{checkpoint.description.name} with the pooling {pooling}"
         remedy = "Choose the model and the pooling that computed the vectors, or no model."
-        size, expected = vectors.vectors.shape[1], reference.shape[1]
-        if size != expected:
-            raise SelectionError(
-                f"The vectors of {vectors.name} have {size:,} dimensions, but those of {name} have "
-                f"{expected:,}. {remedy}"
-            )
+        configs = [resolve_pooling(checkpoint, pooling)]
+        if pooling == "model":  # sentence-transformers encodes documents with another prompt than other texts
+            configs.append(search_pooling(checkpoint, None, DOCUMENT_PROMPTS, None))
         texts = vectors.texts or ()
         checked = list(islice((row for row in rows if texts and texts[row].strip()), _CHECKED_TEXTS))
-        try:
-            own = encode(checkpoint, [texts[row] for row in checked], True).vectors if checked else None
-        except (EmptyTextError, TooLongError):
-            own = None  # skip the comparison: a text has no tokens, or too many
-        if own is not None:
-            cosines = scores_of_rows(np.asarray(vectors.vectors[np.array(checked)]), own, "cosine")
-            if not (cosines >= SAME_VECTOR).all():
-                worst = int(np.argmin(cosines))
+        differences = []
+        for config in configs:
+            encode = partial(encode_texts, checkpoint, config, truncate=True, name="Sentence {:,}".format)
+            reference = encode(reference_sentences(), progress=progress).vectors
+            size, expected = vectors.vectors.shape[1], reference.shape[1]
+            if size != expected:
                 raise SelectionError(
-                    f"The vectors of {vectors.name} are not those of {name}: for the text of row "
-                    f"{checked[worst] + 1:,}, the cosine similarity is {cosines[worst]:.3f}. {remedy}"
+                    f"The vectors of {vectors.name} have {size:,} dimensions, but those of {name} have "
+                    f"{expected:,}. {remedy}"
                 )
-        return random_pair_scores(reference, "cosine")
+            try:
+                own = encode([texts[row] for row in checked]).vectors if checked else None
+            except (EmptyTextError, TooLongError):
+                own = None  # skip the comparison: a text has no tokens, or too many
+            if own is None:
+                return random_pair_scores(reference, "cosine")
+            cosines = scores_of_rows(np.asarray(vectors.vectors[np.array(checked)]), own, "cosine")
+            if (cosines >= SAME_VECTOR).all():
+                return random_pair_scores(reference, "cosine")
+            worst = int(np.argmin(cosines))
+            differences.append(
+                f"for the text of row {checked[worst] + 1:,}, the cosine similarity is {cosines[worst]:.3f}"
+            )
+        raise SelectionError(
+            f"The vectors of {vectors.name} are not those of {name}: {differences[0]}. {remedy}"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -136,12 +136,16 @@ def test_other_model_or_pooling_is_refused(
         bert_probe.read_vectors(bare.folder)
 
 
-@pytest.mark.parametrize("layout", ["prompts", "prompts optional"])
+@pytest.mark.parametrize("prompt", ["", "the old bridge in the rain and the wide river at night: "])
 def test_health_calibrates_with_the_prompt_of_the_vectors(
-    layout: str, family_folder: Callable[[str], Path], tmp_path: Path
+    prompt: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """The vectors of a store are those of documents; the vectors of a file may be those of texts."""
-    folder = sentence_models.save(layout, family_folder("bert"), tmp_path / "model")
+    folder = sentence_models.save("prompts", family_folder("bert"), tmp_path / "model")
+    settings = folder / "config_sentence_transformers.json"
+    config = json.loads(settings.read_text())
+    config["prompts"]["document"] = prompt
+    settings.write_text(json.dumps(config))
     reference = sentence_models.reference(folder, "float32")
     checkpoint = bert_probe.load(str(folder))
     texts = tuple(f"{text} {number}" for number in range(3) for text in SENTENCES)
@@ -156,7 +160,7 @@ def test_health_calibrates_with_the_prompt_of_the_vectors(
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         cosines = (rows @ rows.T)[np.triu_indices(len(rows), k=1)]
         assert result.threshold == pytest.approx(1 - (1 - np.percentile(cosines, 99.9)) / 4, abs=1e-5)
-    with pytest.raises(SelectionError, match=r"are not those of .* with the pooling cls: for the text of row"):
+    with pytest.raises(SelectionError, match=r"not those of .* with the pooling cls: for the text of row"):
         bert_probe.CorpusHealth(2, pooling="cls").of(encoded, checkpoint)
 
 
