@@ -182,7 +182,9 @@ class TextObjective(Objective):
         Numbers are float64, because the measure is computed from them.
         """
         targets = [example.target for example in examples]
-        return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float64)
+        tensor = torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float64)
+        # Without texts, the shape does not follow from the list.
+        return tensor.reshape(len(targets), len(self.labels)) if self.kind == MULTI_LABEL else tensor
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the loss, computed in the model's dtype."""

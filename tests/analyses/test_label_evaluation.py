@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,6 +59,26 @@ def test_measures_are_those_of_scikit_learn(minilm: Checkpoint) -> None:
     worst = result.showing(show="texts").table()
     assert (np.diff(worst["probability"]) >= 0).all()
     assert (result.showing(show="moved").table()["moved"] == 0).all()
+
+
+def test_equal_texts_are_in_the_same_fold(minilm: Checkpoint) -> None:
+    """Copies of held-out texts in the training split would make random labels predictable."""
+    labels = np.random.default_rng(0).choice(["a", "b", "c"], 60)
+    distinct = [replace(row, label=str(label)) for row, label in zip(texts(20).rows, labels, strict=False)]
+    rows = [row for row in distinct for _ in range(3)]
+    result = LabelEvaluation().of(minilm, LabeledTexts.of("classes", rows))
+    vectors = Sentences("model", show="vectors").of(minilm, [row.text for row in distinct]).vectors
+    expected = np.empty((len(distinct), 3))
+    strata = [row.label for row in distinct]
+    for training, held_out in StratifiedKFold(5, shuffle=True, random_state=0).split(distinct, strata):
+        model = LogisticRegression(max_iter=2000).fit(
+            np.repeat(vectors[training], 3, axis=0), np.repeat(np.array(strata)[training], 3)
+        )
+        expected[held_out] = model.predict_proba(vectors[held_out])
+    np.testing.assert_allclose(result.models[0].probabilities, np.repeat(expected, 3, axis=0), atol=1e-6)
+    conflict = [*rows, *(replace(row, label="d") for row in distinct)]
+    with pytest.raises(UnavailableError, match=r"1 classes have only one text.*: d\. Equal texts"):
+        LabelEvaluation().of(minilm, LabeledTexts.of("classes", conflict))
 
 
 def test_resamples_are_those_of_scikit_learn() -> None:

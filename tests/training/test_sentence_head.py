@@ -135,6 +135,16 @@ def test_gradient_of_the_objective_is_zero(sentence_folder: Callable[[str], Path
     assert float(bias.grad.abs().max()) < 1e-4
 
 
+@pytest.mark.parametrize("kind", ["several", "number"])
+def test_head_for_other_labels_is_trained_without_held_out_texts(
+    kind: str, sentence_folder: Callable[[str], Path]
+) -> None:
+    data = texts(20, kind)
+    trained = Train(held_out=0).of(bert_probe.load(sentence_folder("mean")), data)
+    assert trained.best.penalty == 1
+    assert "C was not selected" in " ".join(trained.notes)
+
+
 @pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("kind", ["several", "number"])
 def test_other_labels_equal_scikit_learn(kind: str, sentence_folder: Callable[[str], Path]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -51,9 +50,9 @@ class LabelEvaluation(Question):
     """Quality of frozen sentence vectors for classifying and clustering labeled texts.
 
     scikit-learn's logistic regression with stratified cross-validation gives accuracy, macro F1 and expected
-    calibration error; k-means with as many clusters as classes gives the V-measure. The 95% bootstrap
-    intervals resample the texts. With a second model, the result also has the differences between the models,
-    computed on the same folds and resamples.
+    calibration error; equal texts are in the same fold. k-means with as many clusters as classes gives the
+    V-measure. The 95% bootstrap intervals resample the texts. With a second model, the result also has the
+    differences between the models, computed on the same folds and resamples.
 
     Attributes:
         pooling: pooling of token vectors. If None, the checkpoint's own pooling if it has one, otherwise the
@@ -61,7 +60,8 @@ class LabelEvaluation(Question):
         prompt: name of the checkpoint's prompt that is prepended to each text, or "none"; see
             `resolve_pooling` for the default.
         dimensions: number of dimensions to which the vectors are truncated.
-        folds: number of folds of the cross-validation; at most the number of texts in the smallest class.
+        folds: number of folds of the cross-validation; at most the number of distinct texts in the smallest
+            class.
         regularization: inverse strength C of the L2 penalty of the logistic regression.
         curve: also evaluate the classification with fewer dimensions, int8 vectors and binary vectors.
         show: the table to return. "summary" has the measures with intervals; "texts" has the texts, sorted by
@@ -116,12 +116,12 @@ class LabelEvaluation(Question):
 
         Raises:
             TextError, EmptyTextError, TooLongError: the labels are not classes, or a text cannot be encoded.
-            UnavailableError: there is only one class, or a class has only one text; see also
+            UnavailableError: there is only one class, or a class has only one distinct text; see also
                 `resolve_pooling`.
             SelectionError, CheckpointError: see `resolve_pooling`.
         """
         labels = _check_classes(texts)
-        folds = min(self.folds, min(Counter(labels.tolist()).values()))
+        splits = _splits(texts, labels, self.folds)
         checkpoints = [checkpoint.snapshot(), *([] if other is None else [other.snapshot()])]
         last = final_progress(progress, 2 * len(texts.rows) * len(checkpoints))
         models, dropped = [], 0
@@ -142,8 +142,8 @@ class LabelEvaluation(Question):
                 step_progress(step, 0, 2),
             )
             fitting = step_progress(step, 1, 2)
-            probabilities = self._probabilities(encoded.vectors, labels, folds, fitting)
-            clusters = _clusters(encoded.vectors, len(texts.labels), final_progress(fitting, folds))
+            probabilities = self._probabilities(encoded.vectors, labels, splits, fitting)
+            clusters = _clusters(encoded.vectors, len(texts.labels), final_progress(fitting, len(splits)))
             models.append(ClassifiedTexts(recipe, encoded.vectors, probabilities, clusters))
             dropped += sum(encoded.dropped)
         record = InputRecord.of_tagged(checkpoints[0], {"texts": texts}, dropped)
@@ -151,7 +151,7 @@ class LabelEvaluation(Question):
         if other is not None:
             record = record.with_other_model(InputRecord.of_model(checkpoints[1]))
             comparison = _compare(texts, models[0], models[1], last)
-        curve = self._curve(checkpoints[0], models[0], labels, folds, last) if self.curve else None
+        curve = self._curve(checkpoints[0], models[0], labels, splits, last) if self.curve else None
         samples = bootstrap(
             lambda weights: np.stack([_measures(weights, labels, model) for model in models], axis=1),
             len(labels),
@@ -159,7 +159,7 @@ class LabelEvaluation(Question):
             size=len(texts.labels) ** 2,  # one value per cell of a contingency table
         )
         return LabelEvaluationResult(
-            self, record, texts, labels, folds, tuple(models), samples, curve, comparison
+            self, record, texts, labels, len(splits), tuple(models), samples, curve, comparison
         )
 
     def check_limits(self, *inputs: Any) -> None:
@@ -174,21 +174,21 @@ class LabelEvaluation(Question):
                 f"{len(texts.rows):,}. Use fewer texts, or the command line."
             )
 
-    def _probabilities(self, vectors: Array, labels: Array, folds: int, progress: Progress) -> Array:
+    def _probabilities(
+        self, vectors: Array, labels: Array, splits: Sequence[tuple[Array, Array]], progress: Progress
+    ) -> Array:
         """Return the class probabilities of each text, predicted when it is held out, [text, class].
 
         Args:
+            splits: indices of the training texts and of the held-out texts of each fold.
             progress: called with the number of folds done and the total.
         """
         from sklearn.linear_model import LogisticRegression
-        from sklearn.model_selection import StratifiedKFold
 
-        # This loop replaces cross_val_predict of scikit-learn, which cannot be cancelled. The training split
-        # of each fold has all classes, because each class has at least as many texts as there are folds.
-        splits = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(vectors, labels))
+        # This loop replaces cross_val_predict of scikit-learn, which cannot be cancelled.
         parts = []
         for fold, (training, held_out) in enumerate(splits):
-            progress(fold, folds)
+            progress(fold, len(splits))
             model = LogisticRegression(C=self.regularization, max_iter=_MAX_ITERATIONS)
             model.fit(vectors[training], labels[training])
             parts.append(model.predict_proba(vectors[held_out]))
@@ -201,13 +201,13 @@ class LabelEvaluation(Question):
         checkpoint: Checkpoint,
         model: ClassifiedTexts,
         labels: Array,
-        folds: int,
+        splits: Sequence[tuple[Array, Array]],
         progress: Progress,
     ) -> pd.DataFrame:
         rows = []
         own = checkpoint.sentence_model if self.pooling in (None, "model") else None
         for form in vector_formats(model.vectors.shape[1], own):
-            probabilities = self._probabilities(form.convert(model.vectors), labels, folds, progress)
+            probabilities = self._probabilities(form.convert(model.vectors), labels, splits, progress)
             correct = (probabilities.argmax(axis=1) == labels).astype(float)
             bounds = interval(bootstrap_means(correct, progress))
             row = (form.dimensions, form.precision, form.bytes_per_vector, correct.mean(), *bounds)
@@ -255,16 +255,40 @@ def _check_classes(texts: LabeledTexts) -> Array:
     if not 2 <= len(texts.labels) <= MAX_CLASSES:
         classes = "1 class" if len(texts.labels) == 1 else f"{len(texts.labels):,} classes"
         raise UnavailableError(f"The texts have {classes}. Use texts of 2 to {MAX_CLASSES} classes.")
-    counts = Counter(row.label for row in texts.rows)
-    rare = [str(label) for label, count in counts.items() if count < 2]
+    indices = {label: index for index, label in enumerate(texts.labels)}
+    labels = np.array([indices[str(row.label)] for row in texts.rows])
+    counts = np.bincount(labels[_distinct_texts(texts)[0]], minlength=len(texts.labels))
+    rare = [label for label, count in zip(texts.labels, counts, strict=True) if count < 2]
     if rare:
         raise UnavailableError(
             f"{len(rare):,} classes have only one text, which cannot be both in the training and in the "
-            f"held-out split: {', '.join(name[:40] for name in rare[:5])}. Add texts, or remove these "
-            "classes."
+            f"held-out split: {', '.join(name[:40] for name in rare[:5])}. Equal texts count once, with "
+            "their first label. Add texts, or remove these classes."
         )
-    indices = {label: index for index, label in enumerate(texts.labels)}
-    return np.array([indices[str(row.label)] for row in texts.rows])
+    return labels
+
+
+def _distinct_texts(texts: LabeledTexts) -> tuple[Array, Array]:
+    """Return the first row of each distinct text, and for each row the index of its text in this array."""
+    rows: dict[str, int] = {}
+    first = np.array([rows.setdefault(row.text, index) for index, row in enumerate(texts.rows)])
+    return np.unique(first, return_inverse=True)
+
+
+def _splits(texts: LabeledTexts, labels: Array, max_folds: int) -> list[tuple[Array, Array]]:
+    """Return the rows of the training split and of the held-out split of each fold.
+
+    Equal texts are in the same fold, so that no text is predicted by a model that was trained on it. The
+    training split of each fold has all classes, because each class has at least as many distinct texts as
+    there are folds.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    rows, text_indices = _distinct_texts(texts)
+    folds = min(max_folds, np.bincount(labels[rows]).min())
+    splits = StratifiedKFold(folds, shuffle=True, random_state=0).split(rows, labels[rows])
+    held_out = [np.isin(text_indices, indices) for _, indices in splits]
+    return [(np.flatnonzero(~mask), np.flatnonzero(mask)) for mask in held_out]
 
 
 def _clusters(vectors: Array, count: int, progress: Progress) -> Array:
