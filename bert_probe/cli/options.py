@@ -79,11 +79,7 @@ def _check_inputs(*arguments: object) -> None:
 
 
 def _paths(argument: str | Path) -> set[Path]:
-    """Return all paths that an argument may refer to.
-
-    These are the argument itself and, because some commands expand ~, the argument with ~ expanded. A string
-    may be the name of a model, which is used without surrounding spaces, so both forms are returned.
-    """
+    """Return all paths that an argument may refer to; names of models are used without surrounding spaces."""
     names = {str(argument), *([argument.strip()] if isinstance(argument, str) else [])}
     return {path for name in names for path in (Path(name), expand_home(name))}
 

@@ -503,11 +503,7 @@ class TwoModelTraces(TwoCheckpoints):
         return [*load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the command-line arguments that follow the options of the question.
-
-        These are `--pair` and the second text of a pair, the names of both models, the question's own
-        arguments (`leading`), and the text.
-        """
+        """Return `--pair` with the second text of a pair, both model names, `leading`, and the text."""
         (text,) = record.texts
         options = [] if text["pair"] is None else ["--pair", text["pair"]]
         return [*options, *end_of_options([*_names_of_two(record), *leading, text["text"]])]
@@ -585,10 +581,7 @@ class StoreAndTrace(OneStore):
         return lines, f"{store}, trace"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return command-line arguments: options for the text and the model, the folder, and `leading`.
-
-        The folder is that of the store.
-        """
+        """Return the options for the text and the model, the folder of the store, and `leading`."""
         (text,) = record.texts
         truncate = ["--truncate"] if text["tokens_dropped"] else []
         return ["--text", text["text"], *truncate, *model_options(record), *super().words(leading, record)]

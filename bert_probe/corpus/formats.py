@@ -432,10 +432,7 @@ def _tagged_rows(lines: Iterator[InputLine], name: str, treebank: bool) -> Itera
 
 
 def _tagged_row(reader: BlockReader, block: list[InputLine], name: str) -> FileRow | None:
-    """Return the sentence in a block of lines; None if the block contains no words.
-
-    For a block with errors, return a refused row with the first error.
-    """
+    """Return the sentence in a block of lines, None without words, or a refused row with the first error."""
     errors = ValidationErrors(name)
     for line in block:
         if line.problem:

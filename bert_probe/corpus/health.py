@@ -189,14 +189,7 @@ class CorpusHealth(Question):
     def _reference_scores(
         self, vectors: VectorSet, rows: Array, checkpoint: Checkpoint, progress: Progress
     ) -> Array:
-        """Return the sorted cosines of random pairs of reference sentences, encoded like the vectors.
-
-        Args:
-            rows: indices of the rows with a vector.
-
-        Raises:
-            SelectionError: the model's vectors have another size, or differ from the vectors in the set.
-        """
+        """Return the sorted cosines of random pairs of reference sentences, encoded like the vectors."""
         pooling = self.pooling or vectors.pooling or available_poolings(checkpoint)[0]
         checkpoint = checkpoint.snapshot()
         name = f"{checkpoint.description.name} with the pooling {pooling}"
@@ -206,7 +199,7 @@ class CorpusHealth(Question):
             configs.append(search_pooling(checkpoint, None, DOCUMENT_PROMPTS, None))
         texts = vectors.texts or ()
         checked = list(islice((row for row in rows if texts and texts[row].strip()), _CHECKED_TEXTS))
-        differences = []
+        difference = ""
         for config in configs:
             encode = partial(encode_texts, checkpoint, config, truncate=True, name="Sentence {:,}".format)
             reference = encode(reference_sentences(), progress=progress).vectors
@@ -226,12 +219,9 @@ class CorpusHealth(Question):
             if (cosines >= SAME_VECTOR).all():
                 return random_pair_scores(reference, "cosine")
             worst = int(np.argmin(cosines))
-            differences.append(
-                f"for the text of row {checked[worst] + 1:,}, the cosine similarity is {cosines[worst]:.3f}"
-            )
-        raise SelectionError(
-            f"The vectors of {vectors.name} are not those of {name}: {differences[0]}. {remedy}"
-        )
+            row = f"for the text of row {checked[worst] + 1:,}"
+            difference = difference or f"{row}, the cosine similarity is {cosines[worst]:.3f}"
+        raise SelectionError(f"The vectors of {vectors.name} are not those of {name}: {difference}. {remedy}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

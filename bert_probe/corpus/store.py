@@ -267,8 +267,7 @@ class Store:
         """Check that a checkpoint has the weights, the tokenizer and the settings of the store.
 
         Raises:
-            CheckpointError: the weights differ, or the tokens or vectors of one of the first rows differ.
-            StoreError: a table is broken.
+            CheckpointError, StoreError: weights, or tokens or vectors of a row, differ; a table is broken.
         """
         check_model(self, checkpoint)
 

@@ -446,10 +446,7 @@ def describe_question(view: ViewFile) -> tuple[str, str]:
 
 
 def describe_inputs(view: ViewFile) -> str:
-    """Return a short description of a view's inputs; "" if there are none.
-
-    The description is the number of sentences, the names of the files, or the start of each text.
-    """
+    """Return the number of sentences, the names of the files, or the start of each text; "" without any."""
     texts = [part for text in view.texts for part in (text.text, text.pair) if part]
     if view.sentences:
         return f"{len(view.sentences):,} sentences"

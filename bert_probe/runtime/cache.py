@@ -37,7 +37,7 @@ class Cache(Generic[K, V]):
     def __init__(self, max_size: float, size: Callable[[V], float] = lambda _: 1) -> None:
         self._size = size
         self._stored: cachetools.LRUCache[K, V] = cachetools.LRUCache(max_size, getsizeof=size)
-        self._pending: dict[K, Future[V]] = {}
+        self._pending: dict[K, Future[tuple[V] | None]] = {}
         self._lock = threading.Lock()
         self.lookups = self.misses = 0
 
@@ -88,22 +88,24 @@ class Cache(Generic[K, V]):
             if is_owner:
                 return self._make(key, make, pending)
             await_done(pending, waiting)
-            if pending.exception() is None:
-                return pending.result()
+            if (computed := pending.result()) is not None:
+                return computed[0]
 
-    def _make(self, key: K, make: Callable[[], V], pending: Future[V]) -> V:
+    def _make(self, key: K, make: Callable[[], V], pending: Future[tuple[V] | None]) -> V:
         try:
             value = make()
             with self._lock, suppress(ValueError):  # ValueError: the value is larger than the cache
                 self._stored[key] = value
-        except BaseException as error:
+        except BaseException:
             with self._lock:
                 del self._pending[key]
-            pending.set_exception(error)
+            # The future must not refer to the exception, whose traceback refers to frames that refer to the
+            # future. Objects of these frames would stay in memory until the garbage collector runs.
+            pending.set_result(None)
             raise
         with self._lock:
             del self._pending[key]
-        pending.set_result(value)
+        pending.set_result((value,))
         return value
 
     def drop(self, condition: Callable[[K], bool]) -> None:

@@ -62,15 +62,11 @@ class ThreadPool:
             BaseException: any exception that the work raises.
         """
         future: Future[V] = Future()
-
-        def settle() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:
-                future.set_exception(error)
-
-        self.start(settle)
-        return future.result()
+        self.start(partial(_settle, future, work))
+        try:
+            return future.result()
+        finally:
+            del future  # the traceback of an error refers to this frame, and the future to the error
 
     def _run_loop(self, inbox: SimpleQueue[Work]) -> None:
         while (work := self._next(inbox)) is not None:
@@ -89,6 +85,15 @@ class ThreadPool:
                     self._idle_inboxes.remove(inbox)
                     return None
             return inbox.get()  # wait, because `start` has taken this inbox and is about to fill it
+
+
+def _settle(future: Future[V], work: Callable[[], V]) -> None:
+    """Run work, and set its result or its error in a future."""
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)
+        del future  # the traceback of the error refers to this frame, and the future to the error
 
 
 CHECK_INTERVAL: Final = 0.3
@@ -299,7 +304,8 @@ class Job(Generic[T]):
             with self._slot():
                 self._begin()
                 self._end("done", result=work(self._report))
-        except Cancelled:
+        except Cancelled as error:
+            clear_frames(error)
             self._end("cancelled")
         except BaseException as error:  # `value` raises this exception again
             clear_frames(error)

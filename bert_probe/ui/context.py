@@ -215,6 +215,7 @@ def _sentences(checkpoint: Checkpoint) -> list[tuple[Trace, Unit]]:
 
 def _add_sentences() -> None:
     """Draw a field for new sentences, outside of a form, so that its text survives page changes."""
+    state.keep_draft(_DRAFT, "", "")
     st.text_area(
         "Add sentences, one per line",
         key=_DRAFT,

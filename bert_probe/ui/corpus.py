@@ -216,10 +216,13 @@ def render_query(corpus: Store) -> None:
         name: sql for name, sql in EXAMPLES.items() if "profiles" not in sql or corpus.has("profiles")
     }
     sql = url_texts.recall(_SQL)
-    if sql and sql != st.session_state.get(_FILLED):
+    example = next(iter(examples.values()))
+    if sql and (sql != st.session_state.get(_FILLED) or _DRAFT not in st.session_state):
         st.session_state[_DRAFT] = st.session_state[_FILLED] = sql
     elif _DRAFT not in st.session_state:
-        st.session_state[_DRAFT] = next(iter(examples.values()))
+        st.session_state[_DRAFT] = example
+    state.preserve(_FILLED)
+    state.keep_draft(_DRAFT, _SQL, sql or example)
     st.text_area(
         "SELECT statement (DuckDB SQL)",
         key=_DRAFT,

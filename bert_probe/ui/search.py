@@ -108,10 +108,7 @@ def render() -> None:
 
 
 def _choose_question(checkpoint: Checkpoint, query: str, documents: DocumentList | VectorSet) -> Search:
-    """Draw selectors for the scorers, the number of rows, the prompts and the number of dimensions.
-
-    If the documents are vectors, there is no selector for the scorers.
-    """
+    """Draw selectors for the scorers (of texts), the number of rows, the prompts and the dimensions."""
     if isinstance(documents, VectorSet):
         with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
             return _choose_vectors(checkpoint, Search(query, count=_choose_count()))

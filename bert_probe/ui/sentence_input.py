@@ -258,6 +258,7 @@ class TypedList:
             persist_state="session",
         )
         typed: str = st.session_state[self._typed]
+        state.keep_draft(self._draft, self.key, typed)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.button(self.button, type="primary", on_click=self._submit)
             st.button("Example", on_click=self._use_example)
@@ -498,8 +499,12 @@ def _choose_vectors() -> VectorSet | None:
         status = (path / "shards" if path.is_dir() else path).stat()
     except OSError as error:
         raise TextError(f"{name} cannot be opened: {error.strerror}. Choose another file.") from None
+    from bert_probe.corpus.build import incomplete_note
+    from bert_probe.corpus.store import open_corpus
     from bert_probe.corpus.vector_files import read_vectors
 
+    if path.is_dir() and (note := incomplete_note(open_corpus(path))):
+        st.warning(note)
     return _read_in_job(
         "read vectors", (path, status.st_mtime_ns, status.st_size), partial(read_vectors, path)
     )

@@ -48,6 +48,17 @@ TEXTS = (
     "view",
 )
 """URL parameters whose text is stored on the server if it is too long for the URL."""
+_PAGE_TEXTS = {
+    "sentences": "sentences",
+    "batch_texts": "batch_texts",
+    "documents": "documents",
+    "search_query": "search_query",
+    "context": "context",
+    "context_words": "context",
+    "near_text": "near_text",
+    "sql": "sql",
+}
+"""URL parameters of texts that only their own pages read → the text that they belong to."""
 MAX_QUERY_STRING = 16_000
 """Maximum length of the browser's query string in characters. The server rejects much longer ones; see
 `messages.MAX_ADDRESS_BYTES` and `connections.MAX_HEAD_BYTES`.
@@ -60,6 +71,8 @@ RESTARTED = (
 """Message if the page of an earlier session sends its first request to a new one."""
 _PRESERVED = "preserved keys"
 """Session key of the set of session keys that `reset` does not delete."""
+_DRAFTS = "drafts"
+"""Session key of a dict: widget key of a text field → its URL parameter and its submitted text."""
 
 
 def enter(page: str) -> None:
@@ -102,10 +115,23 @@ def current_page() -> str:
     return page
 
 
-def reset(parameters: dict[str, str]) -> None:
-    """Delete all session values except the preserved ones, and replace the URL parameters."""
-    preserved: set[str] = st.session_state.get(_PRESERVED, set())
-    for key in [key for key in st.session_state if key not in preserved | {_PRESERVED}]:
+def reset(parameters: dict[str, str], replaced: Collection[str] | None = None) -> None:
+    """Delete all session values except the preserved ones and drafts, and replace the URL parameters.
+
+    Args:
+        parameters: the new URL parameters.
+        replaced: URL parameters of the texts whose drafts are deleted; by default those that change.
+    """
+    if replaced is None:
+        replaced = {name.removesuffix("_kept") for name in _changed(parameters, url_parameters())}
+    drafts: dict[str, tuple[str, str]] = st.session_state.get(_DRAFTS, {})
+    unsubmitted = {
+        key
+        for key, (name, submitted) in drafts.items()
+        if name not in replaced and st.session_state.get(key, submitted) != submitted
+    }
+    preserved = st.session_state.get(_PRESERVED, set()) | unsubmitted | {_PRESERVED, _DRAFTS}
+    for key in [key for key in st.session_state if key not in preserved]:
         del st.session_state[key]
     st.session_state[_URL_PARAMETERS] = parameters
 
@@ -113,7 +139,7 @@ def reset(parameters: dict[str, str]) -> None:
 def _navigate(parameters: dict[str, str], current: dict[str, str]) -> None:
     """Apply the URL parameters of an entry in the browser's history.
 
-    Unless a text changes, unsubmitted text is kept.
+    Unsubmitted text is kept, except in the field of a text that changes.
     """
     changed = _changed(parameters, current)
     if any(name in TEXTS or name.removesuffix("_kept") in TEXTS for name in changed):
@@ -123,7 +149,10 @@ def _navigate(parameters: dict[str, str], current: dict[str, str]) -> None:
 
 
 def _follow_link(parameters: dict[str, str]) -> None:
-    """Apply the URL parameters of a link. If the link has the same texts, keep unsubmitted text."""
+    """Apply the URL parameters of a link. The texts of other pages are kept unless the link contains them."""
+    replaced = {_page_text(name) for name in parameters} | {None}
+    kept = {name: value for name, value in url_parameters().items() if _page_text(name) not in replaced}
+    parameters = kept | parameters
     if text_parameters(parameters) != text_parameters(url_parameters()):
         reset(parameters)
     else:
@@ -132,6 +161,11 @@ def _follow_link(parameters: dict[str, str]) -> None:
 
 def _changed(parameters: dict[str, str], current: dict[str, str]) -> set[str]:
     return {name for name in {*parameters, *current} if parameters.get(name) != current.get(name)}
+
+
+def _page_text(name: str) -> str | None:
+    """Return the text in `_PAGE_TEXTS` that a URL parameter belongs to; None for other parameters."""
+    return _PAGE_TEXTS.get(name.removesuffix("_kept"))
 
 
 def _replace(names: set[str], parameters: dict[str, str]) -> None:
@@ -151,6 +185,17 @@ def text_parameters(parameters: dict[str, str]) -> dict[str, str]:
 def preserve(*keys: str) -> None:
     """Mark session keys, such as those of uploaded files and job results, that `reset` must not delete."""
     st.session_state.setdefault(_PRESERVED, set()).update(keys)
+
+
+def keep_draft(key: str, name: str, submitted: str) -> None:
+    """Mark a text field whose unsubmitted text `reset` must not delete.
+
+    Args:
+        key: widget key of the text field.
+        name: URL parameter of the submitted text, whose change replaces the draft; "" if there is none.
+        submitted: the submitted text.
+    """
+    st.session_state.setdefault(_DRAFTS, {})[key] = (name, submitted)
 
 
 def url_parameters() -> dict[str, str]:

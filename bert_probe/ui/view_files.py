@@ -288,7 +288,7 @@ def _restore(pending: ViewFile | Draft) -> str:
     if not pending.page:
         drafts.add(pending)
         return "report"
-    state.reset({})
+    state.reset({}, replaced=pending.address.keys())
     for name, value in pending.address.items():
         if name in state.TEXTS and name not in _LEFT_OUT:
             url_texts.remember(name, value)

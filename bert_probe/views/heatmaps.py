@@ -379,12 +379,7 @@ def _table(vectors: Array, caption: str, name: str) -> Heatmap:
 
 
 def relations_heatmap(result: RelationsResult, direction: int = 0) -> Heatmap:
-    """Return a heatmap of the accuracy of each head for each relation, measured on the file for reporting.
-
-    Args:
-        result: the result of `Relations`.
-        direction: index in `DIRECTIONS`.
-    """
+    """Return a heatmap of each head's accuracy for each relation, in a direction of `DIRECTIONS`."""
     _, _, layers, heads = result.accuracies.shape
     return Heatmap(
         result.in_direction(direction),

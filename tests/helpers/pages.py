@@ -72,6 +72,16 @@ def change_url(app: AppTest, **parameters: str) -> AppTest:
     return app.run()
 
 
+def follow_link(app: AppTest, page: str, **parameters: str) -> None:
+    """Open a page in the same session, as a link with URL parameters or, without them, the menu does."""
+    app._page_hash = calc_hash(page)
+    for name in list(app.query_params):
+        del app.query_params[name]
+    for name, value in parameters.items():
+        app.query_params[name] = value
+    app.run()
+
+
 def displayed_view(app: AppTest) -> Selection:
     """Return the selection that the attention views share."""
     view = app.session_state[selection_state.KEY].value

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ import pytest
 from bert_probe.errors import OutOfMemoryError, StalledError
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import jobs, permissions
+from bert_probe.runtime.cache import Cache
 from bert_probe.runtime.jobs import Job
 from tests.helpers.waiting import wait_until
 from tests.helpers.work import Steps, all_jobs_ended
@@ -145,9 +147,6 @@ def test_jobs_of_one_client_leave_a_slot_for_other_clients() -> None:
 
 
 def test_error_of_a_job_does_not_keep_local_variables() -> None:
-    class Table:
-        pass
-
     tables: list[weakref.ref[Table]] = []
 
     def build(_progress: Progress) -> None:
@@ -166,6 +165,56 @@ def test_error_of_a_job_does_not_keep_local_variables() -> None:
     gc.disable()
     try:
         assert tables[0]() is None
+    finally:
+        gc.enable()
+
+
+class Table:
+    """An object whose memory is released when the function that has it as a local variable is released."""
+
+
+@pytest.mark.parametrize("run", [jobs.ThreadPool("test").call, partial(Cache[str, None](10).once, "table")])
+def test_errors_in_threads_and_caches_do_not_keep_local_variables(
+    run: Callable[[Callable[[], None]], None],
+) -> None:
+    tables: list[weakref.ref[Table]] = []
+
+    def build() -> None:
+        table = Table()
+        tables.append(weakref.ref(table))
+        raise ValueError("The table is too large.")
+
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            run(build)
+        wait_until(lambda: tables[0]() is None)
+    finally:
+        gc.enable()
+
+
+def test_cancelled_job_does_not_keep_local_variables() -> None:
+    tables: list[weakref.ref[Table]] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def build(progress: Progress) -> None:
+        table = Table()
+        tables.append(weakref.ref(table))
+        begun.set()
+        assert go_on.wait(20)
+        try:
+            progress(1, 2)
+        except Cancelled as error:
+            errors = [error]  # the error refers to this frame, which refers to the error
+            raise errors[0] from None
+
+    gc.disable()
+    try:
+        job = Job("cause", build)
+        assert begun.wait(20)
+        job.cancel()
+        go_on.set()
+        wait_until(lambda: tables[0]() is None)
     finally:
         gc.enable()
 

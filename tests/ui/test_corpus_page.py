@@ -29,7 +29,15 @@ from bert_probe.ui.corpus import NEW
 from bert_probe.ui.corpus_search import MAX_NAMES, NOTHING, OTHER, context_line, merge_rare
 from tests.helpers.broken_stores import rewrite
 from tests.helpers.opening import use_empty_checkpoint_cache
-from tests.helpers.pages import HOSTILE, change_url, error_text, page_text, table_of_snippets, url_params
+from tests.helpers.pages import (
+    HOSTILE,
+    change_url,
+    error_text,
+    follow_link,
+    page_text,
+    table_of_snippets,
+    url_params,
+)
 from tests.helpers.pages import open_page as page
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
 
@@ -454,6 +462,16 @@ def test_query_draft_is_kept_while_url_is_unchanged() -> None:
     app = app.text_area(key="corpus_sql_written").set_value("SELECT 3 AS n").run()
     assert app.dataframe[0].value["n"].tolist() == [1]
     assert press(app, "Run").dataframe[0].value["n"].tolist() == [3]
+
+
+def test_query_draft_is_kept_after_link_to_another_text() -> None:
+    app = press(corpus(corpus_part="sql", sql="SELECT 1 AS n"), "Run")
+    store = app.session_state["address"]["store"]
+    app.text_area(key="corpus_sql_written").set_value("SELECT 3 AS n").run()
+    follow_link(app, "attention", a="Another text.")
+    follow_link(app, "corpus", a="Another text.", store=store, corpus_part="sql")
+    assert app.text_area(key="corpus_sql_written").value == "SELECT 3 AS n"
+    assert app.dataframe[0].value["n"].tolist() == [1]
 
 
 def test_about_view_lists_model_files_and_digest(shelf: Path) -> None:

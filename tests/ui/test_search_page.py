@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +365,22 @@ def test_store_with_sentence_vectors_is_searched(
     assert list(tables(app)[0]["text"]) == list(expected.frame()["text"])
     assert "computed elsewhere" not in page_text(app)
     assert "the sum of all 126 cells equals the cosine" in page_text(app)
+    assert not app.warning
+
+
+def test_incomplete_store_is_announced(
+    minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_event: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "help.txt").write_text("\n".join(DOCUMENTS), "utf-8")
+    question = bert_probe.IngestConfig(keep=("sentence_vectors",))
+    files = [tmp_path / "help.txt"]
+    with suppress(KeyboardInterrupt):
+        bert_probe.build_corpus(minilm, question, files, tmp_path / "help", shard_rows=5, on_shard=stop)
+    monkeypatch.setattr(paths, "_store_folders", [tmp_path])
+    app = open_page("search", documents_from="vectors", vectors="help")
+    assert len(tables(app)[0]) == 5
+    (warning,) = app.warning
+    assert f"This store is incomplete: it contains 5 of {len(DOCUMENTS)} sentences" in warning.value

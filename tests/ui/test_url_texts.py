@@ -11,10 +11,11 @@ import pytest
 from streamlit.runtime.state.query_params_proxy import QueryParamsProxy
 from streamlit.testing.v1 import AppTest
 
+from bert_probe.reports.view_files import TextInput, ViewFile
 from bert_probe.runtime import shared_cache
 from bert_probe.server import sessions
-from bert_probe.ui import state, url_texts
-from tests.helpers.pages import error_text, open_page
+from bert_probe.ui import state, url_texts, view_files
+from tests.helpers.pages import error_text, follow_link, open_page
 
 LONG = "we left the ground " * 4_000
 CHINESE = "東京" * 400
@@ -39,6 +40,71 @@ def test_back_keeps_unsubmitted_text_unless_a_text_changes() -> None:
         (field,) = [area for area in app.text_area if area.label == "Sentences, one per line"]
         assert field.value == expected
         assert app.session_state["sentences_part"] == "map"
+
+
+def type_texts_on_pages() -> AppTest:
+    """Submit documents and sentences, and type other ones without submitting them."""
+    app = open_page("sentences", a="One bank.")
+    set_text(app, "Sentences", "First.\nSecond.")
+    click(app, "Compare")
+    set_text(app, "Sentences", "A draft.")
+    follow_link(app, "context")
+    set_text(app, "Add sentences", "The bank.\nThe river bank.")
+    click(app, "Add")
+    set_text(app, "Add sentences", "A context.")
+    follow_link(app, "search")
+    set_text(app, "Documents", "One document.\n\nAnother.")
+    click(app, "Search")
+    app.text_input(key="search_query").set_value("My query").run()
+    return app
+
+
+def set_text(app: AppTest, label: str, text: str) -> None:
+    next(area for area in app.text_area if area.label.startswith(label)).set_value(text).run()
+
+
+def texts_on_pages(app: AppTest) -> dict[str, str]:
+    texts = {}
+    for page in ("sentences", "context", "search"):
+        follow_link(app, page)
+        texts |= {area.label: area.value for area in app.text_area if not area.label.startswith("Sentence ")}
+    submitted = {name: app.session_state["address"].get(name, "") for name in ("sentences", "context")}
+    return texts | submitted | {"Query": app.text_input(key="search_query").value}
+
+
+def test_link_to_another_text_keeps_the_texts_of_other_pages() -> None:
+    app = type_texts_on_pages()
+    before = texts_on_pages(app)
+    assert (before["Sentences, one per line"], before["sentences"]) == ("A draft.", "First.\nSecond.")
+    assert before["context"].endswith("\nThe river bank.")
+    follow_link(app, "attention", a="One document.", layer="3")
+    assert app.text_area(key="draft_a").value == "One document."
+    assert texts_on_pages(app) == before
+    follow_link(app, "tokens", a="Again.", sentences="Linked.")
+    linked = {"sentences": "Linked.", "Sentences, one per line": "Linked."}
+    assert texts_on_pages(app) == before | linked
+
+
+def test_back_across_a_text_keeps_drafts_of_other_texts() -> None:
+    app = type_texts_on_pages()
+    before = texts_on_pages(app)
+    earlier = address(app)
+    app.text_area(key="draft_a").set_value("Two banks.")
+    click(app, "Run")
+    for name, value in (earlier | {"went": "1"}).items():
+        app.query_params[name] = value
+    app.run()
+    assert app.text_area(key="draft_a").value == "One bank."
+    assert texts_on_pages(app) == before
+
+
+def test_view_file_replaces_texts_but_not_drafts_of_other_pages() -> None:
+    app = type_texts_on_pages()
+    app.session_state[view_files._PENDING] = ViewFile(
+        "Tokens", texts=(TextInput("Viewed."),), page="tokens", address={"a": "Viewed."}
+    )
+    app.run()
+    assert texts_on_pages(app)["Sentences, one per line"] == "A draft."
 
 
 def test_texts_have_their_own_parameters() -> None:

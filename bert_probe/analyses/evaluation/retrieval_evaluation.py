@@ -264,10 +264,7 @@ class _JudgedData:
 
 
 class _EvaluatedRankings:
-    """Evaluates rankings in blocks of `BLOCK` queries, without storing complete rankings.
-
-    For each query, it stores the measures, the ranks of the relevant documents, and the first ten documents.
-    """
+    """Evaluates rankings in blocks, and stores measures, ranks of relevant documents and ten documents."""
 
     def __init__(self, data: _JudgedData) -> None:
         self._data = data
