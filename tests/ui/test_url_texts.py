@@ -64,7 +64,7 @@ def set_text(app: AppTest, label: str, text: str) -> None:
 
 
 def texts_on_pages(app: AppTest) -> dict[str, str]:
-    texts = {}
+    texts: dict[str, str] = {}
     for page in ("sentences", "context", "search"):
         follow_link(app, page)
         texts |= {area.label: area.value for area in app.text_area if not area.label.startswith("Sentence ")}
