@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
+from types import TracebackType
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -254,6 +255,7 @@ class Job(Generic[T]):
         self.progress: tuple[int, int] | None = None
         self.error: BaseException | None = None
         self._result: T | None = None
+        self._traceback: TracebackType | None = None  # the traceback of `error` when the work ended
         self._alive, self._queued, self._silence, self._ended = alive, queued, silence, ended
         self._client = client
         self._last_alive = self._last_report = time.monotonic()
@@ -290,7 +292,8 @@ class Job(Generic[T]):
         if not self._over.wait(timeout):
             raise TimeoutError(f"The job was not done within {timeout} seconds.")
         if self.error is not None:
-            raise self.error
+            # Each caller would otherwise add its frames, and thus its local variables, to the traceback.
+            raise self.error.with_traceback(self._traceback)
         if self.state == "cancelled":
             raise Cancelled
         return cast(T, self._result)
@@ -361,6 +364,7 @@ class Job(Generic[T]):
             if self.over:
                 return
             self.state, self._result, self.error = state, result, error
+            self._traceback = None if error is None else error.__traceback__
             self._over.set()
         self._ended()
 

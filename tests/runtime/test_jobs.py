@@ -193,6 +193,30 @@ def test_errors_in_threads_and_caches_do_not_keep_local_variables(
         gc.enable()
 
 
+def test_error_that_is_raised_again_does_not_keep_local_variables_of_callers() -> None:
+    def fail(_progress: Progress) -> None:
+        raise ValueError("The table is too large.")
+
+    job = Job("cause", fail)
+    tables: list[weakref.ref[Table]] = []
+
+    def call() -> None:
+        table = Table()
+        tables.append(weakref.ref(table))
+        job.value(20)
+
+    gc.disable()
+    try:
+        for _ in range(3):
+            with suppress(ValueError):
+                call()
+        assert [table() is None for table in tables] == [True, True, False], (
+            "only the last call is referred to"
+        )
+    finally:
+        gc.enable()
+
+
 def test_cancelled_job_does_not_keep_local_variables() -> None:
     tables: list[weakref.ref[Table]] = []
     begun, go_on = threading.Event(), threading.Event()
