@@ -419,9 +419,21 @@ def split(
 
 
 def split_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[LabeledText], list[LabeledText]]:
-    """Split labeled texts into training and held-out texts, stratified by class."""
-    stratum = (lambda row: row.label) if data.kind == CLASSES else (lambda _: None)
-    return split(data.rows, share, seed, text_key, stratum)
+    """Split labeled texts into training and held-out texts, stratified by class.
+
+    A text with several rows counts toward the class of its first row. It is used for training if one of its
+    classes would otherwise have no training text.
+    """
+    if data.kind != CLASSES:
+        return split(data.rows, share, seed, text_key)
+    train, held_out = split(data.rows, share, seed, text_key, lambda row: row.label)
+    missing = {row.label for row in held_out} - {row.label for row in train}
+    moved = {text_key(row) for row in held_out if row.label in missing}
+    if not moved:
+        return train, held_out
+    held_out_keys = {text_key(row) for row in held_out} - moved
+    train = [row for row in data.rows if text_key(row) not in held_out_keys]
+    return train, [row for row in data.rows if text_key(row) in held_out_keys]
 
 
 def text_key(row: LabeledText) -> tuple[str, str | None]:

@@ -55,7 +55,7 @@ def choose_map_file() -> tuple[str, ...] | LabeledTexts | None:
     if file is None:
         return None
     if isinstance(file.rows, ProbeError):
-        raise file.rows
+        raise file.rows.with_traceback(None)  # frames of earlier runs would stay in memory
     if file.rows is not None:
         sentence_input.check_count(file.rows.rows, MAX_MAP_TEXTS)
         labels = f"{len(file.rows.labels):,} labels" if file.rows.labels else "numeric labels"
@@ -309,7 +309,7 @@ def choose_evaluation_file(argument: str, label: str, types: Sequence[str], help
     if uploaded is None:
         return None
     if isinstance(uploaded.rows, ProbeError):
-        raise uploaded.rows
+        raise uploaded.rows.with_traceback(None)
     if st.session_state.get(sentence_input.upload_key(f"evaluate_{argument}")) is None:
         blocks.caveat(f"The data are from {state.escape(uploaded.name)}.")
     return uploaded.rows

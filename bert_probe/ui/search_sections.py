@@ -58,7 +58,7 @@ def show_threshold(checkpoint: Checkpoint, question: ScoreThreshold, truncate: b
             return
         try:
             if isinstance(file.rows, ProbeError):
-                raise file.rows
+                raise file.rows.with_traceback(None)  # frames of earlier runs would stay in memory
             _show_threshold_result(checkpoint, _choose_target(question, file.rows), file.rows, truncate)
         except ProbeError as error:
             blocks.error_box(error, "Choose another file, or change the options above.")

@@ -473,7 +473,7 @@ def choose_documents() -> DocumentList | VectorSet | None:
         if st.checkbox(label, key="documents_skip_broken", persist_state="session"):
             documents = file.remaining
     if isinstance(documents, ProbeError):
-        raise documents
+        raise documents.with_traceback(None)  # frames of earlier runs would stay in memory
     blocks.caveat(f"{len(documents):,} documents from {state.escape(file.name)}.")
     if documents.skipped_sentence:
         st.warning(state.escape(documents.skipped_sentence, 2000), icon=":material/warning:")

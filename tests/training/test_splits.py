@@ -31,6 +31,18 @@ def test_split_is_disjoint_and_stratified(labels: list[tuple[str, int]], share: 
     assert split_texts(data, share, seed) == (trained, held_out)
 
 
+def test_class_of_a_repeated_text_is_in_the_training_split() -> None:
+    rows = [LabeledText(str(number), None, "ab"[number % 2], number) for number in range(20)]
+    for index in range(20):
+        repeated = [*rows, LabeledText(str(index), None, "A", 20)]
+        for seed in range(5):
+            trained, held_out = split_texts(LabeledTexts.of("classes", repeated), 0.2, seed)
+            assert {row.label for row in trained} == {"a", "b", "A"}
+            assert Counter(trained) + Counter(held_out) == Counter(repeated)
+            assert not {row.text for row in trained} & {row.text for row in held_out}
+            assert len(held_out) in (2, 3, 4)
+
+
 def test_share_is_held_out_of_each_class() -> None:
     rows = [LabeledText(str(number), None, "ab"[number % 4 == 0], number) for number in range(400)]
     data = LabeledTexts.of("classes", rows)

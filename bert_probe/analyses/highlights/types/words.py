@@ -13,7 +13,12 @@ from bert_probe.analyses.highlights.types import (
     quote,
 )
 from bert_probe.errors import SelectionError, TextError, UnavailableError
-from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
+from bert_probe.model.checkpoint import (
+    FILL_MASK,
+    QUESTION_ANSWERING,
+    SENTENCE_SIMILARITY,
+    TOKEN_CLASSIFICATION,
+)
 from bert_probe.model.encoding import Token
 from bert_probe.text.words import truncate_text
 
@@ -84,10 +89,13 @@ def _find_influential_word(
         return None
     # Imported here, because checkpoints without a task head do not need this module.
     from bert_probe.analyses.attribution.attribution import Attribution
+    from bert_probe.analyses.outputs.target import MASKED, REMOVED
 
     second = None if other is None else other.trace
+    is_of_tokens = task in (FILL_MASK, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)
+    removal = MASKED if is_of_tokens and checkpoint.tokenizer.mask_token_id is not None else REMOVED
     try:
-        left_out = Attribution(task, words=True).of(context.trace, second)
+        left_out = Attribution(task, words=True, removal=removal).of(context.trace, second)
         attention = Attribution(task, words=True, method="attention").of(context.trace, second)
     except (UnavailableError, SelectionError, TextError):
         return None
@@ -100,9 +108,10 @@ def _find_influential_word(
     first = "the same word" if attended == index else quote(units[attended], units)
     of_text = "" if other is None else " of A"
     direction = "decreases" if decrease > 0 else "increases"
+    action = "Masking" if removal == MASKED else "Removing"
     return HighlightCandidate(
         float(np.abs(shares[index])),
-        f"Removing {quote(units[index], units)}{of_text} changes the {left_out.number} most: it {direction} "
+        f"{action} {quote(units[index], units)}{of_text} changes the {left_out.number} most: it {direction} "
         f"by {abs(decrease):.2g} from {left_out.value:.2f}. Attention ranks {first} first.",
         "answer",
         {} if task == checkpoint.tasks[0] else {"task": task},
