@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from bert_probe.errors import ArchitectureError, OutOfMemoryError, WeightsError
 from bert_probe.model.architectures import build_model
 from bert_probe.model.config import REMEDY, reason
+from bert_probe.model.weights import BUILDING
 
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
@@ -202,23 +203,28 @@ class _ModuleCounter:
 @contextmanager
 def _counting(count: _ModuleCounter) -> Iterator[None]:
     """Within the context, create this thread's modules on the meta device, and count their tensors."""
-    thread_id = threading.get_ident()
-
-    # The hooks apply to the whole process, so they must ignore modules of other threads.
-    def on_registration(_module: torch.nn.Module, _name: str, tensor: torch.Tensor | None) -> None:
-        if tensor is not None and threading.get_ident() == thread_id:
-            count.add(tensor)
-
-    hooks = [
-        register_module_parameter_registration_hook(on_registration),
-        register_module_buffer_registration_hook(on_registration),
-    ]
+    before = getattr(_counters, "current", None)
+    _counters.current = count
     try:
-        with torch.device("meta"):
+        with BUILDING, torch.device("meta"):
             yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        _counters.current = before
+
+
+_counters = threading.local()
+"""The attribute `current` is the counter of this thread's context; it is missing or None outside of one."""
+
+
+def _on_registration(_module: torch.nn.Module, _name: str, tensor: torch.Tensor | None) -> None:
+    count: _ModuleCounter | None = getattr(_counters, "current", None)
+    if count is not None and tensor is not None:
+        count.add(tensor)
+
+
+# The hooks stay registered, because threads that build modules iterate over the hooks of the whole process.
+register_module_parameter_registration_hook(_on_registration)
+register_module_buffer_registration_hook(_on_registration)
 
 
 class _LimitedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -6,6 +6,7 @@ import copy
 import errno
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,11 +24,15 @@ except ImportError:  # fcntl is not available on Windows.
     fcntl = None  # type: ignore[assignment]
 
 
+BUILDING = threading.RLock()
+"""Held while transformers builds a model, because it changes torch's default dtype, which threads share."""
+
+
 def read(
     model_class: Any, folder: Path, config: Any, dtype: torch.dtype, implementation: str
 ) -> tuple[Any, Any]:
     """Load a model with its weights; return the model and transformers' loading report (`loading_info`)."""
-    with QUIET:
+    with QUIET, BUILDING:
         model, report = model_class.from_pretrained(
             folder,
             # The config is copied, because transformers writes the attention implementation into it.

@@ -32,7 +32,7 @@ from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
 from bert_probe.model.sentence_head import SentenceClassifier
-from bert_probe.model.weights import list_names, named_parameters, unify_dtype
+from bert_probe.model.weights import BUILDING, list_names, named_parameters, unify_dtype
 
 if TYPE_CHECKING:
     from bert_probe.training.objectives import Objective, TrainingExample
@@ -131,7 +131,8 @@ def _build(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: st
     dtype = torch.float64 if checkpoint.description.dtype == "float64" else torch.float32
 
     def build(implementation: str) -> Any:
-        model = _AUTO[task].from_config(config, attn_implementation=implementation, dtype=dtype)
+        with BUILDING:
+            model = _AUTO[task].from_config(config, attn_implementation=implementation, dtype=dtype)
         unify_dtype(model, dtype)
         return model
 

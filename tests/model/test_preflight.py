@@ -223,6 +223,13 @@ def test_number_of_labels_is_limited(folder: Path) -> None:
         bert_probe.load(folder)
 
 
+def test_counting_does_not_change_the_hooks_of_other_threads() -> None:
+    hooks = torch.nn.modules.module._global_parameter_registration_hooks
+    before = [*hooks]
+    with preflight._counting(preflight._ModuleCounter(max_tensors=2, max_numbers=100)):
+        assert [*hooks] == before, "a thread that iterates over the hooks would fail"
+
+
 def test_counting_ignores_other_threads() -> None:
     count = preflight._ModuleCounter(max_tensors=2, max_numbers=100)
     with preflight._counting(count):
@@ -235,7 +242,7 @@ def test_counting_ignores_other_threads() -> None:
         with pytest.raises(preflight._SizeLimitError, match="more than 2 tensors"):
             torch.nn.Linear(3, 4)
     torch.nn.Linear(300, 400)
-    assert count.tensors == 3, "the hooks are removed"
+    assert count.tensors == 3, "modules are counted within the context only"
 
 
 def test_headers_give_tensor_and_parameter_counts(folder: Path) -> None:

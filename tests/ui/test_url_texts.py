@@ -67,7 +67,9 @@ def texts_on_pages(app: AppTest) -> dict[str, str]:
     texts: dict[str, str] = {}
     for page in ("sentences", "context", "search"):
         follow_link(app, page)
-        texts |= {area.label: area.value for area in app.text_area if not area.label.startswith("Sentence ")}
+        texts |= {
+            area.label: area.value or "" for area in app.text_area if not area.label.startswith("Sentence ")
+        }
     submitted = {name: app.session_state["address"].get(name, "") for name in ("sentences", "context")}
     return texts | submitted | {"Query": app.text_input(key="search_query").value}
 
