@@ -25,7 +25,7 @@ from bert_probe.text.labeled_texts import (
     LabeledText,
     LabeledTexts,
 )
-from bert_probe.text.similarity_examples import SimilarityExamples
+from bert_probe.text.similarity_examples import SimilarityExamples, split_key
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.contrastive import AUTO, SimilarityObjective
 from bert_probe.training.models import in_checkpoint_order, regression_labels
@@ -227,7 +227,7 @@ def _from_similarity_examples(
     config: SplitConfig,
     loss: str,
 ) -> Dataset:
-    """Return a dataset of similarity examples; examples with the same first text stay in the same split."""
+    """Return a dataset of similarity examples, whose splits `split_key` determines."""
     if held_out is not None and held_out.kind != data.kind:
         raise TextError(
             f"The held-out data are {held_out.kind}, but the training data are {data.kind}. Use files "
@@ -235,13 +235,13 @@ def _from_similarity_examples(
         )
     objective = SimilarityObjective(checkpoint, data, loss)
     train, evaluation = _split_or_given(
-        data.rows, None if held_out is None else held_out.rows, config, lambda row: row.texts[0]
+        data.rows, None if held_out is None else held_out.rows, config, split_key(data.rows)
     )
     train_examples, held_out_examples = (
         objective.examples(checkpoint, rows, config.longest) for rows in (train, evaluation)
     )
-    train_texts = {row.texts for row in train}
-    shared = [row.line for row in evaluation if row.texts in train_texts]
+    train_texts = {row.content for row in train}
+    shared = [row.line for row in evaluation if row.content in train_texts]
     notes = (
         [f"{len(shared):,} held-out examples are also in the training data: {format_lines(shared)}."]
         if shared

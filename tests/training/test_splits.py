@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
-from bert_probe.training.datasets import split_notes, split_texts
+from bert_probe.text.similarity_examples import SimilarityExample, split_key
+from bert_probe.training.datasets import split, split_notes, split_texts
 from bert_probe.training.schedule import LengthBuckets
 
 
@@ -41,6 +42,24 @@ def test_class_of_a_repeated_text_is_in_the_training_split() -> None:
             assert Counter(trained) + Counter(held_out) == Counter(repeated)
             assert not {row.text for row in trained} & {row.text for row in held_out}
             assert len(held_out) in (2, 3, 4)
+
+
+def test_reversed_pair_is_in_the_same_split() -> None:
+    """Also if the texts of several pairs form a chain; examples with the same first text stay together."""
+    texts = [(f"{number}", f"{number + 1}") for number in range(0, 60, 2)]
+    texts += [("0", "a"), ("a", "b"), ("b", "0"), ("c", "c")]
+    pairs = [*texts, *(pair[::-1] for pair in texts)]
+    rows = [SimilarityExample(pair, 1.0, line) for line, pair in enumerate(pairs, 1)]
+    for seed in range(5):
+        train, held_out = split(rows, 0.2, seed, split_key(rows))
+        assert len(held_out) >= 12
+        assert Counter(train) + Counter(held_out) == Counter(rows)
+        assert not {row.content for row in train} & {row.content for row in held_out}
+        assert not {row.texts[0] for row in train} & {row.texts[0] for row in held_out}
+    key = split_key(
+        [SimilarityExample(("a", "b", "c"), None, 1), SimilarityExample(("c", "b", "a"), None, 2)]
+    )
+    assert [*map(split_key(triplets), triplets)] == ["a", "c"], "triplets are not symmetric"
 
 
 def test_share_is_held_out_of_each_class() -> None:
