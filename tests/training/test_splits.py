@@ -56,9 +56,7 @@ def test_reversed_pair_is_in_the_same_split() -> None:
         assert Counter(train) + Counter(held_out) == Counter(rows)
         assert not {row.content for row in train} & {row.content for row in held_out}
         assert not {row.texts[0] for row in train} & {row.texts[0] for row in held_out}
-    key = split_key(
-        [SimilarityExample(("a", "b", "c"), None, 1), SimilarityExample(("c", "b", "a"), None, 2)]
-    )
+    triplets = [SimilarityExample(("a", "b", "c"), None, 1), SimilarityExample(("c", "b", "a"), None, 2)]
     assert [*map(split_key(triplets), triplets)] == ["a", "c"], "triplets are not symmetric"
 
 
