@@ -25,7 +25,9 @@ except ImportError:  # fcntl is not available on Windows.
 
 
 BUILDING = threading.RLock()
-"""Held while transformers builds a model, because it changes torch's default dtype, which threads share."""
+"""Held while a model is built: transformers then changes torch's default dtype and its own functions, which
+all threads share.
+"""
 
 
 def read(

@@ -474,7 +474,7 @@ class LoraModel:
             r=RANK, lora_alpha=SCALE, lora_dropout=0.0, target_modules=[*lora_targets(full_model)]
         )
         self._full_model = full_model
-        with _no_warnings():
+        with _no_warnings(), BUILDING:
             self._peft_model: Any = peft.get_peft_model(full_model, config)
         for parameter in head.values():
             parameter.requires_grad_(True)
