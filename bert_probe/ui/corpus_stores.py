@@ -243,7 +243,7 @@ def _from_file(checkpoint: Checkpoint) -> None:
         return
     name, content = file
     if isinstance(content, TextError):
-        raise content
+        raise content.with_traceback(None)  # frames of earlier runs would stay in memory
     if len(content) > MAX_FILE_BYTES:
         raise TextError(
             f"{name} is larger than {MAX_FILE_BYTES / 1e6:.0f} MB. Split the file, or use bert-probe corpus "

@@ -161,9 +161,10 @@ def choose_probe_files() -> ProbeFiles | None:
     with right:
         held_out = _upload(_KEYS[1], "Held-out data (optional for layers and trees)")
     if isinstance(data, ProbeError):
-        raise data  # raise the error only now, after both uploaders have been drawn
+        # raise the error only now, after both uploaders have been drawn
+        raise data.with_traceback(None)
     if isinstance(held_out, ProbeError):
-        raise held_out
+        raise held_out.with_traceback(None)
     if data is None:
         return None
     files = ProbeFiles(data, held_out)
