@@ -31,23 +31,6 @@ _OMITTED = "omitted parameters"
 """Session key of a dict: page → the URL parameters that its URL omits."""
 _TEXT_PARAMETERS = ("a", "b", "relation", "model", "revision", "dtype", "truncate")
 """URL parameters of the texts and the model. For texts that are too long for the URL, see `url_texts`."""
-TEXTS = (
-    "a",
-    "b",
-    "model",
-    "revision",
-    "sentences",
-    "batch_texts",
-    "documents",
-    "search_query",
-    "context",
-    "context_words",
-    "near_text",
-    "sql",
-    "tray",
-    "view",
-)
-"""URL parameters whose text is stored on the server if it is too long for the URL."""
 _PAGE_TEXTS = {
     "sentences": "sentences",
     "batch_texts": "batch_texts",
@@ -59,6 +42,8 @@ _PAGE_TEXTS = {
     "sql": "sql",
 }
 """URL parameters of texts that only their own pages read → the text that they belong to."""
+TEXTS = ("a", "b", "model", "revision", *_PAGE_TEXTS, "tray", "view")
+"""URL parameters whose text is stored on the server if it is too long for the URL."""
 MAX_QUERY_STRING = 16_000
 """Maximum length of the browser's query string in characters. The server rejects much longer ones; see
 `messages.MAX_ADDRESS_BYTES` and `connections.MAX_HEAD_BYTES`.

@@ -256,16 +256,7 @@ def _check_classes(texts: LabeledTexts) -> Array:
         classes = "1 class" if len(texts.labels) == 1 else f"{len(texts.labels):,} classes"
         raise UnavailableError(f"The texts have {classes}. Use texts of 2 to {MAX_CLASSES} classes.")
     indices = {label: index for index, label in enumerate(texts.labels)}
-    labels = np.array([indices[str(row.label)] for row in texts.rows])
-    counts = np.bincount(labels[_distinct_texts(texts)[0]], minlength=len(texts.labels))
-    rare = [label for label, count in zip(texts.labels, counts, strict=True) if count < 2]
-    if rare:
-        raise UnavailableError(
-            f"{len(rare):,} classes have only one text, which cannot be both in the training and in the "
-            f"held-out split: {', '.join(name[:40] for name in rare[:5])}. Equal texts count once, with "
-            "their first label. Add texts, or remove these classes."
-        )
-    return labels
+    return np.array([indices[str(row.label)] for row in texts.rows])
 
 
 def _distinct_texts(texts: LabeledTexts) -> tuple[Array, Array]:
@@ -281,11 +272,22 @@ def _splits(texts: LabeledTexts, labels: Array, max_folds: int) -> list[tuple[Ar
     Equal texts are in the same fold, so that no text is predicted by a model that was trained on it. The
     training split of each fold has all classes, because each class has at least as many distinct texts as
     there are folds.
+
+    Raises:
+        UnavailableError: a class has only one distinct text.
     """
     from sklearn.model_selection import StratifiedKFold
 
     rows, text_indices = _distinct_texts(texts)
-    folds = min(max_folds, np.bincount(labels[rows]).min())
+    counts = np.bincount(labels[rows], minlength=len(texts.labels))
+    rare = [label for label, count in zip(texts.labels, counts, strict=True) if count < 2]
+    if rare:
+        raise UnavailableError(
+            f"{len(rare):,} classes have only one text, which cannot be both in the training and in the "
+            f"held-out split: {', '.join(name[:40] for name in rare[:5])}. Equal texts count once, with "
+            "their first label. Add texts, or remove these classes."
+        )
+    folds = min(max_folds, counts.min())
     splits = StratifiedKFold(folds, shuffle=True, random_state=0).split(rows, labels[rows])
     held_out = [np.isin(text_indices, indices) for _, indices in splits]
     return [(np.flatnonzero(~mask), np.flatnonzero(mask)) for mask in held_out]
