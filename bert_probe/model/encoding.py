@@ -191,6 +191,14 @@ class ModelInputs:
     def __len__(self) -> int:
         return len(self.inputs["input_ids"])
 
+    @property
+    def key(self) -> bytes:
+        """The token IDs as bytes, which are equal for texts that the model cannot distinguish.
+
+        The bytes are big-endian, so texts of equal length are sorted by their token IDs.
+        """
+        return self.inputs["input_ids"].astype(">u4").tobytes()
+
 
 @dataclass(frozen=True, eq=False)
 class _TokenizerOutput:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, TextError
+from bert_probe.text.duplicates import group_rows, text_key
 from bert_probe.text.formats import (
     NonTextCell,
     ValidationErrors,
@@ -50,29 +51,16 @@ class SimilarityExample:
     score: float | None
     line: int
 
-    @property
-    def content(self) -> tuple[str, ...]:
-        """The texts, which are equal for a pair and the reversed pair."""
-        return tuple(sorted(self.texts)) if len(self.texts) == 2 else self.texts
 
+def split_groups(rows: Sequence[SimilarityExample]) -> list[int]:
+    """Return the group of each example, as the index of the group's first example.
 
-def split_key(rows: Iterable[SimilarityExample]) -> Callable[[SimilarityExample], str]:
-    """Return a function whose value is equal for examples that must be in the same split.
-
-    These are examples with the same first text, and a pair and the reversed pair.
+    Examples of one group must be in the same split. These are examples with the same first text, and a pair
+    and the reversed pair. Texts with the same `text_key` count as the same.
     """
-    parents: dict[str, str] = {}  # a forest of texts, with a tree per group
-
-    def root(text: str) -> str:
-        while (parent := parents.get(text, text)) != text:
-            parents[text] = text = parents.get(parent, parent)
-        return text
-
-    texts = dict.fromkeys(row.texts for row in rows)
-    for pair in texts:
-        if len(pair) == 2 and pair[::-1] in texts:
-            parents[root(pair[0])] = root(pair[1])
-    return lambda row: root(row.texts[0])
+    keys = [tuple(map(text_key, row.texts)) for row in rows]
+    unordered = [tuple(sorted(key)) if len(key) == 2 else key for key in keys]
+    return group_rows([key[0] for key in keys], unordered)
 
 
 @dataclass(frozen=True, eq=False)

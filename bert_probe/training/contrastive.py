@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,6 +125,12 @@ class SimilarityInputs(TrainingExample):
     parts: tuple[ModelInputs, ...]
     texts: tuple[str, ...]
 
+    @property
+    def key(self) -> Hashable:
+        """As in `TrainingExample`; equal for a pair and the reversed pair."""
+        keys = [part.key for part in self.parts]
+        return tuple(sorted(keys) if len(keys) == 2 else keys)
+
 
 class SimilarityObjective(Objective):
     """Training objective for the sentence vector on pairs, triplets or scored pairs.
@@ -183,7 +189,7 @@ class SimilarityObjective(Objective):
             except TextError as error:
                 errors.add(row.line, str(error))
                 continue
-            tokens = np.asarray(parts[1].inputs["input_ids"]).tobytes()
+            tokens = parts[1].key
             target = positives.setdefault(tokens, len(positives)) if row.score is None else row.score
             examples.append(SimilarityInputs(max(parts, key=len), target, row.line, parts, row.texts))
         errors.check()

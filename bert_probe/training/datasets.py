@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
-from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,15 +15,15 @@ from bert_probe.errors import SelectionError, SubjectError, TextError
 from bert_probe.model.checkpoint import TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, Checkpoint
 from bert_probe.model.encoding import token_strings
 from bert_probe.model.forward import BATCH_TOKENS
+from bert_probe.text.duplicates import text_key
 from bert_probe.text.labeled_texts import (
     CLASSES,
     MAX_ABS_LABEL,
     MAX_LABELS,
     NUMBER,
-    LabeledText,
     LabeledTexts,
 )
-from bert_probe.text.similarity_examples import SimilarityExamples, split_key
+from bert_probe.text.similarity_examples import SimilarityExamples, split_groups
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.contrastive import AUTO, SimilarityObjective
 from bert_probe.training.models import in_checkpoint_order, regression_labels
@@ -36,6 +34,17 @@ from bert_probe.training.objectives import (
     TextObjective,
     TokenObjective,
     TrainingExample,
+)
+from bert_probe.training.splits import (
+    check_split,
+    format_lines,
+    format_names,
+    label_notes,
+    shared_notes,
+    split,
+    split_texts,
+    text_keys,
+    truncation_notes,
 )
 
 T = TypeVar("T")
@@ -141,12 +150,11 @@ def _from_labeled_texts(
     train, evaluation = split_texts(data, config.share, config.seed)
     if held_out is not None:
         train, evaluation = [*data.rows], [*held_out.rows]
-    _check_split(
+    check_split(
         train,
         evaluation,
         0 if held_out else config.share,
-        data.rows,
-        text_key,
+        text_keys(data.rows),
         [row.label for row in data.rows],
     )
     labels = (
@@ -165,7 +173,7 @@ def _from_labeled_texts(
         LabeledTexts.of(data.kind, train),
         LabeledTexts.of(data.kind, evaluation) if evaluation else None,
         _provenance(train_examples, data.digest, held_out_examples, held_out.digest if held_out else ""),
-        (*split_notes(data, train, evaluation), *_truncation_notes(train_examples)),
+        (*label_notes(data), *_example_notes(train_examples, held_out_examples, held_out)),
         _files("read_labeled_texts", "csv", held_out),
     )
 
@@ -176,7 +184,9 @@ def _from_tagged_sentences(
     held_out: Sequence[TaggedSentence] | None,
     config: SplitConfig,
 ) -> Dataset:
-    train, evaluation = _split_or_given(data, held_out, config, lambda sentence: sentence.text)
+    train, evaluation = _split_or_given(
+        data, held_out, config, lambda rows: [text_key(row.text) for row in rows]
+    )
     labels = sorted({tag for sentence in data for tag in sentence.tags})
     if len(labels) < 2:
         raise TextError(f"All words have the label {labels[0]}. Use data with at least two labels.")
@@ -215,7 +225,7 @@ def _from_tagged_sentences(
             held_out_examples,
             _digest(map(_content, held_out or ())),
         ),
-        (*notes, *_truncation_notes(train_examples)),
+        (*notes, *_example_notes(train_examples, held_out_examples, held_out)),
         _files("read_tagged_sentences", "conllu" if data[0].heads else "conll", held_out),
     )
 
@@ -227,7 +237,7 @@ def _from_similarity_examples(
     config: SplitConfig,
     loss: str,
 ) -> Dataset:
-    """Return a dataset of similarity examples, whose splits `split_key` determines."""
+    """Return a dataset of similarity examples, split by their `split_groups`."""
     if held_out is not None and held_out.kind != data.kind:
         raise TextError(
             f"The held-out data are {held_out.kind}, but the training data are {data.kind}. Use files "
@@ -235,17 +245,10 @@ def _from_similarity_examples(
         )
     objective = SimilarityObjective(checkpoint, data, loss)
     train, evaluation = _split_or_given(
-        data.rows, None if held_out is None else held_out.rows, config, split_key(data.rows)
+        data.rows, None if held_out is None else held_out.rows, config, split_groups
     )
     train_examples, held_out_examples = (
         objective.examples(checkpoint, rows, config.longest) for rows in (train, evaluation)
-    )
-    train_texts = {row.content for row in train}
-    shared = [row.line for row in evaluation if row.content in train_texts]
-    notes = (
-        [f"{len(shared):,} held-out examples are also in the training data: {format_lines(shared)}."]
-        if shared
-        else []
     )
     return Dataset(
         objective,
@@ -254,7 +257,7 @@ def _from_similarity_examples(
         SimilarityExamples.of(data.kind, train),
         SimilarityExamples.of(data.kind, evaluation) if evaluation else None,
         _provenance(train_examples, data.digest, held_out_examples, held_out.digest if held_out else ""),
-        (*notes, *_truncation_notes(train_examples)),
+        (*_example_notes(train_examples, held_out_examples, held_out),),
         _files("read_similarity_examples", "csv", held_out),
     )
 
@@ -270,7 +273,7 @@ def _from_lines(
     config: SplitConfig,
     whole_words: bool,
 ) -> Dataset:
-    train, evaluation = _split_or_given(data, held_out, config, str)
+    train, evaluation = _split_or_given(data, held_out, config, lambda rows: [*map(text_key, rows)])
     objective = MaskedLmObjective(checkpoint, config.seed, whole_words)
     train_examples, held_out_examples = (
         objective.examples(checkpoint, rows, config.longest) if rows else [] for rows in (train, evaluation)
@@ -292,58 +295,34 @@ def _from_lines(
         _provenance(
             train_examples, _digest(map(str, data)), held_out_examples, _digest(map(str, held_out or ()))
         ),
-        (*notes, *_truncation_notes(train_examples)),
+        (*notes, *_example_notes(train_examples, held_out_examples, held_out)),
         _files("read_sentences", "txt", held_out),
     )
 
 
 def _split_or_given(
-    data: Sequence[T], held_out: Sequence[T] | None, config: SplitConfig, key: Callable[[T], Hashable]
+    data: Sequence[T],
+    held_out: Sequence[T] | None,
+    config: SplitConfig,
+    groups: Callable[[Sequence[T]], Sequence[Hashable]],
 ) -> tuple[list[T], list[T]]:
-    """Return training and held-out rows; without separate held-out rows, split the data at random."""
+    """Return training and held-out rows; without separate held-out rows, split the data at random.
+
+    Args:
+        groups: function that returns the group of each row; the rows of a group are in the same split.
+    """
     if held_out is not None:
         return [*data], [*held_out]
-    train, evaluation = split(data, config.share, config.seed, key)
-    _check_split(train, evaluation, config.share, data, key)
+    groups_of_rows = groups(data)
+    train, evaluation = split(data, config.share, config.seed, groups_of_rows)
+    check_split(train, evaluation, config.share, groups_of_rows)
     return train, evaluation
 
 
-def _check_split(
-    train: Sequence[Any],
-    evaluation: Sequence[Any],
-    share: float,
-    data: Sequence[T],
-    key: Callable[[T], Hashable],
-    labels: Sequence[Hashable] = (),
-) -> None:
-    """Raise an error if there are no training rows, or no held-out rows although `share` is above 0."""
-    if train and (evaluation or not share):
-        return
-    count, remedy = len(data), "or pass another file for evaluation (--held-out FILE)"
-    different = len({key(row) for row in data})
-    if count > 1 and different == 1:
-        raise TextError(
-            f"All {count:,} texts are identical, so no texts can be held out. Use different texts, {remedy}."
-        )
-    if count > 2 and len(set(labels)) == count:
-        raise TextError(
-            f"Each of the {count:,} texts has a different label, so no label can be in both the training and "
-            f"the held-out texts. Use at least two texts per label, {remedy}."
-        )
-    if different < count:
-        raise TextError(
-            f"The {count:,} texts include only {different:,} different texts, which are too few to hold out "
-            f"a share of {share:g}. Use more different texts, {remedy}."
-        )
-    raise TextError(
-        f"{count:,} texts are too few to hold out a share of {share:g}. Use more texts, {remedy}."
-    )
-
-
-def _truncation_notes(examples: Sequence[TrainingExample]) -> list[str]:
-    truncated = [example.line for example in examples if example.inputs.dropped]
-    prefix = f"{len(truncated):,} texts are" if len(truncated) > 1 else "A text is"
-    return [f"{prefix} longer than the limit and truncated: {format_lines(truncated)}."] if truncated else []
+def _example_notes(
+    train: Sequence[TrainingExample], evaluation: Sequence[TrainingExample], held_out: Any
+) -> list[str]:
+    return [*shared_notes(train, evaluation, held_out is not None), *truncation_notes(train)]
 
 
 def _digest(texts: Iterable[Any]) -> str:
@@ -372,73 +351,6 @@ def _provenance(
 def _files(reader: str, ending: str, held_out: Any) -> dict[str, str]:
     files = {"reader": reader, "data": f"data.{ending}"}
     return files if held_out is None else files | {"held_out": f"held_out.{ending}"}
-
-
-MAX_NAMED = 5
-"""Maximum number of lines or labels that a note lists by name."""
-
-
-def split(
-    rows: Sequence[T],
-    share: float,
-    seed: int,
-    key: Callable[[T], Hashable],
-    stratum: Callable[[T], Hashable] = lambda _: None,
-) -> tuple[list[T], list[T]]:
-    """Split rows into training and held-out rows, each in their original order.
-
-    The split is stratified. At least one row is held out of each stratum that has several keys, unless the
-    share is 0. Rows with the same key stay together, so that no text is in both splits.
-
-    Args:
-        rows: the rows of the data.
-        share: share of the rows to hold out, from 0 to less than 1.
-        seed: random seed of the split.
-        key: function that returns the key of a row, such as its text.
-        stratum: function that returns the stratum of a row, such as its class.
-    """
-    groups_by_key: dict[Hashable, list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
-        groups_by_key[key(row)].append(index)
-    strata: dict[Hashable, list[list[int]]] = defaultdict(list)
-    for indices in groups_by_key.values():
-        strata[stratum(rows[indices[0]])].append(indices)
-    random = np.random.default_rng(seed)
-    held_out: set[int] = set()
-    for stratum_groups in strata.values():
-        target = round(share * sum(map(len, stratum_groups))) if share else 0
-        target = max(target, 1) if share else 0
-        count = 0
-        for group in random.permutation(len(stratum_groups))[:-1]:  # keep at least one group for training
-            if count >= target:
-                break
-            held_out.update(stratum_groups[group])
-            count += len(stratum_groups[group])
-    train = [row for index, row in enumerate(rows) if index not in held_out]
-    return train, [row for index, row in enumerate(rows) if index in held_out]
-
-
-def split_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[LabeledText], list[LabeledText]]:
-    """Split labeled texts into training and held-out texts, stratified by class.
-
-    A text with several rows counts toward the class of its first row. It is used for training if one of its
-    classes would otherwise have no training text.
-    """
-    if data.kind != CLASSES:
-        return split(data.rows, share, seed, text_key)
-    train, held_out = split(data.rows, share, seed, text_key, lambda row: row.label)
-    missing = {row.label for row in held_out} - {row.label for row in train}
-    moved = {text_key(row) for row in held_out if row.label in missing}
-    if not moved:
-        return train, held_out
-    held_out_keys = {text_key(row) for row in held_out} - moved
-    train = [row for row in data.rows if text_key(row) not in held_out_keys]
-    return train, [row for row in data.rows if text_key(row) in held_out_keys]
-
-
-def text_key(row: LabeledText) -> tuple[str, str | None]:
-    """Return the (text, second text) pair by which `split` keeps equal texts in the same split."""
-    return row.text, row.pair
 
 
 def check_texts(data: LabeledTexts, held_out: LabeledTexts | None, dtype: str) -> None:
@@ -521,7 +433,7 @@ def check_labels(labels: Sequence[str], held_out_labels: Sequence[str], units: s
     if unknown:
         raise TextError(
             f"The held-out {units} have labels that do not occur in the training data: "
-            f"{_format_names(unknown)}. Add {units} with these labels to the training data, or remove "
+            f"{format_names(unknown)}. Add {units} with these labels to the training data, or remove "
             f"these {units} from the held-out data."
         )
 
@@ -531,68 +443,3 @@ LABEL_DESCRIPTIONS = {
     "several": "zero or more labels per text (multi-label)",
     "number": "one number per text",
 }
-
-
-def split_notes(
-    data: LabeledTexts, train: Sequence[LabeledText], held_out: Sequence[LabeledText]
-) -> list[str]:
-    """Return notes for the user on a split of labeled texts, one sentence each."""
-    notes = []
-    if data.kind == CLASSES:
-        counts = Counter(row.label for row in data.rows)
-        singletons = sorted(str(label) for label, count in counts.items() if count == 1)
-        if singletons:
-            notes.append(
-                "Some labels have a single text, which cannot be in both splits: "
-                f"{_format_names(singletons)}."
-            )
-        lookalikes = _lookalikes(data.labels)
-        if lookalikes:
-            notes.append(f"Some labels look the same but are different: {_format_names(lookalikes)}.")
-        smallest_count = min(counts.values())
-        largest_count = max(counts.values())
-        if largest_count >= 10 * smallest_count and smallest_count > 1:
-            notes.append(
-                f"The labels are imbalanced: the rarest label has {smallest_count:,} texts, the most "
-                f"frequent label {largest_count:,}."
-            )
-    labels_by_text: dict[Hashable, set[Hashable]] = defaultdict(set)
-    for row in data.rows:
-        labels_by_text[text_key(row)].add(row.label)
-    conflicting = [row.line for row in data.rows if len(labels_by_text[text_key(row)]) > 1]
-    if conflicting:
-        notes.append(f"Some texts occur with different labels: {format_lines(conflicting)}.")
-    train_texts = {text_key(row) for row in train}
-    shared = [row.line for row in held_out if text_key(row) in train_texts]
-    if shared:
-        notes.append(
-            f"{len(shared):,} of {len(held_out):,} held-out texts are also in the training data, which "
-            f"inflates the score: {format_lines(shared)} of the held-out file."
-        )
-    return notes
-
-
-def _lookalikes(labels: Sequence[str]) -> list[str]:
-    """Return the labels that look like another label, as ASCII literals.
-
-    Two labels look alike if they differ only in case, Unicode compatibility (NFKC), invisible characters, or
-    whitespace at the start or end.
-    """
-    forms: dict[str, list[str]] = defaultdict(list)
-    for label in labels:
-        visible = "".join(sign for sign in label if unicodedata.category(sign) not in ("Cf", "Cc"))
-        forms[unicodedata.normalize("NFKC", visible).casefold().strip()].append(label)
-    return [ascii(label) for group in forms.values() if len(group) > 1 for label in group]
-
-
-def format_lines(lines: Sequence[int]) -> str:
-    """Format line numbers for a message; at most `MAX_NAMED` of them are listed."""
-    listed_lines = ", ".join(f"{line:,}" for line in lines[:MAX_NAMED])
-    more = f" and {len(lines) - MAX_NAMED:,} more" if len(lines) > MAX_NAMED else ""
-    return f"line {listed_lines}" if len(lines) == 1 else f"lines {listed_lines}{more}"
-
-
-def _format_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_NAMED]) + (
-        f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
-    )

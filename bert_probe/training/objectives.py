@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,6 +44,11 @@ class TrainingExample:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    @property
+    def key(self) -> Hashable:
+        """A value that is equal for examples whose texts have the same tokens."""
+        return self.inputs.key
 
 
 class Objective(ABC):

@@ -77,8 +77,30 @@ def test_equal_texts_are_in_the_same_fold(minilm: Checkpoint) -> None:
         expected[held_out] = model.predict_proba(vectors[held_out])
     np.testing.assert_allclose(result.models[0].probabilities, np.repeat(expected, 3, axis=0), atol=1e-6)
     conflict = [*rows, *(replace(row, label="d") for row in distinct)]
-    with pytest.raises(UnavailableError, match=r"1 classes have only one text.*: d\. Equal texts"):
+    with pytest.raises(UnavailableError, match=r"1 classes have only one text.*: d\. Texts that are equal"):
         LabelEvaluation().of(minilm, LabeledTexts.of("classes", conflict))
+
+
+def test_texts_with_equal_tokens_are_in_the_same_fold(minilm: Checkpoint) -> None:
+    """Variants in case and spaces, and different unknown characters, would make random labels predictable."""
+    labels = np.random.default_rng(0).choice(["a", "b", "c"], 60)
+    distinct = [replace(row, label=str(label)) for row, label in zip(texts(20).rows, labels, strict=False)]
+    rows = [
+        replace(row, text=f"{text} {emoji}")
+        for row in distinct
+        for text, emoji in ((row.text, "\U0001f600"), (f" {row.text.upper()} ", "\U0001f621"))
+    ]
+    same = [replace(row, text=f"{row.text} \U0001f600") for row in distinct for _ in range(2)]
+    result, expected = (
+        LabelEvaluation().of(minilm, LabeledTexts.of("classes", part)) for part in (rows, same)
+    )
+    np.testing.assert_array_equal(result.models[0].probabilities, expected.models[0].probabilities)
+    cased = LabelEvaluation().of(minilm, LabeledTexts.of("classes", rows), other=minilm)
+    np.testing.assert_array_equal(result.models[0].probabilities, cased.models[0].probabilities)
+    pairs = [row for index, row in enumerate(rows) if index % 2 or row is rows[0]]
+    single = [*pairs, replace(rows[2], label="d"), replace(rows[3], label="d")]
+    with pytest.raises(UnavailableError, match=r"1 classes have only one text.*: d\. Texts that are equal"):
+        LabelEvaluation().of(minilm, LabeledTexts.of("classes", single))
 
 
 def test_resamples_are_those_of_scikit_learn() -> None:

@@ -340,8 +340,10 @@ def test_unusable_lines_raise_errors(trained_on: Trained, minilm: Checkpoint) ->
         (["", "  "], EmptyTextError, "There is no line"),
         (["One line"], TextError, "needs at least two different lines"),
         (["One line", "One line"], TextError, "needs at least two different lines"),
+        (["One line", "ONE  line"], TextError, "needs at least two different lines"),
+        (["\u4e00", "\u4e01"], TextError, "needs at least two different lines"),
         ([TEXT, long, "A boat", long], TextError, r"The list has 2 errors: line 2: .* tokens.*; line 4: "),
-        (["\u4e00", "\u4e01"], EmptyTextError, "No line has a token that can be masked"),
+        (["\u4e00", "\u4e00\u4e01"], EmptyTextError, "No line has a token that can be masked"),
         (["\u4e00", TEXT], TextError, "Too few of these lines"),
     ):
         with pytest.raises(error, match=words):

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
-from bert_probe.text.similarity_examples import SimilarityExample, split_key
-from bert_probe.training.datasets import split, split_notes, split_texts
+from bert_probe.text.similarity_examples import SimilarityExample, split_groups
 from bert_probe.training.schedule import LengthBuckets
+from bert_probe.training.splits import label_notes, split, split_texts
 
 
 @given(
@@ -51,13 +51,38 @@ def test_reversed_pair_is_in_the_same_split() -> None:
     pairs = [*texts, *(pair[::-1] for pair in texts)]
     rows = [SimilarityExample(pair, 1.0, line) for line, pair in enumerate(pairs, 1)]
     for seed in range(5):
-        train, held_out = split(rows, 0.2, seed, split_key(rows))
+        train, held_out = split(rows, 0.2, seed, split_groups(rows))
         assert len(held_out) >= 12
         assert Counter(train) + Counter(held_out) == Counter(rows)
-        assert not {row.content for row in train} & {row.content for row in held_out}
+        assert not {frozenset(row.texts) for row in train} & {frozenset(row.texts) for row in held_out}
         assert not {row.texts[0] for row in train} & {row.texts[0] for row in held_out}
     triplets = [SimilarityExample(("a", "b", "c"), None, 1), SimilarityExample(("c", "b", "a"), None, 2)]
-    assert [*map(split_key(triplets), triplets)] == ["a", "c"], "triplets are not symmetric"
+    assert split_groups(triplets) == [0, 1], "triplets are not symmetric"
+
+
+def test_variants_of_a_text_are_in_one_split() -> None:
+    """Variants in case, spaces, accents and compatibility characters are the same text to many models."""
+    texts = [f"Das  café {number}" for number in range(30)]
+    variants = [*texts, *(text.upper() for text in texts), *(text.replace("é", "e\u0301") for text in texts)]
+    variants += [text.replace("  ", "\u00a0").replace("é", "e") for text in texts]
+    rows = [LabeledText(text, None, "ab"[index % 2], index) for index, text in enumerate(variants)]
+    pairs = [SimilarityExample((row.text, f"{row.line}"), 1.0, row.line) for row in rows]
+    pairs += [SimilarityExample((pair.texts[1], pair.texts[0].title()), 1.0, 9) for pair in pairs[:30]]
+    for seed in range(5):
+        train, held_out = split_texts(LabeledTexts.of("classes", rows), 0.2, seed)
+        assert not {row.text.split()[-1] for row in train} & {row.text.split()[-1] for row in held_out}
+        assert (len(train), len(held_out)) == (96, 24)
+        trained, tested = split(pairs, 0.2, seed, split_groups(pairs))
+        numbers = [
+            {text.split()[-1] for row in part for text in row.texts if text.lower().startswith("das")}
+            for part in (trained, tested)
+        ]
+        assert tested
+        assert not numbers[0] & numbers[1]
+    notes = label_notes(LabeledTexts.of("classes", [*rows[:30], LabeledText("DAS CAFE 0", None, "b", 99)]))
+    assert notes == [
+        "Some texts occur with different labels (ignoring case, spaces and accents): lines 0, 99."
+    ]
 
 
 def test_share_is_held_out_of_each_class() -> None:
@@ -81,5 +106,5 @@ def test_each_epoch_has_every_text_once(lengths: list[int], batch: int, pads: bo
 def test_lookalike_labels_are_noted() -> None:
     labels = ["yes", "Yes", "no", "n\u200bo", "maybe"]
     rows = [LabeledText(f"text {i}", None, label, i) for i, label in enumerate(labels)]
-    notes = split_notes(LabeledTexts.of("classes", rows), rows, [])
+    notes = label_notes(LabeledTexts.of("classes", rows))
     assert r"Some labels look the same but are different: 'Yes', 'yes', 'no', 'n\u200bo'." in notes

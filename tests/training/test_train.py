@@ -520,8 +520,8 @@ def test_unusual_data_are_noted(quiet: Checkpoint) -> None:
     notes = " ".join(plan.notes)
     assert "Some labels have a single text, which cannot be in both splits: rare." in notes
     assert "A text is longer than the limit and truncated: line 99." in notes
-    assert "Some texts occur with different labels: lines 2, " in notes
-    assert "7 of 7 held-out texts are also in the training data" in notes
+    assert "Some texts occur with different labels (ignoring case, spaces and accents): lines 2, " in notes
+    assert "7 of 7 held-out texts have the same tokens as a training text" in notes
     assert "lines 2, 3, 4, 5, 6 and 2 more of the held-out file" in notes
     assert max(map(len, plan.material.training)) == 160
     assert "34" not in str(plan)

@@ -15,7 +15,7 @@ from bert_probe.analyses.evaluation.measures import RESAMPLES, bootstrap, bootst
 from bert_probe.analyses.evaluation.similarity_evaluation import CURVE_HELP, NO_CURVE, NO_OTHER
 from bert_probe.analyses.evaluation.vector_comparison import VectorComparison, compare_vectors, vector_formats
 from bert_probe.analyses.vectors.pooling import DIMENSIONS_HELP, PROMPT_HELP, PoolingConfig, resolve_pooling
-from bert_probe.analyses.vectors.sentences import POOLED, POOLING, encode_texts
+from bert_probe.analyses.vectors.sentences import POOLED, POOLING, TextVectors, encode_texts
 from bert_probe.core import frames
 from bert_probe.core.evaluation_inputs import EvaluationFiles
 from bert_probe.core.field_types import Choice, Flag, Name, Number, Optional
@@ -27,6 +27,7 @@ from bert_probe.errors import EmptyTextError, ShapeError, TextError, Unavailable
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, final_progress, no_progress, step_progress
 from bert_probe.model.trace import Array
+from bert_probe.text.duplicates import group_rows, text_key
 from bert_probe.text.labeled_texts import CLASSES, LabeledTexts
 
 MEASURES = ("accuracy", "macro_f1", "calibration_error", "v_measure")
@@ -50,9 +51,10 @@ class LabelEvaluation(Question):
     """Quality of frozen sentence vectors for classifying and clustering labeled texts.
 
     scikit-learn's logistic regression with stratified cross-validation gives accuracy, macro F1 and expected
-    calibration error; equal texts are in the same fold. k-means with as many clusters as classes gives the
-    V-measure. The 95% bootstrap intervals resample the texts. With a second model, the result also has the
-    differences between the models, computed on the same folds and resamples.
+    calibration error. Texts that differ only in case, spaces or accents, or that have the same tokens, are in
+    the same fold. k-means with as many clusters as classes gives the V-measure. The 95% bootstrap intervals
+    resample the texts. With a second model, the result also has the differences between the models, computed
+    on the same folds and resamples.
 
     Attributes:
         pooling: pooling of token vectors. If None, the checkpoint's own pooling if it has one, otherwise the
@@ -121,31 +123,32 @@ class LabelEvaluation(Question):
             SelectionError, CheckpointError: see `resolve_pooling`.
         """
         labels = _check_classes(texts)
-        splits = _splits(texts, labels, self.folds)
+        keys = [text_key(row.text) for row in texts.rows]
+        _splits(texts, labels, self.folds, group_rows(keys))  # report errors before the texts are encoded
         checkpoints = [checkpoint.snapshot(), *([] if other is None else [other.snapshot()])]
         last = final_progress(progress, 2 * len(texts.rows) * len(checkpoints))
-        models, dropped = [], 0
+        encoded: list[tuple[PoolingConfig, TextVectors]] = []
         sentences = [row.text for row in texts.rows]
         lines = [f"Line {row.line:,}" for row in texts.rows]
         for number, model in enumerate(checkpoints):
-            step = step_progress(progress, number, len(checkpoints))
             is_own = model.sentence_model is not None or model.sentence_model_error is not None
             recipe = resolve_pooling(
                 model, self.pooling or ("model" if is_own else "mean"), self.prompt, self.dimensions
             )
-            encoded = encode_texts(
-                model,
-                recipe,
-                sentences,
-                truncate,
-                lambda n: lines[n - 1],
-                step_progress(step, 0, 2),
+            step = step_progress(progress, number, 2 * len(checkpoints))
+            encoded.append(
+                (recipe, encode_texts(model, recipe, sentences, truncate, lambda n: lines[n - 1], step))
             )
-            fitting = step_progress(step, 1, 2)
-            probabilities = self._probabilities(encoded.vectors, labels, splits, fitting)
-            clusters = _clusters(encoded.vectors, len(texts.labels), final_progress(fitting, len(splits)))
-            models.append(ClassifiedTexts(recipe, encoded.vectors, probabilities, clusters))
-            dropped += sum(encoded.dropped)
+        groups = group_rows(keys, *(model_vectors.groups for _, model_vectors in encoded))
+        splits = _splits(texts, labels, self.folds, groups)
+        models = []
+        for number, (recipe, model_vectors) in enumerate(encoded, len(encoded)):
+            fitting = step_progress(progress, number, 2 * len(checkpoints))
+            vectors = model_vectors.vectors
+            probabilities = self._probabilities(vectors, labels, splits, fitting)
+            clusters = _clusters(vectors, len(texts.labels), final_progress(fitting, len(splits)))
+            models.append(ClassifiedTexts(recipe, vectors, probabilities, clusters))
+        dropped = sum(sum(model_vectors.dropped) for _, model_vectors in encoded)
         record = InputRecord.of_tagged(checkpoints[0], {"texts": texts}, dropped)
         comparison = None
         if other is not None:
@@ -259,37 +262,36 @@ def _check_classes(texts: LabeledTexts) -> Array:
     return np.array([indices[str(row.label)] for row in texts.rows])
 
 
-def _distinct_texts(texts: LabeledTexts) -> tuple[Array, Array]:
-    """Return the first row of each distinct text, and for each row the index of its text in this array."""
-    rows: dict[str, int] = {}
-    first = np.array([rows.setdefault(row.text, index) for index, row in enumerate(texts.rows)])
-    return np.unique(first, return_inverse=True)
-
-
-def _splits(texts: LabeledTexts, labels: Array, max_folds: int) -> list[tuple[Array, Array]]:
+def _splits(
+    texts: LabeledTexts, labels: Array, max_folds: int, groups: Sequence[int]
+) -> list[tuple[Array, Array]]:
     """Return the rows of the training split and of the held-out split of each fold.
 
-    Equal texts are in the same fold, so that no text is predicted by a model that was trained on it. The
-    training split of each fold has all classes, because each class has at least as many distinct texts as
+    A group is in one fold, so that no text is predicted by a model that was trained on it. The training split
+    of each fold has all classes, because each class is that of the first text of at least as many groups as
     there are folds.
+
+    Args:
+        groups: for each text, the index of the first text of its group of equal texts.
 
     Raises:
         UnavailableError: a class has only one distinct text.
     """
     from sklearn.model_selection import StratifiedKFold
 
-    rows, text_indices = _distinct_texts(texts)
+    rows, group_indices = np.unique(groups, return_inverse=True)
     counts = np.bincount(labels[rows], minlength=len(texts.labels))
     rare = [label for label, count in zip(texts.labels, counts, strict=True) if count < 2]
     if rare:
         raise UnavailableError(
             f"{len(rare):,} classes have only one text, which cannot be both in the training and in the "
-            f"held-out split: {', '.join(name[:40] for name in rare[:5])}. Equal texts count once, with "
-            "their first label. Add texts, or remove these classes."
+            f"held-out split: {', '.join(name[:40] for name in rare[:5])}. Texts that are equal, except for "
+            "case, spaces and accents, or have the same tokens, count once, with their first label. Add "
+            "texts, or remove these classes."
         )
     folds = min(max_folds, counts.min())
     splits = StratifiedKFold(folds, shuffle=True, random_state=0).split(rows, labels[rows])
-    held_out = [np.isin(text_indices, indices) for _, indices in splits]
+    held_out = [np.isin(group_indices, indices) for _, indices in splits]
     return [(np.flatnonzero(~mask), np.flatnonzero(mask)) for mask in held_out]
 
 

@@ -44,6 +44,7 @@ from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import TUNED_LENS
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text import strict_json
+from bert_probe.text.duplicates import group_rows, text_key
 from bert_probe.text.sentence_files import is_file, with_line_numbers
 
 SUFFIX = ".safetensors"
@@ -97,7 +98,8 @@ class TuneLens(Question):
         """Train a lens on most of the lines, and evaluate it on the held-out lines.
 
         Args:
-            sentences: the lines; blank lines and duplicates are skipped.
+            sentences: the lines. Blank lines are skipped, and lines with the same tokens as an earlier line,
+                or that differ from it only in case, spaces or accents (`text_key`).
             truncate: truncate lines that are too long instead of raising an error.
             progress: called with the number of steps done and the total.
 
@@ -115,11 +117,13 @@ class TuneLens(Question):
         progress(0, 0)
         inputs = encode_lines(checkpoint, lines, truncate)
         # Remove duplicates, because a line could otherwise be in both the training and the held-out lines.
-        texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
+        groups = group_rows([text_key(line) for _, line in lines], [text.key for text in inputs])
+        texts = [inputs[row] for row in dict.fromkeys(groups)]
         if len(texts) < 2:
             raise TextError(
                 "Training a tuned lens needs at least two different lines: one for training and one for "
-                "evaluation. Use more lines."
+                "evaluation. Lines with the same tokens, or that differ only in case, spaces or accents, "
+                "count once. Use more lines."
             )
         held_out_count = min(len(texts) - 1, max(1, round(self.held_out * len(texts))))
         is_held_out = np.random.default_rng(self.seed).permutation(len(texts)) < held_out_count

@@ -18,6 +18,7 @@ from bert_probe.model.forward import forward, group_by_length, layer_states
 from bert_probe.model.lengths import task_limit
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, resolve_index
+from bert_probe.text.duplicates import group_rows, pair_key
 from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledTexts
 from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_words
 
@@ -238,6 +239,12 @@ class EncodedTexts:
         """Each text with the second text of its pair, or None."""
         return tuple((sentence.text, getattr(sentence, "pair", None)) for sentence in self.sentences)
 
+    @property
+    def groups(self) -> list[int]:
+        """For each text, a number that is equal for texts with the same `pair_key` or the same tokens."""
+        keys = [pair_key(text, pair) for text, pair in self.texts]
+        return group_rows(keys, [encoding.inputs["input_ids"].tobytes() for encoding in self.encodings])
+
 
 def encode_files(
     checkpoint: Checkpoint, files: Files, truncate: bool, progress: Progress, tables: bool = False
@@ -284,7 +291,8 @@ def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[
     """Return the training sentences in random order, and the held-out sentences.
 
     The held-out sentences are those of the second file or, if there is only one file, about `HELD_OUT_SHARE`
-    of its sentences. If there is only one file, equal texts are all in the same split.
+    of its sentences. If there is only one file, texts with the same tokens, and texts that differ only in
+    case, spaces or accents (`text_key`), are in the same split.
 
     Raises:
         TextError: there is only one text and no second file.
@@ -292,22 +300,22 @@ def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[
     order = rng.permutation(len(files[0].sentences)).tolist()
     if len(files) == 2:
         return [_select(files[0], order), files[1]]
-    texts = files[0].texts
-    counts = Counter(texts)
+    groups = files[0].groups
+    counts = Counter(groups)
     missing = max(1, round(HELD_OUT_SHARE * len(order)))
-    held_out_texts = set()
-    for text in dict.fromkeys(texts[index] for index in order):
+    held_out_groups = set()
+    for group in dict.fromkeys(groups[index] for index in order):
         if missing <= 0:
             break
-        held_out_texts.add(text)
-        missing -= counts[text]
-    training = [index for index in order if texts[index] not in held_out_texts]
+        held_out_groups.add(group)
+        missing -= counts[group]
+    training = [index for index in order if groups[index] not in held_out_groups]
     if not training:
         raise TextError(
-            "A single text cannot be split into training and held-out data. Pass more texts, or held-out "
-            "data."
+            "A single text cannot be split into training and held-out data, even if it is repeated. Pass "
+            "more texts, or held-out data."
         )
-    held_out = [index for index in order if texts[index] in held_out_texts]
+    held_out = [index for index in order if groups[index] in held_out_groups]
     return [_select(files[0], training), _select(files[0], held_out)]
 
 

@@ -52,7 +52,6 @@ BATCH_TOKENS = 1024
 
 POOLING = Choice(POOLINGS)
 POOLED = "Pooling of token vectors; model is the pooling with which the checkpoint was trained."
-_ID_DTYPE = np.dtype(">u4")
 """Data type of the token IDs in sort keys: big-endian, so that bytes sort in the same order as IDs."""
 _PROGRESS_CHARACTERS = 100_000
 """Number of characters between two reports of progress while texts are tokenized."""
@@ -349,11 +348,13 @@ class TextVectors:
         vectors: read-only vectors, [text, hidden]; see `PairwiseScores.vectors`.
         tokens: number of tokens of each text after truncation, including special tokens.
         dropped: number of tokens truncated from each text.
+        groups: for each text, a number that is equal for texts with the same tokens.
     """
 
     vectors: Array
     tokens: tuple[int, ...]
     dropped: tuple[int, ...]
+    groups: tuple[int, ...]
 
 
 def encode_texts(
@@ -388,9 +389,8 @@ def encode_texts(
             truncate or config.max_tokens is not None,
             name(number),
         )
-        key = inputs.inputs["input_ids"].astype(_ID_DTYPE).tobytes()
-        distinct.setdefault(key, inputs)
-        keys.append(key)
+        keys.append(inputs.key)
+        distinct.setdefault(inputs.key, inputs)
         dropped.append(inputs.dropped)
         characters += len(text)
         if characters >= _PROGRESS_CHARACTERS:
@@ -402,8 +402,9 @@ def encode_texts(
     row_of = {key: row for row, key in enumerate(order)}
     return TextVectors(
         read_only(vectors[[row_of[key] for key in keys]]),
-        tuple(len(key) // _ID_DTYPE.itemsize for key in keys),
+        tuple(len(distinct[key]) for key in keys),
         tuple(dropped),
+        tuple(row_of[key] for key in keys),
     )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLong
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, no_progress
-from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from bert_probe.text.labeled_texts import LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from tests.helpers.command_line import bert_probe
 from tests.helpers.exactness import assert_repeatable
@@ -218,25 +217,35 @@ def test_control_task_keeps_random_label_of_each_text(minilm: Checkpoint) -> Non
     assert {*data.tolist()} == {0, 1}
 
 
+def encoded(rows: Sequence[LabeledText], tokens: Sequence[int]) -> EncodedTexts:
+    """Return rows with encodings of one token each."""
+    encodings = [SimpleNamespace(inputs={"input_ids": np.array([token])}) for token in tokens]
+    return EncodedTexts(tuple(rows), tuple(encodings))  # type: ignore[arg-type]
+
+
 def test_equal_texts_are_in_one_split() -> None:
-    rows = [replace(row, line=line) for line, row in enumerate(WEATHER.rows * 3, 2)]
+    """Texts are equal if they differ only in case or spaces, or have the same tokens."""
+    rows = [replace(row, line=line) for line, row in enumerate(WEATHER.rows * 4, 2)]
+    for index in range(12, 24):
+        rows[index] = replace(rows[index], text=f"  {rows[index].text.upper()}")
+        rows[index + 12] = replace(rows[index + 12], text=f"other {index}")
+    tokens = [index % 12 if index >= 24 else index for index in range(48)]
     for seed in range(5):
-        numbers: Any = tuple(range(len(rows)))
-        numbered = EncodedTexts(tuple(rows), numbers)
-        learned, held_out = split_data([numbered], np.random.default_rng(seed))
-        assert not {*learned.texts} & {*held_out.texts}
-        assert {*learned.encodings, *held_out.encodings} == {*numbers}
-        assert len(learned.encodings) + len(held_out.encodings) == len(rows)
-        assert len(held_out.sentences) == 9, "a fifth of 36 rows, in groups of 3"
+        learned, held_out = split_data([encoded(rows, tokens)], np.random.default_rng(seed))
+        lines = [{row.line for row in part.sentences} for part in (learned, held_out)]
+        assert not lines[0] & lines[1]
+        assert lines[0] | lines[1] == {row.line for row in rows}
+        weather = [{(line - 2) % 12 for line in part} for part in lines]
+        assert not weather[0] & weather[1]
+        assert len(held_out.sentences) == 12, "a fifth of 48 rows, in groups of 4"
 
 
 def test_held_out_share_does_not_depend_on_the_number_of_copies() -> None:
-    rows: Any = (WEATHER.rows * 40, tuple(range(480)))
-    training, held_out = split_data([EncodedTexts(*rows)], np.random.default_rng(0))
+    rows = encoded(WEATHER.rows * 40, range(480))
+    training, held_out = split_data([rows], np.random.default_rng(0))
     assert (len(training.encodings), len(held_out.encodings)) == (360, 120), "3 of 12 texts"
-    single: Any = (WEATHER.rows[:1] * 40, tuple(range(40)))
     with pytest.raises(TextError, match="A single text cannot be split"):
-        split_data([EncodedTexts(*single)], np.random.default_rng(0))
+        split_data([encoded(WEATHER.rows[:1] * 40, range(40))], np.random.default_rng(0))
 
 
 def test_default_held_out_share_is_one_fifth(minilm: Checkpoint) -> None:

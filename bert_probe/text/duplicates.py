@@ -1,0 +1,50 @@
+"""Find texts that must be in the same split, because a model may not distinguish them."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Hashable, Iterable
+
+
+def text_key(text: str) -> str:
+    """Return a value that is equal for texts that differ only in details that tokenizers may ignore.
+
+    These are case, whitespace, Unicode compatibility (NFKD), accents, and control and format characters.
+    """
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    ignored = [
+        character
+        for character in set(folded)
+        if (category := unicodedata.category(character)) == "Mn" or category[0] in "CZ"
+    ]
+    return folded.translate(dict.fromkeys(map(ord, ignored)))
+
+
+def pair_key(text: str, pair: str | None) -> tuple[str, str | None]:
+    """Return the keys of a text and of the second text of its pair, which may be None; see `text_key`."""
+    return text_key(text), None if pair is None else text_key(pair)
+
+
+def group_rows(*columns: Iterable[Hashable]) -> list[int]:
+    """Return the group of each row, as the index of the group's first row.
+
+    Two rows are in the same group if they have the same value in a column, or if a chain of such rows
+    connects them.
+
+    Args:
+        columns: columns of equal length, with one value per row.
+    """
+    parents: list[int] = []  # a forest of rows, with a tree per group and the first row as its root
+
+    def root(row: int) -> int:
+        while parents[row] != row:
+            parents[row] = row = parents[parents[row]]
+        return row
+
+    first_rows: dict[tuple[int, Hashable], int] = {}
+    for index, row in enumerate(zip(*columns, strict=True)):
+        parents.append(index)
+        for cell in enumerate(row):
+            first, second = sorted((root(first_rows.setdefault(cell, index)), root(index)))
+            parents[second] = first
+    return [root(row) for row in range(len(parents))]
