@@ -48,8 +48,7 @@ def split(
     random = np.random.default_rng(seed)
     held_out: set[int] = set()
     for stratum_groups in strata.values():
-        target = round(share * sum(map(len, stratum_groups))) if share else 0
-        target = max(target, 1) if share else 0
+        target = max(1, round(share * sum(map(len, stratum_groups)))) if share else 0
         count = 0
         for choice in random.permutation(len(stratum_groups))[:-1]:  # keep at least one group for training
             if count >= target:
@@ -109,7 +108,7 @@ def check_split(
     different = len(set(groups))
     if count > 1 and different == 1:
         raise TextError(
-            f"All {count:,} texts are equal, except for case, spaces and accents, so no texts can be held "
+            f"All {count:,} texts are equal or differ only in case, spaces or accents, so none can be held "
             f"out. Use different texts, {remedy}."
         )
     if count > 2 and len(set(labels)) == count:

@@ -366,7 +366,11 @@ def test_number_out_of_bounds_is_refused_with_the_bounds(words: tuple[str, ...],
     ("rows", "reason"),
     [
         ([(f"text {n}", f"label {n}") for n in range(30)], "Each of the 30 texts has a different label"),
-        ([("same", n % 2) for n in range(12)], "All 12 texts are identical"),
+        ([("same", n % 2) for n in range(12)], "All 12 texts are equal"),
+        (
+            [("a  same Text".title() if n else "a same text", n % 2) for n in range(12)],
+            "only in case, spaces",
+        ),
         (
             [(f"text {n}", n * 1e300) for n in range(30)],
             "is too large; the absolute value must be at most 1e+15",
