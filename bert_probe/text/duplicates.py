@@ -11,13 +11,21 @@ def text_key(text: str) -> str:
 
     These are case, whitespace, Unicode compatibility (NFKD), accents, and control and format characters.
     """
-    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    # Accents are removed first, because the time to normalize a long sequence of them is quadratic.
+    return _without_ignored(unicodedata.normalize("NFKD", _without_ignored(text))).casefold()
+
+
+def _without_ignored(text: str) -> str:
+    """Remove accents and other combining characters, whitespace, and control and replacement characters."""
     ignored = [
         character
-        for character in set(folded)
-        if (category := unicodedata.category(character)) == "Mn" or category[0] in "CZ"
+        for character in set(text)
+        if (category := unicodedata.category(character)) == "Mn"
+        or category[0] in "CZ"
+        or unicodedata.combining(character)
+        or character == "\ufffd"
     ]
-    return folded.translate(dict.fromkeys(map(ord, ignored)))
+    return text.translate(dict.fromkeys(map(ord, ignored)))
 
 
 def pair_key(text: str, pair: str | None) -> tuple[str, str | None]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from itertools import combinations
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,3 +61,29 @@ def test_texts_that_differ_for_key_differ_for_normalizer_of_bert(text: str, data
     normalize = BertNormalizer().normalize_str
     if normalize(text).split() == normalize(changed).split():
         assert text_key(text) == text_key(changed)
+
+
+@given(st.text(st.sampled_from("a\u0301\u0327\u302e\U0001d165\u0f73\u0344e\u0345\uff9e"), max_size=300))
+def test_long_sequences_of_accents_are_not_normalized(text: str) -> None:
+    """The time to normalize a sequence of accents is quadratic in its length."""
+    normalize, longest = unicodedata.normalize, 0
+
+    def record(form: str, given: str) -> str:
+        nonlocal longest
+        runs = "".join("x" if unicodedata.combining(sign) else " " for sign in given).split()
+        longest = max([longest, *map(len, runs)])
+        return normalize(form, given)  # type: ignore[arg-type]
+
+    with patch.object(unicodedata, "normalize", record):
+        key = text_key(text)
+    assert longest <= 3
+    assert key == "".join(sign for sign in normalize("NFKD", text) if not unicodedata.combining(sign))
+
+
+def test_key_does_not_depend_on_the_case_of_any_character() -> None:
+    normalize = BertNormalizer().normalize_str
+    for sign in map(chr, range(sys.maxunicode + 1)):
+        if not unicodedata.category(sign).startswith("C"):
+            key = text_key(sign)
+            assert key == text_key(normalize(sign)), ascii(sign)
+            assert key == text_key(key), ascii(sign)
