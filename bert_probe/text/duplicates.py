@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
+
+Group = TypeVar("Group", bound=Hashable)
 
 
 def text_key(text: str) -> str:
@@ -56,3 +59,22 @@ def group_rows(*columns: Iterable[Hashable]) -> list[int]:
             first, second = sorted((root(first_rows.setdefault(cell, index)), root(index)))
             parents[second] = first
     return [root(row) for row in range(len(parents))]
+
+
+def groups_to_hold_out(sizes: Mapping[Group, int], target: int) -> set[Group]:
+    """Return the groups to hold out, so that the number of their rows is close to `target`.
+
+    Groups are added in the given order if this brings the number of rows closer to `target`. If there are
+    several groups, at least one is held out and at least one is not.
+
+    Args:
+        sizes: number of rows of each group, in random order.
+        target: number of rows to hold out, at least 1.
+    """
+    candidates = [*sizes][:-1]
+    missing, held_out = target, set[Group]()
+    for group in candidates:
+        if sizes[group] < 2 * missing:
+            held_out.add(group)
+            missing -= sizes[group]
+    return held_out or ({min(sizes, key=sizes.__getitem__)} if candidates else set())

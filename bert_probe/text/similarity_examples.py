@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,11 +57,15 @@ def split_groups(rows: Sequence[SimilarityExample]) -> list[int]:
     """Return the group of each example, as the index of the group's first example.
 
     Examples of one group must be in the same split. These are examples with the same first text, and a pair
-    and the reversed pair. Texts with the same `text_key` count as the same.
+    and the reversed pair. If these rules connect more than half of the examples, which then could not be
+    split, examples with the same first text can be in different groups. Texts with the same `text_key` count
+    as the same.
     """
     keys = [tuple(map(text_key, row.texts)) for row in rows]
     unordered = [tuple(sorted(key)) if len(key) == 2 else key for key in keys]
-    return group_rows([key[0] for key in keys], unordered)
+    groups = group_rows([key[0] for key in keys], unordered)
+    largest = max(Counter(groups).values(), default=0)
+    return groups if largest <= len(rows) / 2 else group_rows(unordered)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from bert_probe.text.labeled_texts import (
     NUMBER,
     LabeledTexts,
 )
-from bert_probe.text.similarity_examples import SimilarityExamples, split_groups
+from bert_probe.text.similarity_examples import SimilarityExample, SimilarityExamples, split_groups
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.training.contrastive import AUTO, SimilarityObjective
 from bert_probe.training.models import in_checkpoint_order, regression_labels
@@ -40,6 +40,7 @@ from bert_probe.training.splits import (
     format_lines,
     format_names,
     label_notes,
+    share_notes,
     shared_notes,
     split,
     split_texts,
@@ -173,7 +174,18 @@ def _from_labeled_texts(
         LabeledTexts.of(data.kind, train),
         LabeledTexts.of(data.kind, evaluation) if evaluation else None,
         _provenance(train_examples, data.digest, held_out_examples, held_out.digest if held_out else ""),
-        (*label_notes(data), *_example_notes(train_examples, held_out_examples, held_out)),
+        (
+            *label_notes(data),
+            *_example_notes(
+                train_examples,
+                held_out_examples,
+                held_out,
+                config,
+                "equal texts are in the same split, and each class with several texts is in both"
+                if data.kind == CLASSES
+                else "equal texts are in the same split",
+            ),
+        ),
         _files("read_labeled_texts", "csv", held_out),
     )
 
@@ -225,7 +237,7 @@ def _from_tagged_sentences(
             held_out_examples,
             _digest(map(_content, held_out or ())),
         ),
-        (*notes, *_example_notes(train_examples, held_out_examples, held_out)),
+        (*notes, *_example_notes(train_examples, held_out_examples, held_out, config)),
         _files("read_tagged_sentences", "conllu" if data[0].heads else "conll", held_out),
     )
 
@@ -257,7 +269,16 @@ def _from_similarity_examples(
         SimilarityExamples.of(data.kind, train),
         SimilarityExamples.of(data.kind, evaluation) if evaluation else None,
         _provenance(train_examples, data.digest, held_out_examples, held_out.digest if held_out else ""),
-        (*_example_notes(train_examples, held_out_examples, held_out),),
+        (
+            *_example_notes(
+                train_examples,
+                held_out_examples,
+                held_out,
+                config,
+                "examples with the same first text, or connected by reversed pairs, are in the same split",
+            ),
+            *([] if held_out else _first_text_notes(train, evaluation)),
+        ),
         _files("read_similarity_examples", "csv", held_out),
     )
 
@@ -295,7 +316,7 @@ def _from_lines(
         _provenance(
             train_examples, _digest(map(str, data)), held_out_examples, _digest(map(str, held_out or ()))
         ),
-        (*notes, *_example_notes(train_examples, held_out_examples, held_out)),
+        (*notes, *_example_notes(train_examples, held_out_examples, held_out, config)),
         _files("read_sentences", "txt", held_out),
     )
 
@@ -320,9 +341,34 @@ def _split_or_given(
 
 
 def _example_notes(
-    train: Sequence[TrainingExample], evaluation: Sequence[TrainingExample], held_out: Any
+    train: Sequence[TrainingExample],
+    evaluation: Sequence[TrainingExample],
+    held_out: Any,
+    config: SplitConfig,
+    reason: str = "equal texts are in the same split",
 ) -> list[str]:
-    return [*shared_notes(train, evaluation, held_out is not None), *truncation_notes(train)]
+    """Return notes for the user on the split and on truncated texts.
+
+    Args:
+        held_out: the separate held-out data, or None.
+        reason: why the share of held-out examples can differ from that of `config`.
+    """
+    shares = [] if held_out is not None else share_notes(len(train), len(evaluation), config.share, reason)
+    return [*shares, *shared_notes(train, evaluation, held_out is not None), *truncation_notes(train)]
+
+
+def _first_text_notes(
+    train: Sequence[SimilarityExample], evaluation: Sequence[SimilarityExample]
+) -> list[str]:
+    """Return a note for the user if `split_groups` could not keep all examples of a first text together."""
+    first_texts = {text_key(row.texts[0]) for row in train}
+    count = sum(text_key(row.texts[0]) in first_texts for row in evaluation)
+    if not count:
+        return []
+    return [
+        f"{count:,} of {len(evaluation):,} held-out examples have the first text of a training example, "
+        "because common texts and reversed pairs connect most examples. This can inflate the score."
+    ]
 
 
 def _digest(texts: Iterable[Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bert_probe.errors import TextError
-from bert_probe.text.duplicates import pair_key
+from bert_probe.text.duplicates import groups_to_hold_out, pair_key
 from bert_probe.text.labeled_texts import CLASSES, LabeledText, LabeledTexts
 from bert_probe.training.objectives import TrainingExample
 
@@ -30,7 +30,8 @@ def split(
     """Split rows into training and held-out rows, each in their original order.
 
     The split is stratified. At least one row is held out of each stratum that has several groups, unless
-    the share is 0. All rows of a group are in the same split.
+    the share is 0. All rows of a group are in the same split, so the share of a stratum with large groups can
+    differ from the given one; see `groups_to_hold_out`.
 
     Args:
         rows: the rows of the data.
@@ -42,21 +43,17 @@ def split(
     rows_by_group: dict[Hashable, list[int]] = defaultdict(list)
     for index, group in enumerate(groups):
         rows_by_group[group].append(index)
-    strata: dict[Hashable, list[list[int]]] = defaultdict(list)
-    for indices in rows_by_group.values():
-        strata[stratum(rows[indices[0]])].append(indices)
+    strata: dict[Hashable, list[Hashable]] = defaultdict(list)
+    for group, indices in rows_by_group.items():
+        strata[stratum(rows[indices[0]])].append(group)
     random = np.random.default_rng(seed)
-    held_out: set[int] = set()
-    for stratum_groups in strata.values():
-        target = max(1, round(share * sum(map(len, stratum_groups)))) if share else 0
-        count = 0
-        for choice in random.permutation(len(stratum_groups))[:-1]:  # keep at least one group for training
-            if count >= target:
-                break
-            held_out.update(stratum_groups[choice])
-            count += len(stratum_groups[choice])
-    train = [row for index, row in enumerate(rows) if index not in held_out]
-    return train, [row for index, row in enumerate(rows) if index in held_out]
+    held_out: set[Hashable] = set()
+    for stratum_groups in strata.values() if share else ():
+        shuffled = [stratum_groups[choice] for choice in random.permutation(len(stratum_groups))]
+        sizes = {group: len(rows_by_group[group]) for group in shuffled}
+        held_out |= groups_to_hold_out(sizes, max(1, round(share * sum(sizes.values()))))
+    train = [row for row, group in zip(rows, groups, strict=True) if group not in held_out]
+    return train, [row for row, group in zip(rows, groups, strict=True) if group in held_out]
 
 
 def split_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[LabeledText], list[LabeledText]]:
@@ -183,6 +180,23 @@ def shared_notes(
     return [
         f"{len(shared):,} of {len(held_out):,} held-out texts have the same tokens as a training text, which "
         f"inflates the score: {format_lines(shared)}{file}."
+    ]
+
+
+def share_notes(train: int, held_out: int, share: float, reason: str) -> list[str]:
+    """Return a note for the user if the share of held-out rows differs from the given one by over a quarter.
+
+    Args:
+        train, held_out: number of rows of each split.
+        share: share of the rows to hold out.
+        reason: clause that states the reason.
+    """
+    total = train + held_out
+    if abs(held_out - share * total) <= max(1, share * total / 4):
+        return []
+    return [
+        f"{held_out:,} of {total:,} texts ({held_out / total:.1%}) are held out instead of {share:.1%}, "
+        f"because {reason}."
     ]
 
 

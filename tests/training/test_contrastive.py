@@ -177,6 +177,40 @@ def test_correlation_with_equal_scores_is_nan_without_a_warning(
     assert all(math.isnan(point.measure) for point in trained.history)
 
 
+def test_split_of_connected_pairs_is_noted(sentence_checkpoint: Callable[[str], Checkpoint]) -> None:
+    words = [f"word {number}" for number in range(8)]
+    pairs = [(first, second) for first in words for second in words if first != second]
+    data = SimilarityExamples.of(
+        "pairs", [SimilarityExample(pair, None, n) for n, pair in enumerate(pairs, 1)]
+    )
+    plan = Train().plan(sentence_checkpoint("mean"), data)
+    train, held_out = plan.material.data.rows, plan.material.held_out_rows.rows
+    assert (len(train), len(held_out)) == (46, 10)
+    assert not {frozenset(row.texts) for row in train} & {frozenset(row.texts) for row in held_out}
+    shared = sum(row.texts[0] in {row.texts[0] for row in train} for row in held_out)
+    assert any(
+        note.startswith(f"{shared} of 10 held-out examples have the first text") for note in plan.notes
+    )
+    large = SimilarityExamples.of(
+        "pairs",
+        [SimilarityExample((f"a {n // 9}", f"b {n}"), None, n) for n in range(36)]
+        + [SimilarityExample((f"c {n}", f"d {n}"), None, n) for n in range(4)],
+    )
+    plan = Train(held_out=0.1).plan(sentence_checkpoint("mean"), large)
+    held_out = plan.material.held_out_rows.rows
+    assert {row.texts[0][0] for row in held_out} == {"c"}
+    assert len(held_out) in (3, 4)
+    plan = Train(held_out=0.3).plan(sentence_checkpoint("mean"), large)
+    count = len(plan.material.held_out_rows.rows)
+    assert 9 <= count <= 15
+    plan = Train(held_out=0.15).plan(
+        sentence_checkpoint("mean"), SimilarityExamples.of("pairs", large.rows[:36])
+    )
+    assert plan.notes[0].startswith(
+        "9 of 36 texts (25.0%) are held out instead of 15.0%, because examples with"
+    )
+
+
 def test_batches_have_no_equal_texts() -> None:
     rows = [(f"a{number % 5}", f"b{number}") for number in range(20)]
     batches = [*DistinctBatches(rows, 5, seed=1)]

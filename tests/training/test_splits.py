@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_probe.text.duplicates import groups_to_hold_out
 from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from bert_probe.text.similarity_examples import SimilarityExample, split_groups
 from bert_probe.training.schedule import LengthBuckets
@@ -83,6 +85,44 @@ def test_variants_of_a_text_are_in_one_split() -> None:
     assert notes == [
         "Some texts occur with different labels (ignoring case, spaces and accents): lines 0, 99."
     ]
+
+
+def test_large_group_does_not_fill_the_held_out_split() -> None:
+    """A text that occurs more often than the share is used for training."""
+    for seed in range(10):
+        rows = [LabeledText("Good" if n < 300 else f"{n}", None, "ab"[n >= 500], n) for n in range(1000)]
+        _, held_out = split_texts(LabeledTexts.of("classes", rows), 0.2, seed)
+        assert Counter(row.label for row in held_out) == {"a": 100, "b": 100}
+        two = [LabeledText("Good" if n < 30 else "Bad", None, "a", n) for n in range(50)]
+        _, held_out = split_texts(LabeledTexts.of("classes", two), 0.2, seed)
+        assert [row.text for row in held_out] == ["Bad"] * 20, "the smaller group, as one is held out"
+
+
+@given(st.dictionaries(st.integers(), st.integers(1, 30), max_size=12), st.integers(1, 60))
+def test_groups_to_hold_out_are_close_to_target(sizes: dict[int, int], target: int) -> None:
+    held_out = groups_to_hold_out(sizes, target)
+    assert bool(held_out) == (len(sizes) > 1)
+    assert held_out < {*sizes} or not sizes
+    if len(held_out) > 1:
+        assert sum(sizes[group] for group in held_out) < 2 * target
+    expected = {*range(min(19, max(1, (target + 1) // 3)))}
+    assert groups_to_hold_out(dict.fromkeys(range(20), 3), target) == expected
+
+
+def test_connected_pairs_are_split() -> None:
+    """Symmetric pairs of few texts are one connected group, which cannot be split as a whole."""
+    random = np.random.default_rng(0)
+    pairs = {frozenset((n, int(random.integers(300)))) for n in range(300) for _ in range(2)}
+    texts = [tuple(map(str, pair)) for pair in pairs if len(pair) == 2]
+    single = [(f"x{n}", f"y{n}") for n in range(20)]
+    rows = [
+        SimilarityExample(pair, 1.0, line)
+        for line, pair in enumerate([*texts, *(pair[::-1] for pair in texts), *single], 1)
+    ]
+    for seed in range(5):
+        train, held_out = split(rows, 0.2, seed, split_groups(rows))
+        assert abs(len(held_out) - 0.2 * len(rows)) <= 1
+        assert not {frozenset(row.texts) for row in train} & {frozenset(row.texts) for row in held_out}
 
 
 def test_share_is_held_out_of_each_class() -> None:

@@ -18,7 +18,7 @@ from bert_probe.model.forward import forward, group_by_length, layer_states
 from bert_probe.model.lengths import task_limit
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, resolve_index
-from bert_probe.text.duplicates import group_rows, pair_key
+from bert_probe.text.duplicates import group_rows, groups_to_hold_out, pair_key
 from bert_probe.text.labeled_texts import CLASSES, MULTI_LABEL, NUMBER, LabeledTexts
 from bert_probe.text.tagged_sentences import NO_UNIT, TaggedSentence, align_words
 
@@ -302,15 +302,10 @@ def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[
         return [_select(files[0], order), files[1]]
     groups = files[0].groups
     counts = Counter(groups)
-    missing = max(1, round(HELD_OUT_SHARE * len(order)))
-    held_out_groups = set()
-    for group in dict.fromkeys(groups[index] for index in order):
-        if missing <= 0:
-            break
-        held_out_groups.add(group)
-        missing -= counts[group]
+    sizes = {groups[index]: counts[groups[index]] for index in order}
+    held_out_groups = groups_to_hold_out(sizes, max(1, round(HELD_OUT_SHARE * len(order))))
     training = [index for index in order if groups[index] not in held_out_groups]
-    if not training:
+    if not held_out_groups:
         raise TextError(
             "A single text cannot be split into training and held-out data, even if it is repeated. Pass "
             "more texts, or held-out data."
