@@ -74,7 +74,7 @@ class PickledWeightsError(WeightsError):
 
 
 class TokenizerError(CheckpointError):
-    """Raised for a tokenizer that is missing, unsupported, or does not report the positions of tokens."""
+    """Raised for a tokenizer that is missing, broken, unsupported, or does not fit the model or a text."""
 
 
 class TextError(ProbeError):

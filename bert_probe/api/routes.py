@@ -179,9 +179,10 @@ class Api:
 def compressed_response(
     request: Request, content: bytes, headers: Mapping[str, str], media_type: str
 ) -> Response:
-    """Return a response that is compressed if it is large and the client accepts gzip; takes long.
+    """Return a response that is compressed if it is large and the client accepts gzip.
 
-    Streamlit would compress it on the event loop, and keep the original until the client has received all.
+    Compression is slow, so this function must not be called on the event loop. Streamlit's own compression
+    would run on the event loop, and keep the original until the client has received the response.
     """
     if len(content) > COMPRESSED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
         content = gzip.compress(content, _COMPRESSION_LEVEL)

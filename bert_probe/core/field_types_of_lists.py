@@ -24,7 +24,7 @@ _INDEX_PATTERN = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
 
 
 class ListOf(FieldType):
-    """A list of values of one type; on a command line, the option is repeated for each value."""
+    """A list of at most `MAX_ITEMS` values; on a command line, the option is repeated for each value."""
 
     def __init__(self, kind: FieldType, min_length: int = 1) -> None:
         self.kind, self.min_length, self.metavar = kind, min_length, kind.metavar
@@ -48,7 +48,7 @@ class ListOf(FieldType):
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of an array of values with a minimum length."""
+        """The JSON Schema of an array of values with a minimum and a maximum length."""
         return {
             "type": "array",
             "items": self.kind.schema,

@@ -503,7 +503,7 @@ class TwoModelTraces(TwoCheckpoints):
         return [*load_two(record), *(trace_statement(*side, text) for side in sides)], "a, b"
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return `--pair` with the second text of a pair, both model names, `leading`, and the text."""
+        """Return arguments of a command: `--pair` with its text, both model names, `leading` and the text."""
         (text,) = record.texts
         options = [] if text["pair"] is None else ["--pair", text["pair"]]
         return [*options, *end_of_options([*_names_of_two(record), *leading, text["text"]])]

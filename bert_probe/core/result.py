@@ -35,7 +35,7 @@ def without_nan(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class SortOrder:
-    """The order of a table whose rows are sorted by a measured number.
+    """The order of a table whose rows are sorted by a measured number, in either direction.
 
     Attributes:
         column: name of the column with the number.

@@ -536,7 +536,7 @@ def unrelated_cosines(store: Store, layer: int) -> UnrelatedCosines | None:
         layer: layer of the vectors; 0 is the output of the embeddings.
 
     Returns:
-        The estimate, or None if the store has too few words.
+        The estimate, or None if no sampled pair has words of different rows.
 
     Raises:
         UnavailableError: the store has no vectors.

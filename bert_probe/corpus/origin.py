@@ -145,7 +145,10 @@ class TokenSample:
         return cls(store.folder.name, store.question.truncate, rows, max(store.layers, default=0), vectors)
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Check that a checkpoint splits the rows into the same tokens and gives them the same vectors.
+        """Check that a checkpoint splits the rows into the same tokens, and one row has the same vectors.
+
+        For a store of words, only the number of tokens is compared. Vectors are compared in one layer, if the
+        store has vectors.
 
         Raises:
             CheckpointError: the tokens or the vectors of a row differ.

@@ -546,7 +546,7 @@ def row_numbers(store: Store) -> Array:
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
-    """Return the sentences whose record numbers are in `rows`, in the order of `rows`."""
+    """Return the sentences whose record numbers are in `rows`; StoreError if one does not exist."""
     files = store.files(ROWS)
     rows_by_shard: dict[int, set[int]] = {}
     with store_errors(store.folder.name):

@@ -124,7 +124,7 @@ class VectorIndex:
         return cls(MappedFile.of(file), _open_index(file), metadata, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
-        """Return a function of k that returns k approximate nearest neighbors of the query vector."""
+        """Return a function of k that returns at most k approximate nearest neighbors of the query vector."""
         unit = unit_vector(query, self._vectors.hidden)
         return lambda count: self._best(unit, count)
 
@@ -522,10 +522,11 @@ class ExactSearch:
         self._approximate[~np.isfinite(self._approximate)] = -np.inf
 
     def best(self, count: int) -> Hits:
-        """Return the `count` nearest vectors, or all vectors if there are fewer.
+        """Return the `count` nearest vectors with exact cosines, or all finite nonzero vectors if fewer.
 
-        The error of the approximate cosines is at most `error_bound`. Therefore, the approximate cosine of a
-        vector in the result is at least the `count`-th largest approximate cosine minus twice this bound.
+        Only vectors whose approximate cosine is at least the `count`-th largest one minus `2 * error_bound`
+        are ranked by their exact cosines. This suffices, because the error of an approximate cosine is at
+        most `error_bound`.
         """
         if not len(self._approximate):
             return Hits(*(np.empty(0, dtype) for dtype in (np.int64, np.int32, np.float64)))

@@ -204,13 +204,14 @@ def is_whole_model(network: Any) -> bool:
 
 
 def check_pooled_encoder(network: Any) -> None:
-    """Check that sentence-transformers pools the output of a text encoder.
+    """Check that sentence-transformers would pool the output of this text encoder.
 
-    Of BART and its relatives it pools the output of the decoder; of Marian, Pegasus and a few other types it
-    pools an encoder with random weights unless the checkpoint contains nothing but an encoder.
+    For BART and related types, sentence-transformers pools the output of the decoder. For Marian, Pegasus and
+    a few other types, it opens only an encoder, whose weights are random if the checkpoint has a decoder.
+    All of these are rejected, also if a Marian or Pegasus checkpoint contains only the encoder.
 
     Raises:
-        UnavailableError: it does not.
+        UnavailableError: sentence-transformers would not pool the output of this encoder.
     """
     config = network.config
     is_loaded_alone = is_whole_model(network) or config.model_type == "switch_transformers"

@@ -369,8 +369,9 @@ def _notes(model: Any, network: torch.nn.Module) -> tuple[str, ...]:
 
 
 class Float64Mode(TorchFunctionMode):
-    """A torch function mode that skips conversions of float64 tensors to float32.
+    """A torch function mode that skips usual conversions of float64 tensors to float32.
 
+    These are `Tensor.float()`, `Tensor.to(torch.float32)` and the dtype of `torch.nn.functional.softmax`.
     Some models always compute softmax, norms or rotary positions in float32, because float16 would be too
     imprecise. In a float64 model, these steps would be the least precise ones.
     """

@@ -491,7 +491,7 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
 
 
 def describe(network: Any, config: Any, no_qkv: str, is_eager: bool) -> Description:
-    """Return the `Description` of a model; the caller sets name, origin, digest and notes."""
+    """Return the `Description` of a model; the caller sets name, origin, revision, digests and notes."""
     parameter, sizes = next(network.parameters()), network.config
     return Description(
         name="",

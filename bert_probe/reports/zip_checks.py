@@ -67,7 +67,8 @@ def file_differences(
     """Compare a view's files in a ZIP with files rendered from the report's data.
 
     Args:
-        check: the check of the view; this function adds the expected digests to `check.sha256`.
+        check: the check of the view. The digest of each file in the ZIP, or "" for a missing file, is added
+            to `check.sha256`, and a remark if table.parquet differs.
         files: contents of all files of the ZIP except the page, by file name.
         actual: the recomputed numbers of the view.
     """

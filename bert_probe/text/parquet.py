@@ -197,8 +197,9 @@ def parquet_table(
 ) -> tuple[list[str], Iterator[tuple[int, Sequence[str]]]]:
     """Read columns of a Parquet file. Return their names, and an iterator over (row number, row) pairs.
 
-    A row with a text that is not UTF-8 becomes a `BrokenRow`. Integers become digits, and null becomes an
-    empty cell.
+    If the file has none of the columns, the names of all its columns and no rows are returned. A row with a
+    text that is not UTF-8 or has a NUL character becomes a `BrokenRow`. Integers become digits, and null
+    becomes an empty cell.
 
     Args:
         stream: an open file, which need not be seekable.
@@ -207,8 +208,9 @@ def parquet_table(
             read under any name.
 
     Raises:
-        TextError: the file is not Parquet, has columns of other types or an unsupported encoding, or is
-            larger than `MAX_BYTES` before or after decoding.
+        TextError: the file is not Parquet, has too many rows, several columns of a name, columns of other
+            types or an unsupported encoding, or is larger than `MAX_BYTES` before or after decoding. The
+            iterator raises it as well.
         EmptyTextError: the file has no columns.
     """
     import pyarrow

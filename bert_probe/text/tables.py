@@ -161,14 +161,14 @@ def list_columns(header: Sequence[str]) -> str:
 def unquoted_table_of(
     file_lines: Iterator[str], name: str, max_rows: int
 ) -> tuple[list[str], Sequence[tuple[int, Sequence[str]]]]:
-    """Return the header of a table, and its rows with their line numbers. Reading stops after `max_rows`.
+    """Return the header of a table, and its rows with their line numbers.
 
-    Many programs write TSV without quoting. A TSV file that cannot be read with quoting is therefore read
-    without it, unless it could have been written with quoting.
+    Many programs write TSV without quoting. A TSV file is therefore read without quoting if its quotation
+    marks are invalid as quoting.
 
     Raises:
         TextError: the table has more than `max_rows` rows; or it cannot be read with quoting, and is not a
-            TSV file with the same number of cells in every line.
+            TSV file with invalid quoting and the same number of cells in every line.
     """
     all_lines = list(file_lines)
     try:

@@ -227,7 +227,8 @@ def write_folder(target_folder: Path, fill: Callable[[Path], None], replaces: bo
     Args:
         target_folder: path of the folder.
         fill: function that writes the files into an empty folder.
-        replaces: whether an existing folder may be replaced.
+        replaces: whether a model that BERT Probe saved, and that has not changed since, may be replaced.
+            An empty folder is always replaced.
 
     Raises:
         ExportError: the folder cannot be written; an existing folder is unchanged.

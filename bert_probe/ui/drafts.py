@@ -66,7 +66,9 @@ def _parsed(text: str) -> Draft:
 
 
 def read_shared(content: bytes, name: str) -> ViewFile | Draft:
-    """Parse a view file or a draft. Equal views share one object, which takes up to 20 times the file.
+    """Parse a view file or a draft.
+
+    Equal views share one object, because it can be 20 times as large as the file.
 
     Args:
         content: the content of the file.

@@ -67,7 +67,8 @@ def show_head(layer: int, series: Series, query: int | None = None) -> None:
     """Select a layer and heads in the attention views. Layers count from 1, and heads from 0.
 
     Args:
-        query: index of a word to pin, so that only its attention is shown; None for all words.
+        query: index of a word to pin, so that only its attention is shown; None for all words. The view then
+            shows words, and its other options have their defaults.
     """
     if query is None:
         parameters = views.to_address(Selection(layer, series))

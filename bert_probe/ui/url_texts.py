@@ -88,7 +88,9 @@ def has_stored(parameters: Mapping[str, str], except_for: Sequence[str] = ()) ->
 
 
 def expand(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return URL parameters with the names of stored texts replaced by the texts, as in a view file.
+    """Replace each URL parameter that names a stored text by the parameter with the text itself.
+
+    View files have parameters in this form.
 
     Raises:
         TextError: a text is no longer stored.

@@ -311,8 +311,8 @@ def _submitted_values() -> dict[str, str]:
 def draw_sidebar() -> None:
     """Draw the form with the texts and the model. Fields that the page does not read are hidden.
 
-    The fields also have the submitted values as defaults: the browser loads the code of a widget on first
-    use, and loses a value that it receives before if another script run ends in the meantime.
+    Each field has the submitted value as its default, although the session has it too: if a script run ends
+    before the browser has loaded the code of a widget, the browser loses a value that was sent to it.
     """
     if _NEXT_MODEL in st.session_state:  # set by `_open_next` after the last script run had drawn the form
         model, revision = st.session_state.pop(_NEXT_MODEL)

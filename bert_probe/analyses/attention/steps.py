@@ -168,7 +168,7 @@ class AttentionStepsResult(Result):
                 raise ShapeError(f"{name} must have shape {shape}, not {array.shape}.")
 
     def resolve(self, question: AttentionSteps) -> AttentionSteps:
-        """Return the question with its key as a position in the text."""
+        """Return the question with the attended token, `key`, given by its position in the text."""
         return question.resolved(self.trace)
 
     @property

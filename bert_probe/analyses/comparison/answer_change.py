@@ -140,7 +140,7 @@ class AnswerChangeResult(Result):
         keys: the predictions, each identified by its values in the `KEY_COLUMNS`. At each position, A's top
             predictions come first, followed by the top predictions that only B has.
         a, b: value of each prediction in A and in B, float64 of shape [prediction]; NaN for a label or
-            vocabulary entry that the model does not have.
+            vocabulary entry that the model does not have, and 0 for an answer span that is not a candidate.
     """
 
     question: AnswerChange

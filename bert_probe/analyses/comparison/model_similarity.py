@@ -446,7 +446,8 @@ class HeadMatchesResult(Result):
     def frame(self) -> pd.DataFrame:
         """Return a table with a row per head of A and its best match, or with a row per pair of heads.
 
-        Columns: layer_a, head_a, layer_b, head_b, similarity, and, for best matches, mutual.
+        Columns: layer_a, head_a, layer_b, head_b, similarity, and, for best matches, mutual. Layers and heads
+        count from 1.
         """
         rows, columns = self.matrix.shape
         if self.question.show == "all":

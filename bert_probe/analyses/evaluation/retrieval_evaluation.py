@@ -69,9 +69,10 @@ class RetrievalEvaluation(PromptedSearch):
         prompt, document_prompt, dimensions: see `PromptedSearch`.
         curve: also evaluate the bi-encoder with fewer dimensions, int8 vectors and binary vectors.
         show: the table to return. "summary" has the measures with intervals; "queries" has the measures of
-            each query; "failures" has the relevant documents that the first scorer ranks below 10; "curve"
-            has the measures of each vector format. With a second model, "vectors" has the agreement on the
-            nearest neighbors of the documents, and "neighbors" has the neighbors that changed.
+            each query; "failures" has the relevant documents that are not among the first 10 of the first
+            scorer, at most 10,000; "curve" has the measures of each vector format. With a second model,
+            "vectors" has the agreement on the nearest neighbors of the documents, and "neighbors" has the
+            neighbors that changed.
     """
 
     inputs = JudgedQueries()

@@ -240,7 +240,7 @@ class ScoredPairs:
 
     @property
     def percentiles(self) -> Array:
-        """Percentile rank of each pair by the similarity that the model declares, [pair], 0 to 1."""
+        """Percentile rank of each pair by the similarity function of the model, [pair], from 0 to 1."""
         return _percentiles(self.values[1])
 
 

@@ -186,9 +186,10 @@ def select_output(
         similarity: the prompts and the number of dimensions, for sentence similarity.
 
     Raises:
-        UnavailableError: the checkpoint has no task head for the task, or its tokenizer has no mask token.
-        SelectionError: the target does not exist, or the task does not accept a target or a position, or
-            `similarity` for another task than sentence similarity.
+        UnavailableError: the checkpoint has no task head, or none for the task, or its tokenizer has no mask
+            token.
+        SelectionError: the target does not exist; the task does not accept a target or a position; or
+            `similarity` is not the default, and the task is not sentence similarity.
         TextError: the second text is missing or not allowed, or the text has no word to explain.
     """
     checkpoint = trace.checkpoint

@@ -415,7 +415,10 @@ def lens_files(folder: Path) -> set[Path]:
 
 
 def newest_lens(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
-    """Return the file and the content of the newest lens for a checkpoint, or None if no lens was saved."""
+    """Return the file and the content of the newest lens that fits a checkpoint, or None.
+
+    Damaged lenses are skipped.
+    """
     try:
         folder = lens_folder(checkpoint)
     except ExportError:  # there is no folder, so no lens was saved

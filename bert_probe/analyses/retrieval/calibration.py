@@ -53,8 +53,8 @@ ScoreResult = SentenceSimilarityResult | SentencesResult
 class SimilarityCalibration(Question):
     """Score percentiles of random text pairs and of nearest neighbors, with which a score can be compared.
 
-    Most embedding models give unrelated texts a score well above 0, which differs between models. A score is
-    high or low only in comparison with the scores of other pairs of similar texts.
+    Most embedding models give unrelated texts a score well above 0, which differs between models. Whether
+    a score is high can therefore be judged only by comparison with the scores of other pairs of texts.
 
     Attributes:
         pooling, prompt, dimensions: see `Sentences`.

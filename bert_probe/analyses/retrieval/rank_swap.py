@@ -435,7 +435,7 @@ class SwapSteps:
         return margins
 
     def frame(self) -> pd.DataFrame:
-        """Return one row for each step, from 0; see `RankSwapResult.frame`."""
+        """Return one row for each step, from 0; see `RankSwapResult.frame`, without the column `change`."""
         return pd.DataFrame(
             {
                 "step": np.arange(len(self.texts)),

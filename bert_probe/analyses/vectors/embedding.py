@@ -208,7 +208,7 @@ class EmbeddingResult(Result):
             raise ShapeError(f"All steps must have shape [token, dimension], not {shapes}.")
 
     def resolve(self, question: Embedding) -> Embedding:
-        """Return the question with its token as a position in the text."""
+        """Return the question with its token given by its position in the text."""
         return question.resolved(self.trace)
 
     @property
@@ -260,7 +260,7 @@ class EmbeddingResult(Result):
         return {"token": str(self.trace.tokens[self.chosen]), "difference_to_model": self.difference}
 
     def frame(self) -> pd.DataFrame:
-        """Return one row per step of one token: word, position, segment, sum, LayerNorm."""
+        """Return one row per step that the model has: word, position, segment, sum and LayerNorm."""
         rows = np.stack([step[self.chosen] for step in self.steps.values()])
         return frames.vectors(rows, list(self.steps), "step")
 

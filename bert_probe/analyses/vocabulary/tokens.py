@@ -327,7 +327,7 @@ class FertilityChangeResult(Result):
 
     @property
     def words(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
-        """The words that both models tokenize, in reading order."""
+        """Pairs (word in A, word in B) of words that start at the same place, in reading order."""
         words_b = {(word.segment, word.start): word for word in self.b.words}
         keyed = ((word, (word.segment, word.start)) for word in self.a.words)
         return tuple((word, words_b[key]) for word, key in keyed if key in words_b)
