@@ -73,6 +73,8 @@ class Permissions:
     max_client_bytes: int = 100_000_000  # limit of the total size of the files uploaded from an IP address
     max_upload_bytes: int = 200_000_000  # limit of the total size of all uploaded files
     trace_bytes: int = 1_000_000_000  # size limit of the trace cache
+    page_trace_bytes: int | None = None  # size limit of the traces that open pages use; None for no limit
+    client_trace_bytes: int | None = None  # the same for the pages of one client
     task_bytes: int | None = None  # size limit of the vectors of a single task
     max_job_seconds: float | None = None
     max_sessions: int | None = None
@@ -179,6 +181,8 @@ def public(
         max_client_bytes=20_000_000,
         max_upload_bytes=100_000_000,
         trace_bytes=300_000_000,
+        page_trace_bytes=500_000_000,
+        client_trace_bytes=250_000_000,
         task_bytes=250_000_000,
         max_job_seconds=120.0,
         max_sessions=100,

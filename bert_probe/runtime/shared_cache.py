@@ -384,6 +384,11 @@ def _drop_stale_traces() -> None:
     _traces.drop(lambda key: key[0] not in current)
 
 
+def drop_traces() -> None:
+    """Remove all traces from the cache. Pages and requests that use a trace keep it in memory."""
+    _traces.drop(lambda _: True)
+
+
 def traces(
     checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool, check: Callable[[], None] = lambda: None
 ) -> list[Trace]:

@@ -37,6 +37,7 @@ from bert_probe.model.checkpoint import (
 )
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
+from bert_probe.server import page_traces
 from bert_probe.text.words import truncate_text
 from bert_probe.ui import (
     blocks,
@@ -406,7 +407,7 @@ def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
     elif task == TOKEN_CLASSIFICATION:
         text = (a.encoding.text, None)
     truncate = now.truncate or task == QUESTION_ANSWERING
-    (trace_a,), (trace_b,) = (shared_cache.traces(model, [text], truncate) for model in (a.checkpoint, b))
+    (trace_a,), (trace_b,) = (page_traces.traces(model, [text], truncate) for model in (a.checkpoint, b))
     mask = None
     if task == FILL_MASK:
         default = default_position(trace_a)

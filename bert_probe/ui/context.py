@@ -19,6 +19,7 @@ from bert_probe.errors import ProbeError, SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
+from bert_probe.server import page_traces
 from bert_probe.text.sentence_files import check_lines, lines
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.ui import blocks, figures, state, url_texts, workbench
@@ -153,7 +154,7 @@ def _store(rows: Sequence[ContextRow]) -> None:
 def _trace(checkpoint: Checkpoint, row: ContextRow) -> Trace | None:
     """Return the trace of a sentence, or draw an error and return None."""
     try:
-        return shared_cache.traces(checkpoint, [(row.text, None)], workbench.request().truncate)[0]
+        return page_traces.traces(checkpoint, [(row.text, None)], workbench.request().truncate)[0]
     except ProbeError as error:
         st.text(f"{row.text[:200]}\n{error}")
         return None

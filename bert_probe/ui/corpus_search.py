@@ -30,6 +30,7 @@ from bert_probe.errors import CheckpointError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
+from bert_probe.server import page_traces
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.ui import blocks, corpus_rows, figures, jobs, state, url_texts, workbench
 from bert_probe.ui.components import strip
@@ -85,7 +86,7 @@ def part(corpus: Store) -> None:
     if not text.strip():
         st.info("Write a sentence, and click a word to search for similar contexts.")
         return
-    trace = shared_cache.traces(checkpoint, [(text, None)], workbench.request().truncate)[0]
+    trace = page_traces.traces(checkpoint, [(text, None)], workbench.request().truncate)[0]
     blocks.truncation_notice(trace)
     unit = _choose_word(trace)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -176,8 +177,8 @@ def _choose_text(corpus: Store) -> str:
 
 
 def _use_draft() -> None:
-    draft = st.session_state[_DRAFT]
-    if draft != url_texts.recall(TEXT):
+    draft = st.session_state.get(_DRAFT)
+    if draft is not None and draft != url_texts.recall(TEXT):  # None after a change of the page
         search_for(draft)
 
 

@@ -25,8 +25,7 @@ from bert_probe.analyses.vectors.pooling import available_poolings
 from bert_probe.core import files as file_formats
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.runtime import shared_cache
-from bert_probe.server import callbacks, paths
+from bert_probe.server import callbacks, page_traces, paths
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence, align_words
 from bert_probe.text.words import truncate_text, word_lens
@@ -163,7 +162,7 @@ def _show_attention(
 ) -> None:
     """Submit a sentence to the workbench, and select a head and a query word on the Attention page."""
     workbench.submit(replace(workbench.request(), a=sentence.text, b=""))
-    trace = shared_cache.traces(checkpoint, [(sentence.text, None)], truncate)[0]
+    trace = page_traces.traces(checkpoint, [(sentence.text, None)], truncate)[0]
     words = align_words(sentence, trace.encoding)
     first = words.lens.units[words.units[word]].position
     query = [first in unit.positions for unit in word_lens(trace).units].index(True)

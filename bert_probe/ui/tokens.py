@@ -13,6 +13,7 @@ from bert_probe.analyses.vocabulary.tokens import Tokens
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
+from bert_probe.server import page_traces
 from bert_probe.text.sentence_files import check_lines, lines
 from bert_probe.ui import blocks, state, url_texts, workbench
 from bert_probe.ui.export import export
@@ -205,7 +206,7 @@ def _pad(traced: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectR
     """Return the effect of padding for a batch of the user's texts and the additional texts `more`."""
     own: list[Trace] = [trace for trace in (traced.a, traced.b) if trace is not None]
     texts: list[shared_cache.Text] = [(text, None) for text in more[:_MAX_TEXTS]]
-    further = shared_cache.traces(traced.checkpoint, texts, traced.request.truncate)
+    further = page_traces.traces(traced.checkpoint, texts, traced.request.truncate)
     if len(more) > _MAX_TEXTS:
         st.caption(f":orange[You entered {len(more):,} lines, but only the first {_MAX_TEXTS} are used.]")
     result: PaddingEffectResult = shared_cache.answers.of(PaddingEffect().of, (*own, *further))

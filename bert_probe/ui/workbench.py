@@ -15,7 +15,7 @@ from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import permissions, shared_cache
-from bert_probe.server import asgi
+from bert_probe.server import asgi, page_traces
 from bert_probe.text.formats import single_record
 from bert_probe.ui import blocks, jobs, model_choice, state, url_texts
 from bert_probe.ui.sentence_input import EXAMPLES, Relation, check_size
@@ -537,7 +537,7 @@ def trace_texts(
         (_read_sequence(text), None if pair is None else _read_sequence(pair)) for text, pair in texts
     ]
     with st.spinner("Running the model …", show_time=False):
-        traces = shared_cache.traces(opened, sequences, truncate)
+        traces = page_traces.traces(opened, sequences, truncate)
     fields = ["a", "b"]
     for trace in traces:
         matches = [field for field in fields if _is_sequence_of(getattr(now, field), trace)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
@@ -73,6 +74,22 @@ def test_back_keeps_text_that_was_not_submitted(page: Page, app: App) -> None:
     expect(page.get_by_role("heading", name="Sentences", level=1)).to_be_visible()
     wait_until_settled(page)
     expect(field).to_have_value("A draft.")
+
+
+def test_tap_on_link_sends_typed_text_first(app: App, new_page: Callable[..., Page]) -> None:
+    """After a tap, Streamlit requests the new page before it sends the text of the old one."""
+    page = new_page(viewport={"width": 1280, "height": 900}, has_touch=True)
+    visit(page, f"{app.origin}/context")
+    field = page.get_by_role("textbox", name="Add sentences, one per line")
+    for number in range(3):
+        field.tap()
+        field.fill(f"The bank of river {number}")
+        page.get_by_test_id("stTopNav").get_by_role("link", name="Report", exact=True).tap()
+        expect(page.get_by_role("heading", name="Report", exact=True)).to_be_visible()
+        wait_until_settled(page)
+        page.go_back()
+        expect(field).to_have_value(f"The bank of river {number}")
+        wait_until_settled(page)
 
 
 @pytest.mark.prove

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,12 @@ from bert_probe.core.inputs import TwoModelSentences, TwoModelTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ShapeError, TextError, memory_errors
+from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint, encode_texts
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import group_by_length
+from bert_probe.model.lengths import task_limit
+from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.alignment import CommonSpans
@@ -79,6 +82,7 @@ class LayerSimilarity(Question):
             EmptyTextError, TooLongError, TextError: there are no sentences, a sentence cannot be encoded, or
                 there are fewer than two tokens to compare.
             OutOfMemoryError: there is not enough memory.
+            UnavailableError: the vectors are too large for a public server.
         """
         a, b = a.snapshot(), b.snapshot()
         check_tokenizers(a, b)
@@ -98,12 +102,34 @@ class LayerSimilarity(Question):
             len(texts) * (1 if is_same_model else 2)
             + (a.description.layers + 1) * (b.description.layers + 1),
         )
-        with memory_errors("The vectors of these tokens do not fit in memory. Use fewer examples."):
+        with self._memory(len(positions), (a,) if is_same_model else (a, b)):
             vectors_a = _vectors(a, encodings[0], positions, steps)
             vectors_b = vectors_a if is_same_model else _vectors(b, encodings[1], positions, steps)
             return LayerSimilarityResult(
                 self, inputs, len(positions), read_only(_cka_matrix(vectors_a, vectors_b, steps))
             )
+
+    @contextmanager
+    def _memory(self, examples: int, checkpoints: Sequence[Checkpoint]) -> Iterator[None]:
+        """Reserve memory for the float64 vectors of all layers within the context.
+
+        Raises:
+            OutOfMemoryError: there is not enough memory.
+            UnavailableError: the vectors are too large for a public server.
+        """
+        shapes = [checkpoint.description for checkpoint in checkpoints]
+        size = 8 * examples * sum((shape.layers + 1) * shape.hidden_size for shape in shapes)
+        if size > task_limit(size):
+            raise UnavailableError(
+                f"The vectors of {examples:,} tokens need {size / 1e6:,.0f} MB, but the limit here is "
+                f"{task_limit(size) / 1e6:,.0f} MB. Use fewer examples, or the command line."
+            )
+        remedy = "Use fewer examples."
+        with (
+            memory_errors(f"The vectors of these tokens do not fit in memory. {remedy}"),
+            reserved_memory(size, f"Comparing {examples:,} tokens", remedy),
+        ):
+            yield
 
     def _sample(self, encodings: Sequence[Encoding]) -> Array:
         """Return the sentence index and position of each compared token, shape [token, 2], in text order."""
@@ -268,7 +294,8 @@ def _vectors(
             for layer, array in enumerate(vectors):
                 array[rows] = trace.vectors(layer)[positions[rows, 1]]
         steps(len(group))
-    return [_center(array) for array in vectors]
+    vectors.reverse()
+    return [_center(vectors.pop()) for _ in range(len(vectors))]  # frees each array before the next copy
 
 
 @question("head matches", command="diff matches")

@@ -302,7 +302,8 @@ def split_data(files: Sequence[EncodedTexts], rng: np.random.Generator) -> list[
         return [_select(files[0], order), files[1]]
     groups = files[0].groups
     counts = Counter(groups)
-    sizes = {groups[index]: counts[groups[index]] for index in order}
+    # The first row of each group determines its place, so that all groups are equally likely to be held out.
+    sizes = {index: counts[index] for index in order if groups[index] == index}
     held_out_groups = groups_to_hold_out(sizes, max(1, round(HELD_OUT_SHARE * len(order))))
     training = [index for index in order if groups[index] not in held_out_groups]
     if not held_out_groups:

@@ -248,6 +248,19 @@ def test_held_out_share_does_not_depend_on_the_number_of_copies() -> None:
         split_data([encoded(WEATHER.rows[:1] * 40, range(40))], np.random.default_rng(0))
 
 
+def test_repeated_text_is_held_out_as_often_as_others() -> None:
+    """A text of a tenth of the rows would be held out almost always if rows were drawn instead of texts."""
+    texts = ["Good"] * 20 + [f"text {number}" for number in range(180)]
+    rows = [replace(WEATHER.rows[0], text=text, line=line) for line, text in enumerate(texts)]
+    counts = []
+    for seed in range(200):
+        _, held_out = split_data([encoded(rows, range(200))], np.random.default_rng(seed))
+        assert abs(len(held_out.sentences) - 40) <= 10
+        counts.append(sum(row.text == "Good" for row in held_out.sentences))
+    assert {*counts} == {0, 20}
+    assert 0.08 < np.mean(counts) / 20 < 0.3
+
+
 def test_default_held_out_share_is_one_fifth(minilm: Checkpoint) -> None:
     data = TAGGED * 5
     result = Probe(layers=[-1]).of(minilm, data)
