@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_probe import LayerSimilarity
+from bert_probe.analyses.comparison import model_similarity
 from bert_probe.analyses.comparison.model_similarity import linear_cka
-from bert_probe.errors import ShapeError, TextError, TooLongError
+from bert_probe.errors import ShapeError, TextError, TooLongError, UnavailableError
+from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.from_model import keep_float64
 from tests.helpers import families
@@ -136,3 +139,26 @@ def test_incomparable_texts_raise_errors(family: Opened) -> None:
         LayerSimilarity().of(a, b, ["we left", long])
     result = LayerSimilarity().of(a, b, ["we left", long], truncate=True)
     assert result.provenance["tokens_dropped"] == 182 - 160
+
+
+def test_memory_is_reserved_and_limited_on_public_server(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Float64 vectors of 6 tokens after 7 layers, of one model if both are the same."""
+    size = 8 * 6 * 7 * 384
+    sizes: list[int] = []
+
+    @contextmanager
+    def reserve(size: int, *_texts: str) -> Iterator[None]:
+        sizes.append(size)
+        yield
+
+    monkeypatch.setattr(model_similarity, "reserved_memory", reserve)
+    question = LayerSimilarity(examples=6)
+    sentences = ["The boat crosses the river", "The river is wide"]
+    monkeypatch.setattr(lengths, "_task_bytes", size)
+    assert question.of(minilm, minilm, sentences).examples == 6
+    assert sizes == [size]
+    monkeypatch.setattr(lengths, "_task_bytes", size - 1)
+    with pytest.raises(UnavailableError, match=r"6 tokens need 0 MB, but the limit here is 0 MB\. Use fewer"):
+        question.of(minilm, minilm, sentences)

@@ -21,10 +21,12 @@ from bert_probe import (
     FillMask,
     FindAnswer,
     LabelTokens,
+    Lens,
     NextSentence,
     Sentences,
     SentenceSimilarity,
 )
+from bert_probe.analyses.outputs import fill_mask
 from bert_probe.analyses.outputs.fill_mask import ranks_among
 from bert_probe.analyses.outputs.find_answer import AnswerSpan
 from bert_probe.analyses.outputs.prediction import sigmoid, softmax
@@ -467,3 +469,18 @@ def test_id_without_a_token_has_a_placeholder(tmp_path: Path) -> None:
     trace = checkpoint.trace(f"the {checkpoint.tokenizer.mask_token} boat")
     assert FillMask().of(trace).tokens[0][0] == f"[ID {known}]"
     assert bert_probe.Lens("fill-mask").of(trace).names[-1][0][0] == f"[ID {known}]"
+
+
+def test_number_of_predictions_of_a_request_is_limited(trained_on: Trained) -> None:
+    checkpoint = trained_on("bert", "fill-mask")
+    words = checkpoint.description.vocabulary_size
+    trace = checkpoint.trace("[MASK] " * 20, truncate=True)
+    layers = checkpoint.description.layers + 1
+    for question, positions in ((FillMask, 21), (Lens, 20 * layers)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fill_mask, "MAX_PREDICTIONS", positions * words - 1)
+            question(top=words - 1).check_limits(trace)
+            question(top=10**9, targets=("a", "b")).check_limits(trace)
+            with pytest.raises(UnavailableError, match=f"^{positions * words:,} predictions were requested"):
+                question(top=10**9).check_limits(trace)
+    FillMask(top=5).check_limits(trace)

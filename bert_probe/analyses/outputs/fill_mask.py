@@ -114,6 +114,34 @@ class FillMask(Prediction):
             ),
         )
 
+    def check_limits(self, *inputs: Any) -> None:
+        """Raise UnavailableError if there are too many predictions; see `check_prediction_count`."""
+        (trace,) = inputs
+        masks = trace.encoding.ids.count(trace.checkpoint.tokenizer.mask_token_id)
+        check_prediction_count(
+            masks + 1, self.top, len(self.targets) or trace.checkpoint.description.vocabulary_size
+        )
+
+
+MAX_PREDICTIONS = 1_000_000
+"""Maximum number of predicted words of a request over HTTP or on a page."""
+
+
+def check_prediction_count(positions: int, top: int, choices: int) -> None:
+    """Raise UnavailableError if the number of predictions exceeds `MAX_PREDICTIONS`.
+
+    Args:
+        positions: number of positions at which the model predicts, counted once per layer for a lens.
+        top: maximum number of predictions at a position.
+        choices: number of words or labels.
+    """
+    count = positions * min(top, choices)
+    if count > MAX_PREDICTIONS:
+        raise UnavailableError(
+            f"{count:,} predictions were requested, but the app computes at most {MAX_PREDICTIONS:,}. Use a "
+            "smaller top, fewer masks, or the command line."
+        )
+
 
 def ranks_among(logits: Array, values: Array) -> Array:
     """Return the rank, from 1, of selected logits among all logits at the same position. Ties share a rank.

@@ -10,7 +10,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.outputs.fill_mask import mask_word, ranks_among, target_tokens
+from bert_probe.analyses.outputs.fill_mask import (
+    check_prediction_count,
+    mask_word,
+    ranks_among,
+    target_tokens,
+)
 from bert_probe.analyses.outputs.prediction import PROBABILITIES, problem_type, softmax
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult, load_lens
 from bert_probe.core import frames
@@ -151,6 +156,16 @@ class Lens(Question):
             entropy,
             {} if lens is None else {"sha256": lens.digest, **lens.metadata, "verdict": lens.verdict},
         )
+
+    def check_limits(self, *inputs: Any) -> None:
+        """Raise UnavailableError if there are too many predictions; see `check_prediction_count`."""
+        (trace,) = inputs
+        output = _output(trace.checkpoint, self.task)
+        positions = (trace.layers + 1) * max(1, len(_places(trace, output)))
+        choices = (
+            trace.checkpoint.description.vocabulary_size if output.task == FILL_MASK else len(output.labels)
+        )
+        check_prediction_count(positions, self.top, len(self.targets) or choices)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
