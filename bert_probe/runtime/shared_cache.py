@@ -384,6 +384,20 @@ def _drop_stale_traces() -> None:
     _traces.drop(lambda key: key[0] not in current)
 
 
+def estimated_bytes(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> int:
+    """Estimate the size of the traces of texts in bytes: hidden states, queries, keys and values.
+
+    Raises:
+        TextError: see `Checkpoint.encode`.
+    """
+    shape = checkpoint.description
+    tokens = 0
+    for text in texts:
+        with _encodings.turn(lambda: None):
+            tokens += len(checkpoint.encode(*text, truncate=truncate))
+    return 4 * tokens * (4 * shape.layers + 1) * shape.hidden_size
+
+
 def drop_traces() -> None:
     """Remove all traces from the cache. Pages and requests that use a trace keep it in memory."""
     _traces.drop(lambda _: True)

@@ -6,7 +6,8 @@ An open page keeps the traces of its results, for example for downloads, even if
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 import cachetools
@@ -19,6 +20,8 @@ from bert_probe.server import sessions
 
 _sessions: WeakKeyDictionary[Trace, dict[str, str]] = WeakKeyDictionary()
 """For each trace in memory, the sessions whose pages have used it, and the client of each session."""
+_pending: dict[str, tuple[str, int]] = {}
+"""For each session that is computing traces, its client and the estimated size of the traces in bytes."""
 _lock = threading.Lock()
 _emptied: cachetools.TTLCache[str, bool] = cachetools.TTLCache(1_024, ttl=10.0)
 """Clients for which the cache was emptied in the last 10 seconds, so that none can keep it empty."""
@@ -34,18 +37,42 @@ def traces(checkpoint: Checkpoint, texts: Sequence[shared_cache.Text], truncate:
     session = sessions.current()
     if not session or permissions.current().page_trace_bytes is None:
         return shared_cache.traces(checkpoint, texts, truncate)
+    with _reserved(session, shared_cache.estimated_bytes(checkpoint, texts, truncate)) as client:
+        found = shared_cache.traces(checkpoint, texts, truncate)
+        with _lock:
+            for trace in found:
+                _sessions.setdefault(trace, {})[session] = client
+    return found
+
+
+@contextmanager
+def _reserved(session: str, size: int) -> Iterator[str]:
+    """Count `size` bytes as used by a session within the context, and return the client of the session.
+
+    Raises:
+        UnavailableError: the other open pages reach a limit.
+    """
     client = sessions.client(session)
-    problem = _problem(session, client)
+    problem = _reserve(session, client, size)
     if problem and _may_empty_cache(client):
         shared_cache.drop_traces()  # cached traces that no page uses do not count
-        problem = _problem(session, client)
+        problem = _reserve(session, client, size)
     if problem:
         raise UnavailableError(problem)
-    found = shared_cache.traces(checkpoint, texts, truncate)
+    try:
+        yield client
+    finally:
+        with _lock:
+            _pending.pop(session, None)
+
+
+def _reserve(session: str, client: str, size: int) -> str:
+    """Note that a session computes traces of `size` bytes; return why it may not, or ""."""
     with _lock:
-        for trace in found:
-            _sessions.setdefault(trace, {})[session] = client
-    return found
+        problem = _problem(session, client)
+        if not problem:
+            _pending[session] = client, size
+        return problem
 
 
 def _may_empty_cache(client: str) -> bool:
@@ -58,18 +85,20 @@ def _may_empty_cache(client: str) -> bool:
 
 
 def _problem(session: str, client: str) -> str:
-    """Return why a session may not compute a trace; "" if it may. Its own traces are not counted."""
+    """Return why a session may not compute a trace; "" if it may. Its own traces are not counted.
+
+    The caller holds the lock.
+    """
     allowed = permissions.current()
     assert allowed.page_trace_bytes is not None
     assert allowed.client_trace_bytes is not None
-    of_all = of_client = 0
-    with _lock:
-        used = [(trace, dict(users)) for trace, users in _sessions.items()]
-    for trace, users in used:
-        users.pop(session, None)
-        if users:
-            of_all += trace.nbytes
-            of_client += trace.nbytes if client in users.values() else 0
+    others = [
+        (trace.nbytes, {user for other, user in users.items() if other != session})
+        for trace, users in list(_sessions.items())
+    ]
+    others += [(size, {user}) for other, (user, size) in _pending.items() if other != session]
+    of_all = sum(size for size, users in others if users)
+    of_client = sum(size for size, users in others if client in users)
     if of_client >= allowed.client_trace_bytes:
         return (
             f"The other pages of your address use results of {allowed.client_trace_bytes / 1e6:,.0f} MB, "

@@ -56,13 +56,13 @@ class SimilarityExample:
 def split_groups(rows: Sequence[SimilarityExample]) -> list[int]:
     """Return the group of each example, as the index of the group's first example.
 
-    Examples of one group must be in the same split. These are examples with the same first text, and a pair
-    and the reversed pair. If these rules connect more than half of the examples, which then could not be
-    split, examples with the same first text can be in different groups. Texts with the same `text_key` count
-    as the same.
+    Examples of one group must be in the same split. These are examples with the same first text, and examples
+    whose first two texts are the same or exchanged. If these rules connect more than half of the examples,
+    which then could not be split, examples with the same first text can be in different groups. Texts with
+    the same `text_key` count as the same.
     """
     keys = [tuple(map(text_key, row.texts)) for row in rows]
-    unordered = [tuple(sorted(key)) if len(key) == 2 else key for key in keys]
+    unordered = [tuple(sorted(key[:2])) for key in keys]
     groups = group_rows([key[0] for key in keys], unordered)
     largest = max(Counter(groups).values(), default=0)
     return groups if largest <= len(rows) / 2 else group_rows(unordered)

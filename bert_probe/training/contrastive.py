@@ -127,9 +127,8 @@ class SimilarityInputs(TrainingExample):
 
     @property
     def key(self) -> Hashable:
-        """As in `TrainingExample`; equal for a pair and the reversed pair."""
-        keys = [part.key for part in self.parts]
-        return tuple(sorted(keys) if len(keys) == 2 else keys)
+        """As in `TrainingExample`, for the first two texts; equal if they are exchanged."""
+        return tuple(sorted(part.key for part in self.parts[:2]))
 
 
 class SimilarityObjective(Objective):

@@ -31,8 +31,20 @@ def is_done() -> bool:
     return _imports().done()
 
 
-@cache
 def _imports() -> Future[None]:
+    """Return the future of the imports, which start with the first call.
+
+    Only one thread imports: `transformers` can fail if several threads import its modules at once.
+    """
+    with _lock:  # `cache` alone would call the function once for each thread that calls it before it returns
+        return _start_imports()
+
+
+_lock = threading.Lock()
+
+
+@cache
+def _start_imports() -> Future[None]:
     future: Future[None] = Future()
 
     def work() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,9 +15,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 
 import bert_probe
 from bert_probe import (
+    AnswerChange,
     ClassifyText,
     FillMask,
     FindAnswer,
@@ -27,7 +31,7 @@ from bert_probe import (
     SentenceSimilarity,
 )
 from bert_probe.analyses.outputs import fill_mask
-from bert_probe.analyses.outputs.fill_mask import ranks_among
+from bert_probe.analyses.outputs.fill_mask import ranks_among, top_choices
 from bert_probe.analyses.outputs.find_answer import AnswerSpan
 from bert_probe.analyses.outputs.prediction import sigmoid, softmax
 from bert_probe.errors import SelectionError, TextError, UnavailableError
@@ -210,6 +214,33 @@ def test_ranks_of_many_words_need_little_memory() -> None:
     assert ranks.tolist() == [
         [int((row > value).sum()) + 1 for value in some] for row, some in zip(logits, values, strict=True)
     ]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from([-2.0, 0.0, -0.0, 0.5, 1.0, math.inf, -math.inf, math.nan]),
+            min_size=90,
+            max_size=90,
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(1, 100),
+)
+def test_top_choices_and_ranks_are_those_of_a_stable_sort(rows: list[list[float]], count: int) -> None:
+    logits = np.array(rows, dtype=np.float32)
+    expected = np.argsort(-logits, axis=-1, kind="stable")
+    np.testing.assert_array_equal(top_choices(logits, count), expected[:, :count])
+    allowed = [3, 5, 8, 50]
+    filtered = [[index for index in row if index in allowed][:count] for row in expected]
+    np.testing.assert_array_equal(top_choices(logits, count, allowed), filtered)
+    values = np.take_along_axis(logits, expected[:, :count], axis=-1)
+    ranks = [
+        [90 - np.searchsorted(np.sort(row), value, side="right") + 1 for value in some]
+        for row, some in zip(logits, values, strict=True)
+    ]
+    np.testing.assert_array_equal(ranks_among(logits, values), ranks)
 
 
 def test_missing_mask_or_mask_token_raises_error(trained_on: Trained) -> None:
@@ -484,3 +515,8 @@ def test_number_of_predictions_of_a_request_is_limited(trained_on: Trained) -> N
             with pytest.raises(UnavailableError, match=f"^{positions * words:,} predictions were requested"):
                 question(top=10**9).check_limits(trace)
     FillMask(top=5).check_limits(trace)
+    AnswerChange(top=10**4).check_limits(trace, trace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fill_mask, "MAX_PREDICTIONS", 21 * 20 - 1)
+        with pytest.raises(UnavailableError, match=r"^420 predictions were requested"):
+            AnswerChange(top=10).check_limits(trace, trace)

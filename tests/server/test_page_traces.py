@@ -55,6 +55,30 @@ def test_traces_of_open_pages_are_limited_per_client_and_in_total(visit: object)
     assert visit("anna 2", f"{TEXT * 9} 2"), "cached traces that no page uses do not count"
 
 
+def test_pages_that_are_opened_at_once_are_limited(
+    minilm: Checkpoint, visit: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sizes of traces that are being computed count, and they are close to those of the traces."""
+    assert callable(visit)
+    text = TEXT * 9
+    size = visit("", text).nbytes
+    assert shared_cache.estimated_bytes(minilm, [(text, None)], True) == pytest.approx(size, rel=0.1)
+    limit(0.5 * size, 5 * size)
+    compute, refused = shared_cache.traces, []
+
+    def compute_while_another_page_opens(*arguments: object) -> list[Trace]:
+        monkeypatch.setattr(shared_cache, "traces", compute)
+        with pytest.raises(UnavailableError) as error:
+            visit("anna 1", text + "!")
+        refused.append(error)
+        return compute(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shared_cache, "traces", compute_while_another_page_opens)
+    assert visit("anna 0", text)
+    assert len(refused) == 1
+    assert not page_traces._pending
+
+
 def test_public_server_limits_traces_of_pages() -> None:
     allowed = permissions.public()
     assert allowed.client_trace_bytes is not None

@@ -58,8 +58,9 @@ def test_reversed_pair_is_in_the_same_split() -> None:
         assert Counter(train) + Counter(held_out) == Counter(rows)
         assert not {frozenset(row.texts) for row in train} & {frozenset(row.texts) for row in held_out}
         assert not {row.texts[0] for row in train} & {row.texts[0] for row in held_out}
-    triplets = [SimilarityExample(("a", "b", "c"), None, 1), SimilarityExample(("c", "b", "a"), None, 2)]
-    assert split_groups(triplets) == [0, 1], "triplets are not symmetric"
+    names = ["abc", "dbe", "fag", "bah", "cbi"]
+    triplets = [SimilarityExample(tuple(texts), None, line) for line, texts in enumerate(names, 1)]
+    assert split_groups(triplets) == [0, 1, 2, 0, 4], "anchor and positive are exchanged"
 
 
 def test_variants_of_a_text_are_in_one_split() -> None:

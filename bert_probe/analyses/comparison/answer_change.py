@@ -113,6 +113,12 @@ class AnswerChange(Question):
         )
         return AnswerChangeResult(resolved, inputs, prediction_a.kind, keys, *numbers)
 
+    def check_limits(self, *inputs: Any) -> None:
+        """Raise UnavailableError if there are too many predictions; see `check_prediction_count`."""
+        for trace in inputs:
+            if FILL_MASK in trace.checkpoint.tasks:
+                FillMask(top=2 * self.top).check_limits(trace)  # the top predictions of both models
+
 
 @dataclass(frozen=True, eq=False)
 class _ModelAnswer:

@@ -89,13 +89,11 @@ class FillMask(Prediction):
             raise TextError(f"The text has no {mask}. Replace a word with {mask}, or choose a word to mask.")
         targets = target_tokens(checkpoint, self.targets)
         logits = output.logits(masked_trace, [token.position for token in masks])
-        probabilities = softmax(logits)
-        ranking = np.argsort(-logits, axis=-1, kind="stable")
-        if targets:
-            allowed = {token for token, _ in targets}
-            ranking = np.stack([[token for token in row if token in allowed] for row in ranking])
-        ids = ranking[:, : self.top]
+        ids = top_choices(logits, self.top, sorted({token for token, _ in targets}))
         top_logits = np.take_along_axis(logits, ids, axis=-1)
+        probabilities = [
+            np.take_along_axis(softmax(logits[rows]), ids[rows], axis=-1) for rows in blocks(len(logits))
+        ]
         return FillMaskResult(
             resolved,
             InputRecord.of(trace),
@@ -105,7 +103,7 @@ class FillMask(Prediction):
             read_only(ids),
             tuple(token_strings(checkpoint.tokenizer, row) for row in ids.tolist()),
             read_only(top_logits),
-            read_only(np.take_along_axis(probabilities, ids, axis=-1)),
+            read_only(np.concatenate(probabilities)),
             read_only(ranks_among(logits, top_logits)),
             tuple(
                 f"“{word}” is not in the vocabulary; its first subword token, {token}, is used instead."
@@ -143,6 +141,38 @@ def check_prediction_count(positions: int, top: int, choices: int) -> None:
         )
 
 
+def blocks(count: int, size: int = 32) -> list[slice]:
+    """Return slices of consecutive positions, so that float64 copies of their logits need little memory."""
+    return [slice(start, start + size) for start in range(0, count, size)]
+
+
+def top_choices(logits: Array, count: int, choices: Sequence[int] = ()) -> Array:
+    """Return the indices of the largest logits at each position in descending order, [position, choice].
+
+    Equal logits are in the order of their indices.
+
+    Args:
+        logits: all logits, shape [position, vocabulary].
+        count: maximum number of choices at a position.
+        choices: ascending indices to choose from; all if empty.
+    """
+    if choices:
+        chosen: Array = np.asarray(choices)[top_choices(logits[:, choices], count)]
+        return chosen
+    return np.stack([_top_of_row(row, count) for row in logits])
+
+
+def _top_of_row(logits: Array, count: int) -> Array:
+    size = len(logits)
+    if 4 * count >= size or np.isnan(logits).any():
+        ranking: Array = np.argsort(-logits, kind="stable")[:count]
+        return ranking
+    smallest = np.partition(logits, size - count)[size - count]
+    candidates = np.flatnonzero(logits >= smallest)  # without sorting all; can be more than `count` with ties
+    chosen: Array = candidates[np.argsort(-logits[candidates], kind="stable")[:count]]
+    return chosen
+
+
 def ranks_among(logits: Array, values: Array) -> Array:
     """Return the rank, from 1, of selected logits among all logits at the same position. Ties share a rank.
 
@@ -153,9 +183,14 @@ def ranks_among(logits: Array, values: Array) -> Array:
     Returns:
         The ranks, of shape [position, word].
     """
-    count = logits.shape[-1]
-    rows = zip(np.sort(logits, axis=-1), values, strict=True)
-    return np.stack([count - np.searchsorted(row, some, side="right") + 1 for row, some in rows])
+    return np.stack([_ranks_of_row(row, some) for row, some in zip(logits, values, strict=True)])
+
+
+def _ranks_of_row(logits: Array, values: Array) -> Array:
+    if len(values) <= 10 and not np.isnan(logits).any():  # faster than sorting
+        return 1 + np.array([np.count_nonzero(logits > value) for value in values], dtype=np.intp)
+    ranks: Array = len(logits) - np.searchsorted(np.sort(logits), values, side="right") + 1
+    return ranks
 
 
 def mask_token(checkpoint: Checkpoint) -> str:

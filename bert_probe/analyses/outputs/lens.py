@@ -11,10 +11,12 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.outputs.fill_mask import (
+    blocks,
     check_prediction_count,
     mask_word,
     ranks_among,
     target_tokens,
+    top_choices,
 )
 from bert_probe.analyses.outputs.prediction import PROBABILITIES, problem_type, softmax
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult, load_lens
@@ -123,22 +125,15 @@ class Lens(Question):
         )
         layers = []
         for logits in _by_layer(masked_trace, output, [token.position for token in tokens], lens):
-            probabilities = to_probabilities(logits)
-            ranking = np.argsort(-(logits[:, targets] if targets else logits), axis=-1, kind="stable")[
-                :, : self.top
-            ]
-            ids = np.asarray(targets)[ranking] if targets else ranking
+            ids = top_choices(logits, self.top, targets)
             top_logits = np.take_along_axis(logits, ids, axis=-1)
-            ranks = ranks_among(logits, top_logits)
-            layers.append(
-                (
-                    ids,
-                    ranks,
-                    top_logits,
-                    np.take_along_axis(probabilities, ids, axis=-1),
-                    _entropy(probabilities),
-                )
-            )
+            parts = []
+            for rows in blocks(len(logits)):
+                probabilities = to_probabilities(logits[rows])
+                top_probabilities = np.take_along_axis(probabilities, ids[rows], axis=-1)
+                parts.append((top_probabilities, _entropy(probabilities)))
+            of_positions = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+            layers.append((ids, ranks_among(logits, top_logits), top_logits, *of_positions))
         ids, ranks, top_logits, top_probabilities, entropy = (
             read_only(np.stack(arrays)) for arrays in zip(*layers, strict=True)
         )

@@ -69,16 +69,16 @@ addEventListener(
 // requests the new page first; the text, which it sends as that of the old page, would then lead back to the old page.
 const SEND_MS = 250; // maximum time to wait; Streamlit sends nothing if the text is the same as before
 let isFollowing = false;
-/** @param {HTMLAnchorElement} link @param {number} end */
-const follow = (link, end) => {
+/** @param {HTMLAnchorElement} link @param {MouseEvent} click @param {number} end */
+const follow = (link, click, end) => {
   if (isUnsent && performance.now() < end) {
-    requestAnimationFrame(() => follow(link, end));
+    requestAnimationFrame(() => follow(link, click, end));
     return;
   }
   const links = [...document.querySelectorAll("a")]; // Streamlit may have replaced the link in the meantime.
   const current = link.isConnected ? link : links.find(({ href }) => href === link.href);
   isFollowing = true;
-  current?.click();
+  current?.dispatchEvent(new MouseEvent("click", click)); // with the same keys pressed
   isFollowing = false;
 };
 addEventListener(
@@ -86,11 +86,10 @@ addEventListener(
   (event) => {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
     if (!isUnsent || isFollowing || !link?.href || link.target === "_blank") return;
-    if (event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
     event.stopImmediatePropagation();
     if (document.activeElement instanceof HTMLElement) document.activeElement.blur();
-    follow(link, performance.now() + SEND_MS);
+    follow(link, event, performance.now() + SEND_MS);
   },
   true,
 );
