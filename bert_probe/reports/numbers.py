@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.retrieval.calibration import SimilarityCalibrationResult, calibrate_result
-from bert_probe.analyses.vectors.sentences import SentencesResult
+from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.core.result import Result
 from bert_probe.errors import ReportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -373,6 +373,10 @@ def _of_attention(sums: AttentionSums) -> tuple[Tolerance, Tolerance]:
     )
 
 
+MAX_COMPARED: Final = 1_000
+"""Maximum number of sentences that a report of the app compares in pairs."""
+
+
 @dataclass
 class NamedModels:
     """Opens the models to which views refer, and their float64 copies, each only once.
@@ -381,6 +385,7 @@ class NamedModels:
         open: callback that opens a model, after asking the user for consent if needed.
         as_named: whether checkpoints are renamed to the name and revision in the view, even if they were
             opened from another source, so that results, code and captions equal those in the report.
+        is_limited: whether the limits of the app apply to the questions; see `ViewFile.answer`.
     """
 
     open: Callable[[ModelReference], Checkpoint]
@@ -388,6 +393,7 @@ class NamedModels:
     _references: dict[ModelReference, Checkpoint] = field(default_factory=dict)
     _calibrations: dict[Hashable, SimilarityCalibrationResult] = field(default_factory=dict)
     as_named: bool = False
+    is_limited: bool = False
 
     def of(self, view: ViewFile) -> list[Checkpoint]:
         """Return the models of a view.
@@ -436,7 +442,13 @@ class NamedModels:
 
     def _answer(self, view: ViewFile, models: Sequence[Checkpoint], progress: Progress) -> AnsweredView:
         """Answer a view's question; calibrate sentence similarities with reference sentences."""
-        answered = view.answer(*models, progress=progress)
+        count = len(view.sentences)
+        if self.is_limited and count > MAX_COMPARED and isinstance(view.asked_of(models[0]), Sentences):
+            raise ReportError(
+                f"it compares {count:,} sentences, but the app compares at most {MAX_COMPARED:,}. Use fewer "
+                "sentences, or create the report with bert-probe report."
+            )
+        answered = view.answer(*models, progress=progress, is_limited=self.is_limited)
         result = answered.result
         if isinstance(result, SentenceSimilarityResult | SentencesResult):
             result = calibrate_result(result, models[0], progress, self._calibrations)

@@ -293,32 +293,35 @@ class ViewFile:
             raise UnavailableError("This view file has a page but no question. Open the file in the app.")
         return find_question(self.question).from_address(self.asked, checkpoint.description)
 
-    def answer(self, *checkpoints: Checkpoint, progress: Progress = no_progress) -> AnsweredView:
+    def answer(
+        self, *checkpoints: Checkpoint, progress: Progress = no_progress, is_limited: bool = False
+    ) -> AnsweredView:
         """Answer the question of the view.
 
         Args:
             checkpoints: the opened `models`, in the same order.
             progress: progress callback; ignored for questions without progress.
+            is_limited: whether the limits of the app (`Question.check_limits`) apply.
 
         Raises:
-            ReportError: the question does not fit the inputs of the view.
-            ProbeError: the question cannot be answered for these inputs.
+            ReportError, ProbeError: the question does not fit the inputs, or it cannot be answered for them.
         """
         question: Any = self.asked_of(checkpoints[0])
         if not self._fits(question.inputs):
             raise self._input_error()
         texts = [(text.text, text.pair, text.truncate) for text in self.texts]
         traces: list[Trace] = []
-        sizes: list[int] = []
         for start in range(0, max(1, len(texts)), _TEXTS_AT_ONCE):
             traces += question.inputs.traces(checkpoints, texts[start : start + _TEXTS_AT_ONCE])
-            sizes += [trace.nbytes for trace in traces[len(sizes) :]]
-            check_trace_bytes(sizes)
+            check_trace_bytes([trace.nbytes for trace in traces])
         files = {name: file.rows() for name, file in self.files.items()}
         sentences = question.inputs.restore_list(list(self.sentences))
-        values = InputValues(checkpoints, traces, sentences, files, self.truncate)
         callback: dict[str, Any] = {"progress": progress} if question.has_progress else {}
-        return AnsweredView(question.of(*question.inputs.arguments(values), **callback), tuple(traces))
+        values = InputValues(checkpoints, traces, sentences, files, self.truncate)
+        arguments = question.inputs.arguments(values)
+        if is_limited:
+            question.check_limits(*arguments)
+        return AnsweredView(question.of(*arguments, **callback), tuple(traces))
 
     def _fits(self, inputs: Inputs) -> bool:
         """Return whether the view has exactly the inputs that a question requires or allows."""
@@ -336,8 +339,7 @@ class ViewFile:
         inputs = f"{len(self.sentences):,} sentences" if self.sentences else f"{len(self.texts)} texts"
         files = f"{len(self.files)} files, " if self.files else ""
         return ReportError(
-            f"{self.question} does not fit the inputs of this view: {files}{inputs} and {len(self.models)} "
-            "models."
+            f"{self.question} does not fit the inputs of a view: {files}{inputs}, {len(self.models)} models."
         )
 
 

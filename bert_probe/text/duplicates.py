@@ -31,9 +31,9 @@ def _without_ignored(text: str) -> str:
     return text.translate(dict.fromkeys(map(ord, ignored)))
 
 
-def pair_key(text: str, pair: str | None) -> tuple[str, str | None]:
-    """Return the keys of a text and of the second text of its pair, which may be None; see `text_key`."""
-    return text_key(text), None if pair is None else text_key(pair)
+def pair_key(text: str, pair: str | None) -> tuple[str, ...]:
+    """Return the `text_key` of a text, or of both texts of a pair, which is equal for the reversed pair."""
+    return (text_key(text),) if pair is None else tuple(sorted((text_key(text), text_key(pair))))
 
 
 def group_rows(*columns: Iterable[Hashable]) -> list[int]:

@@ -360,7 +360,7 @@ def _report(draft: Draft) -> None:
 
 
 def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
-    report = Report.of(draft, NamedModels(_open_model), progress)
+    report = Report.of(draft, NamedModels(_open_model, is_limited=True), progress)
     try:
         page = report.html(MAX_PAGE_BYTES).encode()
     except ReportTooLargeError:

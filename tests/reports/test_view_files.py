@@ -13,11 +13,14 @@ import pytest
 
 import bert_probe
 from bert_probe import PaddingEffect
-from bert_probe.errors import ReportError, TextError, UnavailableError
+from bert_probe.errors import ProbeError, ReportError, TextError, UnavailableError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.reports import numbers
 from bert_probe.reports.drafts import Draft, DraftEntry, read_any
 from bert_probe.reports.json_reader import MAX_BYTES
+from bert_probe.reports.numbers import NamedModels
+from bert_probe.reports.report import Report
 from bert_probe.reports.view_files import (
     FORMAT,
     KIND,
@@ -280,3 +283,24 @@ def test_question_that_does_not_fit_inputs_is_refused(changes: dict[str, Any], s
     view = read(json.dumps(plain(**changes)).encode())
     with pytest.raises(bert_probe.ProbeError):
         view.answer(small)
+
+
+def test_limits_of_the_app_apply_to_its_reports(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not apply on the command line, which opens the models without them."""
+    views = {
+        "compares 3 sentences, but the app compares at most 2": ViewFile.of(
+            bert_probe.Sentences().of(minilm, ["a", "b", "c"])
+        ),
+        "needs at most a table": ViewFile.of(bert_probe.Tokens().of(minilm.trace(TEXT))),
+    }
+
+    def refuse(*_inputs: object) -> None:
+        raise UnavailableError("It needs at most a table. Use less.")
+
+    monkeypatch.setattr(numbers, "MAX_COMPARED", 2)
+    monkeypatch.setattr(bert_probe.Tokens, "check_limits", refuse)
+    for message, view in views.items():
+        draft = Draft("Limits", (DraftEntry(view),))
+        with pytest.raises(ProbeError, match=message):
+            Report.of(draft, NamedModels(lambda _: minilm, is_limited=True))
+        assert Report.of(draft, NamedModels(lambda _: minilm))

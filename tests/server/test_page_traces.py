@@ -15,13 +15,15 @@ from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import page_traces, sessions
 
 TEXT = "The river is wide and cold "
+_ARGUMENTS = {"_emptied": (10, 10.0)}
 
 
 @pytest.fixture
 def visit(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """Return a function that computes the trace of a text for a session of a client."""
     monkeypatch.setattr(sessions, "client", lambda session: session.partition(" ")[0])
-    page_traces._emptied.clear()
+    for name in ("_sessions", "_pending", "_emptied"):  # without the pages of other tests
+        monkeypatch.setattr(page_traces, name, type(getattr(page_traces, name))(*_ARGUMENTS.get(name, ())))
     before = permissions.current()
 
     def trace(session: str, text: str) -> Trace:
