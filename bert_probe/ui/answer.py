@@ -141,12 +141,17 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
         FillMask(top, targets, mask_position(trace, position)).of, trace
     )
     scale = Scale.from_zero(result.probabilities, 0.0)
-    for number, mask in enumerate(result.masks):
+    for number, mask in enumerate(result.masks[: lens.MAX_MASKS]):
         predictions = result.at(number)
         title = f"Predictions for token {mask.position}"
         masked = f", in place of {state.escape(result.hidden)}" if result.hidden else ""
         st.markdown(f"**{title}**{masked}")
         _bars([shorten(token) for token in predictions.tokens], predictions, title, scale.high)
+    if len(result.masks) > lens.MAX_MASKS:
+        st.caption(
+            f"The first {lens.MAX_MASKS} of {len(result.masks):,} masks are shown. The table and the export "
+            "contain all masks."
+        )
     _numbers(result, "Predictions for each mask, with rank, probability and logit")
     blocks.caveat(
         "The probabilities of all vocabulary entries sum to 1. The probabilities reflect the texts on "

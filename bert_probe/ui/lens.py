@@ -33,6 +33,8 @@ MAX_LINES = 5_000
 """Maximum number of lines on which the page trains a tuned lens."""
 STEPS = TuneLens().steps
 
+MAX_MASKS = 10
+"""Maximum number of masks for which the Answer page draws figures."""
 _CURVES = {"probability": "Probability", "rank": "Rank", "entropy": "Entropy"}
 _MAX_CURVES = 8
 _MAX_TOKENS = 60
@@ -105,8 +107,14 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
         result: predictions of each layer for each mask.
         by: the curve to draw: "probability", "rank" or "entropy".
     """
-    for number in range(len(result.places)):
-        _mask(result, _top_words(trace, result, number), number, by)
+    count = min(MAX_MASKS, len(result.places))
+    top_words = _top_words(trace, result, count)
+    for number in range(count):
+        _mask(result, top_words, number, by)
+    if count < len(result.places):
+        st.caption(
+            f"The first {count} of {len(result.places):,} masks are shown. The export contains all masks."
+        )
     question = result.question
     if question.mask is not None:
         lens = (
@@ -118,12 +126,12 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
         _tokens(shared_cache.answers.of(Lens(question.task, top=1).of, trace), "word")
 
 
-def _top_words(trace: Trace, result: LensResult, number: int) -> LensResult:
-    """Return the probability and rank, at each layer, of the last layer's top words for mask `number`."""
+def _top_words(trace: Trace, result: LensResult, count: int) -> LensResult:
+    """Return the predictions, at each layer, of the last layer's top words for the first `count` masks."""
     question = result.question
-    words = result.names[-1][number]
+    words = tuple(dict.fromkeys(word for names in result.names[-1][:count] for word in names))
     top: LensResult = shared_cache.answers.of(
-        Lens(question.task, targets=words, mask=question.mask, tuned=question.tuned).of, trace
+        Lens(question.task, len(words), words, mask=question.mask, tuned=question.tuned).of, trace
     )
     return top
 
@@ -131,7 +139,7 @@ def _top_words(trace: Trace, result: LensResult, number: int) -> LensResult:
 def _mask(result: LensResult, top_words: LensResult, number: int, by: str) -> None:
     mask = result.places[number]
     st.markdown(f"**Token {mask.position}.** {_settled(result, number)}")
-    _curves(top_words, number, by)
+    _curves(top_words, number, by, len(result.names[-1][number]))
     layers, count = result.ids.shape[0], result.ids.shape[2]
     _grid(
         [[shorten(name) for name in result.names[layer][number]] for layer in range(layers)],
@@ -175,7 +183,7 @@ def _settled(result: LensResult, number: int) -> str:
     return f"**{name}** ranks first from layer {layer} (of {last}) onward."
 
 
-def _curves(result: LensResult, number: int, by: str) -> None:
+def _curves(result: LensResult, number: int, by: str, count: int = _MAX_CURVES) -> None:
     """Draw the probability or the rank of the last layer's top words by layer, or the entropy by layer.
 
     For a regression, draw the predicted value by layer.
@@ -184,6 +192,7 @@ def _curves(result: LensResult, number: int, by: str) -> None:
         result: predictions of each layer.
         number: index of the mask or token whose predictions are drawn.
         by: the curve to draw: "probability", "rank" or "entropy".
+        count: maximum number of words or labels, of which the most probable are drawn.
     """
     figure = go.Figure()
     values, axis, title = result.probabilities, "probability", "Probability by layer"
@@ -195,7 +204,7 @@ def _curves(result: LensResult, number: int, by: str) -> None:
         _add_line(figure, result.entropy[:, number], "entropy", HEADS[0])
         axis, title = "bits", "Entropy by layer"
     else:
-        for index, id_ in enumerate(result.ids[-1, number][:_MAX_CURVES].tolist()):
+        for index, id_ in enumerate(result.ids[-1, number][: min(count, _MAX_CURVES)].tolist()):
             by_layer = [
                 row[int(np.flatnonzero(ids == id_)[0])]
                 for row, ids in zip(values[:, number], result.ids[:, number], strict=True)

@@ -96,6 +96,21 @@ def test_tap_on_link_sends_typed_text_first(app: App, new_page: Callable[..., Pa
         wait_until_settled(page)
 
 
+def test_back_sends_text_of_focused_field_first(page: Page, app: App) -> None:
+    """Without a loss of focus, Streamlit does not send the text of a field that disappears."""
+    visit(page, f"{app.origin}/tokens")
+    select_page(page, "Context")
+    field = page.get_by_role("textbox", name="Add sentences, one per line")
+    field.fill("The bank of the river")
+    expect(field).to_be_focused()
+    page.go_back()
+    expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
+    wait_until_settled(page)
+    page.go_forward()
+    expect(field).to_have_value("The bank of the river")
+    wait_until_settled(page)
+
+
 @pytest.mark.prove
 def test_unknown_path_shows_message_and_pages(page: Page, app: App, watch: Watch) -> None:
     response = page.goto(f"{app.origin}/attentoin?a={quote(TEXT)}")

@@ -31,6 +31,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import attribution, blocks
 from bert_probe.ui import lens as lens_part
 from bert_probe.views.contributions import sentence_similarity_heatmap
+from bert_probe.views.text import shorten
 from tests.helpers import trained
 from tests.helpers.exactness import assert_repeatable
 from tests.helpers.families import PAIR, TEXT
@@ -146,6 +147,25 @@ def test_lens_shows_ranks_and_entropies(by: str, trained_on: Trained, trained_fo
             for row, ids in zip(followed.ranks[:, 0], followed.ids[:, 0], strict=True)
         ]
         assert _numbers(traces[0]["y"]) == pytest.approx(ranks)
+
+
+def test_figures_are_drawn_for_first_masks_only(trained_on: Trained, trained_folder: Folders) -> None:
+    count, shown = lens_part.MAX_MASKS + 2, lens_part.MAX_MASKS
+    text = "[MASK] the " * count
+    app = open_page("answer", a=text, b="", model=str(trained_folder("bert", "fill-mask")), lens_by="rank")
+    assert not app.exception
+    assert app.dataframe[0].value["position"].nunique() == count
+    assert page_text(app).count(f"The first {shown} of {count} masks are shown.") == 2
+    charts = [json.loads(chart.proto.spec)["data"] for chart in app.get("plotly_chart")]
+    assert len(charts) == 3 * shown, "a bar chart, curves and a grid for each mask"
+    trace = trained_on("bert", "fill-mask").trace(text)
+    result = Lens("fill-mask").of(trace)
+    for number, curves in enumerate(charts[shown::2]):
+        words = Lens("fill-mask", targets=result.names[-1][number]).of(trace)
+        assert [line["name"] for line in curves] == [shorten(name) for name in words.names[-1][number]]
+        first = int(words.ids[-1, number, 0])
+        ranks = words.ranks[:, number][words.ids[:, number] == first]
+        assert _numbers(curves[0]["y"]) == pytest.approx(ranks)
 
 
 def test_tuned_lens_is_trained_and_selected_with_its_losses(

@@ -3,12 +3,17 @@
 // Set Streamlit's base URL. Otherwise, Streamlit first requests paths below the page's path, which logs an error.
 Object.assign(window, { __streamlit: { BACKEND_BASE_URL: new URL(".", location.href).href } });
 
-// A page opens at its bare URL and then adds its parameters.
-// The new URL replaces the history entry, so that "Back" leads to the previous page.
+// A page opens at its bare URL and then adds its parameters. The new URL replaces the history entry, so that "Back" leads
+// to the previous page. After "Back" or "Forward", no entry is added until the user acts: a run of the page that the user
+// left would otherwise remove the entries that follow.
+let hasNavigated = false;
+for (const type of ["pointerdown", "keydown", "click", "input", "drop"])
+  addEventListener(type, () => (hasNavigated = false), true);
 const pushState = history.pushState.bind(history);
 history.pushState = (state, title, url) => {
   const path = url ? new URL(url, location.href).pathname : null;
-  if (path === location.pathname && !location.search) history.replaceState(state, title, url);
+  const isBare = path === location.pathname && !location.search;
+  if (hasNavigated || isBare) history.replaceState(state, title, url);
   else pushState(state, title, url);
 };
 
@@ -65,31 +70,41 @@ addEventListener(
   },
   true,
 );
-// Sends the text of a field before a link to another page is followed. After a tap, or a very short click, Streamlit
-// requests the new page first; the text, which it sends as that of the old page, would then lead back to the old page.
+// Sends the text of a field before a link, or "Back" or "Forward", opens another page. Otherwise, Streamlit sends nothing
+// when the field disappears or, after a tap or a very short click, requests the new page first; the text, which it sends as
+// that of the old page, would then lead back to the old page.
 const SEND_MS = 250; // maximum time to wait; Streamlit sends nothing if the text is the same as before
 let isFollowing = false;
-/** @param {HTMLAnchorElement} link @param {MouseEvent} click @param {number} end */
-const follow = (link, click, end) => {
+/** @param {() => void} open @param {number} end */
+const openWhenSent = (open, end) => {
   if (isUnsent && performance.now() < end) {
-    requestAnimationFrame(() => follow(link, click, end));
+    requestAnimationFrame(() => openWhenSent(open, end));
     return;
   }
-  const links = [...document.querySelectorAll("a")]; // Streamlit may have replaced the link in the meantime.
-  const current = link.isConnected ? link : links.find(({ href }) => href === link.href);
   isFollowing = true;
-  current?.dispatchEvent(new MouseEvent("click", click)); // with the same keys pressed
+  open();
   isFollowing = false;
+};
+const leaveField = () => {
+  if (document.activeElement instanceof HTMLElement) document.activeElement.blur();
+};
+/** Cancels `event`, sends the text of the field and then calls `open`. @param {Event} event @param {() => void} open */
+const sendBefore = (event, open) => {
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  leaveField();
+  openWhenSent(open, performance.now() + SEND_MS);
 };
 addEventListener(
   "click",
   (event) => {
     const link = event.target instanceof Element ? event.target.closest("a") : null;
     if (!isUnsent || isFollowing || !link?.href || link.target === "_blank") return;
-    event.preventDefault();
-    event.stopImmediatePropagation();
-    if (document.activeElement instanceof HTMLElement) document.activeElement.blur();
-    follow(link, event, performance.now() + SEND_MS);
+    sendBefore(event, () => {
+      const links = [...document.querySelectorAll("a")]; // Streamlit may have replaced the link in the meantime.
+      const current = link.isConnected ? link : links.find(({ href }) => href === link.href);
+      current?.dispatchEvent(new MouseEvent("click", event)); // with the same keys pressed
+    });
   },
   true,
 );
@@ -129,6 +144,11 @@ new MutationObserver((_, observer) => {
 // An old URL alone is ambiguous: a click may be sent before the browser has applied the URL of the previous click.
 addEventListener("popstate", (event) => {
   if (event.state === THEME_CHANGE) return;
+  hasNavigated = true;
+  if (isUnsent && !isFollowing) {
+    sendBefore(event, () => dispatchEvent(new PopStateEvent("popstate", event)));
+    return;
+  }
   const url = new URL(location.href);
   url.searchParams.set("went", String(Date.now()));
   history.replaceState(history.state, "", url);
@@ -150,6 +170,7 @@ addEventListener("drop", (event) => {
   const input = findViewFileInput(event);
   if (!input || !event.dataTransfer) return;
   event.preventDefault();
+  leaveField(); // sends the text of the field, because the view file opens another page
   input.files = event.dataTransfer.files;
   input.dispatchEvent(new Event("change", { bubbles: true }));
 });
