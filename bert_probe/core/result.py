@@ -168,7 +168,7 @@ class Result(ABC):
         """Return a Python script and a shell command that compute the table of this result.
 
         Args:
-            csv_safe: whether the code writes CSV with escaped formulas.
+            csv_safe: whether the code escapes CSV cells that a spreadsheet would read as formulas.
         """
         arguments = self.question, self.inputs, csv_safe
         return snippets.python(*arguments), snippets.shell(*arguments)

@@ -95,7 +95,14 @@ class Permissions:
         return "" if not self.models or BUILT_IN in self.models else self.models[0]
 
     def allows(self, model: str, revision: str = "") -> bool:
-        """Return whether a model can be opened; the name "" refers to the built-in model."""
+        """Return whether a model can be opened.
+
+        Every model can be opened if `models` is empty; otherwise, only these, in their default revision.
+
+        Args:
+            model: name of the model; "" is the built-in model.
+            revision: name of the revision; "" is the default revision.
+        """
         return not self.models or ((model.strip() or BUILT_IN) in self.models and not revision)
 
     def check_model(self, model: str, revision: str = "", dtype: str = "float32") -> None:

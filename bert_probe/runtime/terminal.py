@@ -79,10 +79,10 @@ class SafeStream(io.TextIOBase):
             self.direct.buffer.flush()
 
     def flush(self) -> None:
-        """Flush the stream.
+        """Flush the stream. If the reader closed the pipe (``| head``), discard all further output.
 
         Raises:
-            ExportError: writing failed, unless the reader closed the pipe (``| head``).
+            ExportError: writing failed for another reason.
         """
         with self._write_errors():
             self.direct.flush()

@@ -460,7 +460,7 @@ class LoraAdapter:
 
 
 class LoraModel:
-    """A model with LoRA matrices in its layers.
+    """A model of which only the task head and low-rank matrices in linear layers (LoRA, Hu 2021) are trained.
 
     Attributes:
         updated: trainable parameters by name: the LoRA matrices and the task head.

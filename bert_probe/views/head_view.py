@@ -470,7 +470,7 @@ def create_selection(
 
 
 def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
-    """Return the indices of one head or several heads without duplicates, or "mean".
+    """Return the indices of heads without duplicates; "mean" if `heads` is "mean" or empty.
 
     Args:
         heads: Indices from 0; negative indices count from the end.
