@@ -265,7 +265,7 @@ class ManyTraces(OneTrace):
     types = ()
 
     def traces(self, checkpoints: Sequence[Checkpoint], texts: Sequence[Text]) -> list[Trace]:
-        """Return one trace per text; the texts are traced in batches."""
+        """Return the trace of each text by the only checkpoint; the texts are traced in batches."""
         pairs = [(text, pair) for text, pair, _ in texts]
         return checkpoints[0].traces(pairs, any(truncate for *_, truncate in texts))
 
@@ -392,7 +392,7 @@ class Documents(SentenceList):
         return lines, ", ".join(["checkpoint", self.variable, *truncate_argument(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the option and the file of the documents, and the question's positional values."""
+        """Return command-line arguments: the option for documents, its file, and the values `leading`."""
         return [self.list_option, self.file(record), *end_of_options(leading)]
 
     def file(self, record: InputRecord) -> str:  # noqa: ARG002

@@ -505,7 +505,7 @@ def group_duplicates(
 
 
 def _components(count: int, first: Array, second: Array) -> Array:
-    """Return the number of the connected component of each of `count` nodes of an undirected graph."""
+    """Return the component label of each of `count` nodes that edges from `first` to `second` connect."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -342,7 +342,7 @@ def _reshape(
 
 
 def _with_heads(scores: _Scores, batch: int, heads: int) -> _Scores | None:
-    """Split the axis [batch × head] of queries and keys."""
+    """Split the axis [batch × head] of queries and keys into two; None if it has a different size."""
     if batch * heads != scores.shape[0]:
         return None
     query, key = (tensor.reshape(batch, heads, *tensor.shape[1:]) for tensor in (scores.query, scores.key))

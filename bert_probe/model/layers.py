@@ -130,7 +130,7 @@ class ForwardPass:
 
     @property
     def norm(self) -> ModuleCall | None:
-        """Return the call of the norm after the last layer; None if there is no such norm.
+        """The recorded call of the normalization module after the last layer; None if the model has none.
 
         Raises:
             UnavailableError: no module computes the last hidden state.

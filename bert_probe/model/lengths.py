@@ -212,7 +212,7 @@ def _pre_tokenizer_expansion(state: dict[str, Any]) -> float:
 
 
 def _longest_replacement(characters: bytes) -> int:
-    """Return the length of the longest replacement in the character map of a SentencePiece model.
+    """Return the number of characters of the longest replacement in a SentencePiece character map.
 
     The map consists of the size of a search tree (4 bytes), the tree, and the zero-terminated replacements.
     """

@@ -167,12 +167,12 @@ def _measures(table: ReportTable) -> Column | None:
 def of_arrays(
     single: Mapping[str, Array], double: Mapping[str, Array], row_axis: str = ""
 ) -> tuple[Tolerance, ...]:
-    """Return the tolerances for each float array in a picture's payload, and for its color indices.
+    """Return the absolute tolerances of the float arrays and the color indices in a picture's payload.
 
     Color indices may differ by 1. See `array_groups` for arrays that contain different quantities.
 
     Args:
-        single: the arrays as requested, by name.
+        single: the arrays in the requested data type, by name.
         double: the arrays computed in float64, by name.
         row_axis: name of the rows of a matrix; "" for other pictures.
     """

@@ -38,7 +38,7 @@ def visible(text: str, allowed: str = "") -> str:
 
 @contextmanager
 def use_safe_streams() -> Iterator[None]:
-    """Replace standard output and error with `SafeStream`s in the context; a closed stream stays closed."""
+    """Replace standard output and error with `SafeStream`s in the context. A missing stream stays None."""
     out = None if sys.stdout is None else SafeStream(sys.stdout, "Standard output")
     err = None if sys.stderr is None else SafeStream(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):

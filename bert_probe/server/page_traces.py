@@ -47,7 +47,7 @@ def traces(checkpoint: Checkpoint, texts: Sequence[shared_cache.Text], truncate:
 
 @contextmanager
 def _reserved(session: str, size: int) -> Iterator[str]:
-    """Count `size` bytes as used by a session within the context, and return the client of the session.
+    """Context in which `size` bytes count as used by a session; yields the name of the session's client.
 
     Raises:
         UnavailableError: the other open pages reach a limit.
@@ -67,7 +67,10 @@ def _reserved(session: str, size: int) -> Iterator[str]:
 
 
 def _reserve(session: str, client: str, size: int) -> str:
-    """Note that a session computes traces of `size` bytes; return why it may not, or ""."""
+    """Record that a session is computing traces of `size` bytes, and return "".
+
+    If the session may not compute them, record nothing and return the reason.
+    """
     with _lock:
         problem = _problem(session, client)
         if not problem:

@@ -32,7 +32,7 @@ def _without_ignored(text: str) -> str:
 
 
 def pair_key(text: str, pair: str | None) -> tuple[str, ...]:
-    """Return the `text_key` of a text, or of both texts of a pair, which is equal for the reversed pair."""
+    """Return the `text_key` of a text, or the sorted keys of a pair: those of the reversed pair are equal."""
     return (text_key(text),) if pair is None else tuple(sorted((text_key(text), text_key(pair))))
 
 

@@ -56,10 +56,10 @@ class SimilarityExample:
 def split_groups(rows: Sequence[SimilarityExample]) -> list[int]:
     """Return the group of each example, as the index of the group's first example.
 
-    Examples of one group must be in the same split. These are examples with the same first text, and examples
-    whose first two texts are the same or exchanged. If these rules connect more than half of the examples,
-    which then could not be split, examples with the same first text can be in different groups. Texts with
-    the same `text_key` count as the same.
+    Examples of one group must be in the same split. Two examples are in one group if they have the same first
+    text, or the same first two texts in either order. If a group would contain more than half of the
+    examples, which would prevent a useful split, only the second rule applies. Texts with the same `text_key`
+    count as the same.
     """
     keys = [tuple(map(text_key, row.texts)) for row in rows]
     unordered = [tuple(sorted(key[:2])) for key in keys]

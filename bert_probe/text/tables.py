@@ -83,7 +83,7 @@ def detect_separator(header: str, name: str) -> str:
 def joins_rows(cells: Sequence[str], separator: str, width: int) -> bool:
     """Return whether a row with quotation marks may in fact be several rows of `width` cells each.
 
-    Many programs write TSV without quoting, so two quotation marks may not enclose a cell.
+    Many programs write TSV without quoting, so two quotation marks do not always enclose a cell.
     """
     rows = [row for row in separator.join(cells).split("\n") if row.strip()]
     return (

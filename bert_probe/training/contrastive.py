@@ -127,7 +127,7 @@ class SimilarityInputs(TrainingExample):
 
     @property
     def key(self) -> Hashable:
-        """As in `TrainingExample`, for the first two texts; equal if they are exchanged."""
+        """Key of the first two texts, independent of their order; see `TrainingExample.key`."""
         return tuple(sorted(part.key for part in self.parts[:2]))
 
 
@@ -223,7 +223,10 @@ class SimilarityObjective(Objective):
         return columns.transpose(0, 1), batch["labels"]
 
     def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the loss for vectors of shape [example, text, size]."""
+        """Return the loss of sentence vectors, passed as `logits` of shape [example, text, hidden].
+
+        The targets are similarity scores. Losses of pairs and triplets without scores ignore them.
+        """
         if self.loss_name in (COSENT, COSINE):
             loss_fn = cosent_loss if self.loss_name == COSENT else cosine_loss
             return loss_fn(logits, targets)

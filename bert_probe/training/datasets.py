@@ -275,7 +275,7 @@ def _from_similarity_examples(
                 held_out_examples,
                 held_out,
                 config,
-                "examples with the same first text, or connected by exchanged pairs, are in the same split",
+                "examples with the same first text, or connected by reversed pairs, are in the same split",
             ),
             *([] if held_out else _first_text_notes(train, evaluation)),
         ),
@@ -367,7 +367,7 @@ def _first_text_notes(
         return []
     return [
         f"{count:,} of {len(evaluation):,} held-out examples have the first text of a training example, "
-        "because common texts and exchanged pairs connect most examples. This can inflate the score."
+        "because common texts and reversed pairs connect most examples. This can inflate the score."
     ]
 
 

@@ -92,7 +92,7 @@ def with_head(checkpoint: Checkpoint, task: str, labels: Sequence[str] = (), pro
 
 
 def has_head(checkpoint: Checkpoint, task: str, labels: Sequence[str], problem: str = "") -> bool:
-    """Return whether a checkpoint has a head for `task` with exactly the labels `labels`, in this order."""
+    """Return whether a checkpoint has a head for `task` with these labels, in order, and the problem type."""
     head = checkpoint.outputs.get(task)
     if head is None or head.labels != tuple(labels) or isinstance(head.model, SentenceClassifier):
         return False
@@ -550,7 +550,7 @@ _COPIES = 4
 
 
 def frozen_activations(config: Any, examples: Sequence[TrainingExample]) -> int:
-    """Return the number of activations in memory while an encoder without gradients processes a batch."""
+    """Estimate the peak number of values in memory while an encoder without gradients processes a batch."""
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     batch_tokens = min(BATCH_TOKENS, sum(len(example) for example in examples))

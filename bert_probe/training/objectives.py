@@ -92,7 +92,7 @@ class Objective(ABC):
         return LengthBuckets([len(example) for example in examples], batch, seed, self.pads)
 
     def groups(self, examples: Sequence[TrainingExample], tokens: int) -> list[list[int]]:
-        """Group examples of similar length; return groups of indices with at most `tokens` padded tokens."""
+        """Return groups of indices of examples of similar length, at most `tokens` tokens with padding."""
         return group_by_length([len(example) for example in examples], tokens, self.pads)
 
     @abstractmethod

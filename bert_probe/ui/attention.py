@@ -76,7 +76,7 @@ class ViewModel:
 
     @property
     def selection(self) -> Selection:
-        """The current attention selection, without its revision."""
+        """The current attention selection, without the number that counts its changes."""
         return self.versioned.value
 
     @property

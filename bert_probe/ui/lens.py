@@ -127,7 +127,13 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
 
 
 def _top_words(trace: Trace, result: LensResult, count: int) -> LensResult:
-    """Return the predictions, at each layer, of the last layer's top words for the first `count` masks."""
+    """Return the probabilities and ranks, at each layer, of the words that rank highest at the last layer.
+
+    Args:
+        trace: trace of the text.
+        result: predictions of each layer for each mask.
+        count: number of masks, from the first, whose top words are included.
+    """
     question = result.question
     words = tuple(dict.fromkeys(word for names in result.names[-1][:count] for word in names))
     top: LensResult = shared_cache.answers.of(

@@ -58,6 +58,8 @@ def menu(
     """Draw two buttons of an Export menu: add the view to the report, and download the view file.
 
     Args:
+        result: the result to save.
+        name: name of the view file without its extension.
         display: display options of an attention view; see `ViewFile`.
         data: sentences or files that are saved with the view, because the result does not contain them; see
             `ViewFile.of`.

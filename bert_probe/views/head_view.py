@@ -473,7 +473,7 @@ def parse_heads(heads: int | Sequence[int] | str, count: int) -> Series:
     """Return the indices of heads without duplicates; "mean" if `heads` is "mean" or empty.
 
     Args:
-        heads: Indices from 0; negative indices count from the end.
+        heads: One index or several, which count from 0 or, if negative, from the end; or "mean".
         count: Number of heads per layer.
 
     Raises:

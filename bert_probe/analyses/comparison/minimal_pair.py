@@ -95,11 +95,11 @@ class MinimalPair(Question):
 
 @question("minimal pair row", command="compare-row")
 class MinimalPairRow(Question):
-    """The attention of one token or word in two texts.
+    """The attention from one token or word to all others, in two texts A and B.
 
     Attributes:
-        token: the token, given by its position in A or as a word. With ``words``, the word that contains the
-            token. If None, the token or word whose vector differs most between the texts.
+        token: the token, as its position in A, which counts from 0, or as a word. With ``words``, the word
+            that contains the token. If None, the token or word whose vector differs most between the texts.
         layer: layer index from 0; negative values count from the end.
         head: head index from 0, or "mean" for the mean over the layer's heads.
         words: merge tokens into words.

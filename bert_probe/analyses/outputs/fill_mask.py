@@ -131,7 +131,7 @@ def check_prediction_count(positions: int, top: int, choices: int) -> None:
     Args:
         positions: number of positions at which the model predicts, counted once per layer for a lens.
         top: maximum number of predictions at a position.
-        choices: number of words or labels.
+        choices: number of words or labels from which the top predictions are selected.
     """
     count = positions * min(top, choices)
     if count > MAX_PREDICTIONS:
@@ -174,14 +174,16 @@ def _top_of_row(logits: Array, count: int) -> Array:
 
 
 def ranks_among(logits: Array, values: Array) -> Array:
-    """Return the rank, from 1, of selected logits among all logits at the same position. Ties share a rank.
+    """Return the rank of selected logits among all logits at the same position.
+
+    The rank is 1 plus the number of larger logits, so that equal logits share a rank.
 
     Args:
         logits: all logits, shape [position, vocabulary].
         values: the logits to rank, shape [position, word].
 
     Returns:
-        The ranks, of shape [position, word].
+        The ranks, from 1, of shape [position, word].
     """
     return np.stack([_ranks_of_row(row, some) for row, some in zip(logits, values, strict=True)])
 

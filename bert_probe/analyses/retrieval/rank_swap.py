@@ -278,7 +278,7 @@ class _WordSearch:
         )
 
     def _test(self, score: ScoreTexts, tried: Sequence[str]) -> Array:
-        """Return the scores of A and B for each text in ``tried``, [text, 2], and report progress."""
+        """Return the scores of documents A and B for each tried text, [text, 2], and report progress."""
         done = self._done
         values = score(tried, lambda number: self.progress(min(done + number, self._total), self._total))
         self._done += len(tried)

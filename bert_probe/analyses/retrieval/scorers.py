@@ -36,7 +36,7 @@ K1, B = 1.2, 0.75
 _WORD = re.compile(r"\w+")
 NOT_A_SUM = (
     "A cross-encoder encodes query and document together, so its score is not a sum over their tokens. "
-    "Compute attributions of the pair instead, on the page Answer or with bert-probe why."
+    "Compute attributions of the pair instead, on the Answer page or with bert-probe why."
 )
 QUERY_PROMPTS = ("query",)
 

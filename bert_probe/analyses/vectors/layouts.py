@@ -53,7 +53,7 @@ class PointLayout:
 
 
 def pca(vectors: Array, progress: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - immediate
-    """Return the first two principal components (Pearson 1901; Hotelling 1933).
+    """Project vectors onto their first two principal components (Pearson 1901; Hotelling 1933).
 
     The arbitrary sign of a component is set so that the loading with the largest absolute value is positive.
 

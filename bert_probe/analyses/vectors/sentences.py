@@ -173,11 +173,11 @@ class SentencePair:
 
 @dataclass(frozen=True, eq=False)
 class PairwiseScores:
-    """Sentence vectors with their scores and order, computed once and shared by all tables of a result.
+    """Sentence vectors with their scores and dendrogram order, computed once for all tables of a result.
 
     Attributes:
-        vectors: read-only sentence vectors, [sentence, hidden], float32, or float64 if the model computes in
-            float64; wider if a checkpoint concatenates several poolings.
+        vectors: read-only sentence vectors, [sentence, size], float32, or float64 if the model computes in
+            float64. The size is that of the hidden states, or a multiple of it if poolings are concatenated.
         similarity: the score of two vectors, from `SIMILARITIES`.
     """
 

@@ -50,9 +50,10 @@ def cosine(a: Array, b: Array) -> Array:
 
 
 def _product(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the product of every row of ``a`` and every row of ``b``; equal rows of ``b`` have the same.
+    """Return the product of every row of ``a`` with every row of ``b``; equal rows of ``b`` have equal products.
 
-    The rounding error of BLAS depends on the position of a row. Conversion to float32 removes it.
+    The rounding error of BLAS in float64 depends on the position of a row. Rounding to float32 removes the
+    difference; in float64, the product of the first equal row is used.
     """
     product: Array = (a @ b.T).astype(dtype)
     if product.dtype == np.float64:
