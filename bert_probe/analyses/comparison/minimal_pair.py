@@ -95,7 +95,7 @@ class MinimalPair(Question):
 
 @question("minimal pair row", command="compare-row")
 class MinimalPairRow(Question):
-    """The attention from one token or word to all others, in two texts A and B.
+    """The attention from one token or word to every token or word, in two texts A and B.
 
     Attributes:
         token: the token, as its position in A, which counts from 0, or as a word. With ``words``, the word

@@ -50,7 +50,7 @@ def cosine(a: Array, b: Array) -> Array:
 
 
 def _product(a: Array, b: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the product of every row of ``a`` with every row of ``b``; equal rows of ``b`` have equal products.
+    """Return the product of every row of ``a`` with every row of ``b``, equal for equal rows of ``b``.
 
     The rounding error of BLAS in float64 depends on the position of a row. Rounding to float32 removes the
     difference; in float64, the product of the first equal row is used.
