@@ -299,15 +299,16 @@ class Encoder:
         output, limit = self._tokenize(texts), max_input_tokens(self.max_tokens)
         self._check_not_empty(output, texts)
         positions = [position for position, number in enumerate(output.texts) if number == 1]
+        others = [position for position, number in enumerate(output.texts) if number != 1]
         room = min(limit - (len(output) - len(positions)), len(positions))
         if room < 1:
             raise too_many_tokens(len(output) - len(positions) + 1, self.max_tokens)
         step = room - min(overlap, room // 2)
         encodings = []
         for start in range(0, len(positions) - room + step, step):
-            left_out = {*positions} - {*positions[start : start + room]}
-            window = output.select([position for position in range(len(output)) if position not in left_out])
-            encodings.append(self._encoding(window, texts, len(left_out)))
+            kept = positions[start : start + room]
+            window = output.select(sorted([*others, *kept]))
+            encodings.append(self._encoding(window, texts, len(positions) - len(kept)))
         return encodings
 
     def spans(self, encoding: Encoding) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from bert_probe.errors import TextError, TokenizerError, TooLongError
+from bert_probe.errors import TextError, TokenizerError, TooLongError, UnavailableError
 
 MAX_CHARACTERS = 250_000
 """Maximum number of characters of a text, even if its tokens are truncated.
@@ -318,6 +318,27 @@ def task_limit(max_bytes: int) -> int:
     This is `max_bytes`, or the limit that `limit_tasks` has set, as on a public server, if it is smaller.
     """
     return max_bytes if _task_bytes is None else min(max_bytes, _task_bytes)
+
+
+MAX_ATTENTION_BYTES = 300_000_000
+"""Maximum size in bytes of the attention of several heads of a layer on a public server. One head of 8,192
+tokens has 268 MB.
+"""
+
+
+def check_attention_bytes(tokens: int, heads: int) -> None:
+    """Raise an error if the attention of a layer's heads is too large for a server with limited tasks.
+
+    Raises:
+        UnavailableError: `limit_tasks` has set a limit, and the attention in float32 has more than
+            `MAX_ATTENTION_BYTES`.
+    """
+    size = 4 * heads * tokens**2
+    if _task_bytes is not None and size > MAX_ATTENTION_BYTES:
+        raise UnavailableError(
+            f"The attention of {heads} heads over {tokens:,} tokens needs {size / 1e6:,.0f} MB, but this "
+            f"server allows {MAX_ATTENTION_BYTES / 1e6:,.0f} MB. Use a shorter text, or a single head."
+        )
 
 
 MAX_TRACE_BYTES = 500_000_000

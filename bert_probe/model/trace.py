@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError, memory_errors
 from bert_probe.model.encoding import Encoding, Token
+from bert_probe.model.lengths import check_attention_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -383,6 +384,7 @@ class Trace:
             )
         import torch
 
+        check_attention_bytes(len(self.encoding), len(self.queries[layer][heads]))
         query, key = tensor_view(self.queries[layer][heads]), tensor_view(self.keys[layer][heads])
         scores = torch.matmul(query, key.transpose(-1, -2)).mul_(self.scaling[layer])
         softcap = self.softcap(layer)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
 from bert_probe.analyses.retrieval.calibration import SimilarityCalibrationResult, calibrate_result
-from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
+from bert_probe.analyses.vectors.sentences import SentenceMap, Sentences, SentencesResult
+from bert_probe.core.question import Question
 from bert_probe.core.result import Result
 from bert_probe.errors import ReportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -22,6 +24,7 @@ from bert_probe.reports.json_reader import parse_object
 from bert_probe.reports.tables import MAX_CELLS, MAX_TABLE_CHARACTERS, ReportTable, format_cell
 from bert_probe.reports.tolerances import Tolerance, of_arrays, of_leaves, of_table, with_rounding
 from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
+from bert_probe.runtime.permissions import MAX_TEXTS
 from bert_probe.views import pictures
 from bert_probe.views.head_view import attention_of_vectors
 from bert_probe.views.page import Page
@@ -241,12 +244,14 @@ class ViewNumbers:
 
     Attributes:
         result: the result of the question.
-        table: the table of the result.
+        frame: the table of the result as a DataFrame.
+        table: the same table, with cells that JSON can represent.
         provenance: strings and numbers in the provenance, by path, without machine-dependent entries.
         picture: the picture of the view, or None.
     """
 
     result: Result
+    frame: pd.DataFrame
     table: ReportTable
     provenance: Mapping[str, Any]
     picture: Page | None
@@ -261,27 +266,36 @@ class ViewNumbers:
             ReportError: the table is too large for a report.
         """
         result = answered.result
-        table = result.table()
-        cells = len(table) * (len(table.columns) + (table.index.name is not None))
-        if cells > MAX_CELLS:
-            raise ReportError(
-                f"its table has {cells:,} cells, but at most {MAX_CELLS:,} are allowed in a report. Choose a "
-                "shorter text, or fewer layers and heads."
-            )
-        converted = ReportTable.of(table)
+        frame = _table_of(result)
+        converted = ReportTable.of(frame)
         if converted.characters > MAX_TABLE_CHARACTERS:
             raise ReportError(
                 f"the texts in its table have {converted.characters:,} characters, but at most "
                 f"{MAX_TABLE_CHARACTERS:,} are allowed in a report. Choose shorter texts."
             )
         picture = _draw_picture(view, answered)
-        return cls(result, converted, portable_leaves(result.provenance), picture)
+        return cls(result, frame, converted, portable_leaves(result.provenance), picture)
 
     def payloads(self) -> list[PicturePayload]:
         """Return the parsed payloads of the picture; [] if there is no picture."""
         if self.picture is None:
             return []
         return [PicturePayload.of(payload) for payload in self.picture.payloads]
+
+
+def _table_of(result: Result) -> pd.DataFrame:
+    """Return the table of a result. Blocks of rows are computed only until they exceed `MAX_CELLS`."""
+    parts: list[pd.DataFrame] = []
+    cells = 0
+    for part in result.parts():
+        parts.append(part)
+        cells += len(part) * (len(part.columns) + (part.index.name is not None))
+        if cells > MAX_CELLS:
+            raise ReportError(
+                f"its table has more than {MAX_CELLS:,} cells, the maximum in a report. Choose a shorter "
+                "text, or fewer layers and heads."
+            )
+    return result.joined(parts)
 
 
 def portable_leaves(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -373,8 +387,10 @@ def _of_attention(sums: AttentionSums) -> tuple[Tolerance, Tolerance]:
     )
 
 
-MAX_COMPARED: Final = 1_000
-"""Maximum number of sentences that a report of the app compares in pairs."""
+_MAX_SENTENCES: Final[Mapping[type[Question], int]] = {Sentences: 1_000, SentenceMap: 2_000}
+"""Maximum number of sentences in a view of a report of the app, for questions whose time or memory grows with
+the square of this number.
+"""
 
 
 @dataclass
@@ -442,12 +458,17 @@ class NamedModels:
 
     def _answer(self, view: ViewFile, models: Sequence[Checkpoint], progress: Progress) -> AnsweredView:
         """Answer a view's question; calibrate sentence similarities with reference sentences."""
-        count = len(view.sentences)
-        if self.is_limited and count > MAX_COMPARED and isinstance(view.asked_of(models[0]), Sentences):
-            raise ReportError(
-                f"it compares {count:,} sentences, but the app compares at most {MAX_COMPARED:,}. Use fewer "
-                "sentences, or create the report with bert-probe report."
-            )
+        if self.is_limited:
+            maximum = _MAX_SENTENCES.get(type(view.asked_of(models[0])), len(view.sentences))
+            for count, allowed, name in (
+                (len(view.sentences), maximum, "sentences"),
+                (len(view.texts), MAX_TEXTS, "texts"),
+            ):
+                if count > allowed:
+                    raise ReportError(
+                        f"it has {count:,} {name}, but at most {allowed:,} are allowed in a report of the "
+                        f"app. Use fewer {name}, or create the report with bert-probe report."
+                    )
         answered = view.answer(*models, progress=progress, is_limited=self.is_limited)
         result = answered.result
         if isinstance(result, SentenceSimilarityResult | SentencesResult):

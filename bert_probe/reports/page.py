@@ -13,7 +13,7 @@ from typing import Any, Final
 from bert_probe.errors import ReportError, ReportTooLargeError
 from bert_probe.reports import tables
 from bert_probe.reports.numbers import ViewTolerances
-from bert_probe.reports.tables import ReportTable, digest
+from bert_probe.reports.tables import ReportTable, digest, too_large
 from bert_probe.reports.tolerances import FACTOR
 from bert_probe.views import built
 from bert_probe.views.page import theme_style
@@ -86,13 +86,6 @@ def render_page(stated: Mapping[str, Any], max_characters: int) -> str:
     # Escape lone surrogates, which UTF-8 cannot encode.
     page = "".join(fragments).encode("utf-8", "backslashreplace")
     return f"{page.decode()}<!-- SHA-256 of all above: {digest(page)} -->\n"
-
-
-def too_large(max_bytes: int) -> ReportTooLargeError:
-    """Return the error for a page of more than `max_bytes` bytes."""
-    return ReportTooLargeError(
-        f"The report has more than {max_bytes / 1e6:.0f} MB. Remove views, or choose shorter texts."
-    )
 
 
 def _count_characters(stated: Any) -> int:

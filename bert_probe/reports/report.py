@@ -26,7 +26,7 @@ from bert_probe.reports import tables
 from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry
 from bert_probe.reports.json_reader import check_counts
 from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
-from bert_probe.reports.tables import canonical, digest, finite
+from bert_probe.reports.tables import ReportTable, canonical, digest, finite, too_large
 from bert_probe.reports.view_files import ModelReference, ViewFile, find_question
 from bert_probe.views import pictures
 from bert_probe.views.page import Page
@@ -50,42 +50,58 @@ MAX_TITLE: Final = 200
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A computed view of a report.
+    """A computed view of a report, without the result, which would keep its traces in memory.
 
     Attributes:
         entry: the view and its note, as in the draft.
-        numbers: result, table, provenance and picture of the view.
+        title: caption of the picture; without a caption, the name of the picture or analysis.
+        frame: the table of the result as a DataFrame.
+        table: the same table, with cells that JSON can represent.
+        picture: the picture of the view, or None.
+        provenance: the provenance of the result.
+        code: Python and shell code that computes the table.
         tolerances: the tolerances of the values in the view.
     """
 
     entry: DraftEntry
-    numbers: ViewNumbers
+    title: str
+    frame: pd.DataFrame
+    table: ReportTable
+    picture: Page | None
+    provenance: Mapping[str, Any]
+    code: Mapping[str, str]
     tolerances: ViewTolerances
 
-    @property
-    def title(self) -> str:
-        """Return the caption of the picture; without a caption, the name of the picture or analysis."""
-        view_parameters = self.entry.view.drawn
-        if self.numbers.picture is not None and not view_parameters:
-            captions = [payload.leaves.get("caption", "") for payload in self.numbers.payloads()]
-            if captions and captions[0]:
-                return str(captions[0])
-        analysis = self.numbers.result.question.analysis
-        name = view_parameters.get("as", "")
-        return pictures.ATTENTION_PICTURES.get(name, f"{analysis[:1].upper()}{analysis[1:]}")
+    @classmethod
+    def of(cls, entry: DraftEntry, numbers: ViewNumbers, tolerances: ViewTolerances) -> Self:
+        """Collect the values of a view."""
+        result, picture = numbers.result, numbers.picture
+        if picture is not None and picture.still is not None:
+            payloads = picture.still()
+            picture = replace(picture, still=lambda: payloads)
+        return cls(
+            entry,
+            _title(entry.view, numbers),
+            numbers.frame,
+            numbers.table,
+            picture,
+            result.provenance,
+            {"python": result.python, "shell": result.shell},
+            tolerances,
+        )
 
     @cached_property
     def parts(self) -> dict[str, Any]:
         """Return the view's data as JSON values, by part; verification recomputes and compares each part."""
-        result, table, picture = self.numbers.result, self.numbers.table, self.numbers.picture
+        picture = self.picture
         component = {} if picture is None else {"component": picture.component, "caveat": picture.caveat}
         return {
             "view": self.entry.view.to_json(),
             "title": self.title,
-            "note": {"written": self.entry.note, "shown": tables.render_note(self.entry.note, table)},
-            "provenance": finite(result.provenance),
-            "code": {"python": result.python, "shell": result.shell},
-            "table": table.to_json(),
+            "note": {"written": self.entry.note, "shown": tables.render_note(self.entry.note, self.table)},
+            "provenance": finite(self.provenance),
+            "code": dict(self.code),
+            "table": self.table.to_json(),
             "picture": {**component, "start": 1 if picture is None else picture.start},
             "tolerances": self.tolerances.to_json(),
         }
@@ -93,10 +109,11 @@ class Item:
     @property
     def payloads(self) -> Sequence[bytes]:
         """Return the binary payloads of the picture; () if there is no picture."""
-        return () if self.numbers.picture is None else self.numbers.picture.payloads
+        return () if self.picture is None else self.picture.payloads
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the parts and payloads, their SHA-256 digests, and a checksum of each row and column."""
+    @cached_property
+    def stated(self) -> dict[str, Any]:
+        """The parts and payloads in JSON, their SHA-256 digests, and a checksum of each row and column."""
         return {
             **self.parts,
             "payloads": [list(encode_text(payload)) for payload in self.payloads],
@@ -104,7 +121,7 @@ class Item:
                 **{name: digest(part) for name, part in self.parts.items()},
                 "payloads": [digest(payload) for payload in self.payloads],
             },
-            "marks": self.numbers.table.marks(),
+            "marks": self.table.marks(),
         }
 
 
@@ -121,15 +138,24 @@ class Report:
     items: tuple[Item, ...]
 
     @classmethod
-    def of(cls, draft: Draft, models: NamedModels, progress: Progress = no_progress) -> Self:
+    def of(
+        cls,
+        draft: Draft,
+        models: NamedModels,
+        progress: Progress = no_progress,
+        max_bytes: int | None = None,
+    ) -> Self:
         """Compute every view of a draft, and the tolerances of its values.
 
         Args:
             draft: views and notes.
             models: opens the models.
             progress: called with the number of computed views and their total.
+            max_bytes: maximum size of the report's data in bytes, which is checked after each view; None for
+                no limit.
 
         Raises:
+            ReportTooLargeError: the data exceed `max_bytes`.
             ReportError: the draft has no views or too many, its title is too long, or a table or note is not
                 allowed in a report.
             ProbeError: a model cannot be opened, or a question cannot be answered; the message names the
@@ -147,7 +173,8 @@ class Report:
                 f"The title has {len(draft.title)} characters, but at most {MAX_TITLE} are allowed. "
                 "Shorten the title."
             )
-        items = []
+        items: list[Item] = []
+        size = 0
         for number, entry in enumerate(draft.entries, start=1):
             done = number - 1
             progress(done, len(draft.entries))
@@ -157,14 +184,18 @@ class Report:
                 )
             except ProbeError as error:
                 raise type(error)(f"View {number}: {error}") from None
+            if max_bytes is not None:
+                size += len(canonical(items[-1].stated))
+                if size > max_bytes:
+                    raise too_large(max_bytes)
         return cls(draft.title or "Report", tuple(items))
 
     @cached_property
     def stated(self) -> dict[str, Any]:
         """Return the data of the report as a JSON object; see `statement`."""
-        libraries: Mapping[str, str] = self.items[0].numbers.result.inputs.model.get("libraries", {})
+        libraries: Mapping[str, str] = self.items[0].provenance.get("libraries", {})
         made_with = {"bert_probe": bert_probe.__version__, "python": platform.python_version(), **libraries}
-        return statement(self.title, made_with, [item.to_json() for item in self.items])
+        return statement(self.title, made_with, [item.stated for item in self.items])
 
     def html(self, max_bytes: int = MAX_BYTES) -> str:
         """Return the report as a page with interactive figures that works offline.
@@ -181,7 +212,7 @@ class Report:
         html = page.render_page(self.stated, max_bytes)
         content = html.encode()
         if len(content) > max_bytes:
-            raise page.too_large(max_bytes)
+            raise too_large(max_bytes)
         try:
             check_counts(content)
         except ValueError as error:
@@ -255,11 +286,20 @@ def _compute(entry: DraftEntry, models: NamedModels, progress: Progress) -> Item
         models=tuple(map(ModelReference.of, models.of(entry.view))),
         files={name: file.standard() for name, file in entry.view.files.items()},
     )
-    return Item(replace(entry, view=view), numbers, tolerances)
+    return Item.of(replace(entry, view=view), numbers, tolerances)
+
+
+def _title(view: ViewFile, numbers: ViewNumbers) -> str:
+    if numbers.picture is not None and not view.drawn:
+        captions = [payload.leaves.get("caption", "") for payload in numbers.payloads()]
+        if captions and captions[0]:
+            return str(captions[0])
+    analysis = numbers.result.question.analysis
+    return pictures.ATTENTION_PICTURES.get(view.drawn.get("as", ""), f"{analysis[:1].upper()}{analysis[1:]}")
 
 
 def statement(title: str, made_with: Mapping[str, str], views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the data of a report as a JSON object; each view is the result of `Item.to_json`."""
+    """Return the data of a report as a JSON object; each view is an `Item.stated`."""
     return {KIND: FORMAT, "title": title, "made_with": dict(made_with), "views": list(views)}
 
 
@@ -344,9 +384,8 @@ def picture_file(picture: Page | None) -> dict[str, bytes]:
 
 
 def _files(item: Item) -> dict[str, bytes]:
-    table = item.numbers.result.table()
     return {
-        "table.parquet": table_file(table, item.parts["provenance"]),
+        "table.parquet": table_file(item.frame, item.parts["provenance"]),
         **text_files(item.entry.view, item.parts),
-        **picture_file(item.numbers.picture),
+        **picture_file(item.picture),
     }

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.core import files
-from bert_probe.errors import ReportError
+from bert_probe.errors import ReportError, ReportTooLargeError
 from bert_probe.reports.json_reader import parse_object
 
 ColumnKind = Literal["number", "integer", "truth", "text"]
@@ -209,6 +209,13 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
         return None
     return _json_cell(value)
+
+
+def too_large(max_bytes: int) -> ReportTooLargeError:
+    """Return the error for a report of more than `max_bytes` bytes."""
+    return ReportTooLargeError(
+        f"The report has more than {max_bytes / 1e6:.0f} MB. Remove views, or choose shorter texts."
+    )
 
 
 def canonical(value: Any) -> bytes:

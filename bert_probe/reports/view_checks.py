@@ -319,7 +319,8 @@ class ViewCheck:
     def _derived_parts(self, actual: ViewNumbers, tolerances: ViewTolerances) -> Iterator[Difference]:
         """Compare title, code and picture settings, which are derived from the question and its result."""
         try:
-            parts = Item(DraftEntry(self.stated.view, self.stated.note["written"]), actual, tolerances).parts
+            entry = DraftEntry(self.stated.view, self.stated.note["written"])
+            parts = Item.of(entry, actual, tolerances).parts
         except ReportError:
             return  # the note refers to a missing cell, which `_note` reports
         for name in ("title", "code", "picture"):

@@ -113,7 +113,7 @@ def _pictures(check: ViewCheck, picture: Page | None) -> dict[str, bytes]:
 
 def _table_file(check: ViewCheck, actual: ViewNumbers) -> bytes | None:
     try:
-        return restated(check.stated.table, actual.result.table(), check.stated.provenance)
+        return restated(check.stated.table, actual.frame, check.stated.provenance)
     except (ValueError, TypeError, OverflowError):
         return None  # `ViewCheck.all` reports columns and types that differ
 

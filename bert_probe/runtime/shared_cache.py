@@ -224,6 +224,19 @@ answers = ResultCache(ANSWER_BYTES, passes)
 """Results shared by all sessions. Usage: ``shared_cache.answers.of(Heads(words=True).of, trace)``."""
 
 
+def checked_answer(question: Any, *inputs: Any) -> Any:
+    """Return the answer to a question, computed or from `answers`, within the limits of a public server.
+
+    Raises:
+        UnavailableError: the server is public, and the question needs too much memory or time; see
+            `Question.check_limits`.
+        ProbeError: the question cannot be answered.
+    """
+    if permissions.current().is_public:
+        question.check_limits(*inputs)
+    return answers.of(question.of, *inputs)
+
+
 def limit_traces(max_bytes: int) -> None:
     """Set the capacity of the cache of traces, in bytes. Call this before the server starts."""
     _traces.resize(max_bytes)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bert_probe.errors import TextError
-from bert_probe.text.duplicates import groups_to_hold_out, pair_key
+from bert_probe.text.duplicates import groups_to_hold_out, pair_key, text_key
 from bert_probe.text.labeled_texts import CLASSES, LabeledText, LabeledTexts
 from bert_probe.training.objectives import TrainingExample
 
@@ -132,10 +132,11 @@ def truncation_notes(examples: Sequence[TrainingExample]) -> list[str]:
 
 def label_notes(data: LabeledTexts) -> list[str]:
     """Return notes for the user on the labels of training texts, one sentence each."""
-    notes, keys = [], text_keys(data.rows)
+    notes = []
     if data.kind == CLASSES:
-        counts = Counter(row.label for row in data.rows)
-        texts = Counter(label for _, label in {*zip(keys, (row.label for row in data.rows), strict=True)})
+        labels = [row.label for row in data.rows]
+        counts = Counter(labels)
+        texts = Counter(label for _, label in {*zip(text_keys(data.rows), labels, strict=True)})
         singletons = sorted(str(label) for label, count in texts.items() if count == 1)
         if singletons:
             notes.append(
@@ -151,6 +152,8 @@ def label_notes(data: LabeledTexts) -> list[str]:
                 f"The labels are imbalanced: the rarest label has {smallest_count:,} texts, the most "
                 f"frequent label {largest_count:,}."
             )
+    # Unlike for `text_keys`, a pair differs from the reversed pair, whose label can be different.
+    keys = [(text_key(row.text), row.pair and text_key(row.pair)) for row in data.rows]
     labels_by_text: dict[Hashable, set[Hashable]] = defaultdict(set)
     for key, row in zip(keys, data.rows, strict=True):
         labels_by_text[key].add(row.label)

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from bert_probe.analyses.outputs.fill_mask import FillMask, FillMaskResult, default_position, mask_position
-from bert_probe.analyses.outputs.find_answer import FindAnswer
+from bert_probe.analyses.outputs.find_answer import FindAnswer, FindAnswerResult
 from bert_probe.analyses.outputs.prediction import (
     AGGREGATIONS,
     CERTAINTY,
@@ -137,9 +137,8 @@ def _fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Prediction
     clicked = blocks.token_strip(trace, f"masks_{len(trace.tokens)}", "Words that can be masked", first)
     position = first if clicked is None else clicked
     state.remember("mask", None if position == default else str(position))
-    result: FillMaskResult = shared_cache.answers.of(
-        FillMask(top, targets, mask_position(trace, position)).of, trace
-    )
+    question = FillMask(top, targets, mask_position(trace, position))
+    result: FillMaskResult = shared_cache.checked_answer(question, trace)
     scale = Scale.from_zero(result.probabilities, 0.0)
     for number, mask in enumerate(result.masks[: lens.MAX_MASKS]):
         predictions = result.at(number)
@@ -253,7 +252,7 @@ def _find_answer(checkpoint: Checkpoint, request: workbench.Request) -> Predicti
             "Include the first token as an answer. Some models predict the first token if the context does "
             "not contain the answer.",
         )
-    result = shared_cache.answers.of(FindAnswer(top, no_answer=no_answer).of, trace)
+    result: FindAnswerResult = shared_cache.checked_answer(FindAnswer(top, no_answer=no_answer), trace)
     spans = [
         blocks.HighlightSpan(
             answer.start, answer.end or answer.start, str(rank), blocks.COLOURS[0 if rank == 1 else 1]

@@ -418,7 +418,7 @@ def _answer(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
         position = first if clicked is None else clicked
         state.remember("mask", None if position == default else str(position))
         mask = mask_position(trace_a, position)
-    result: AnswerChangeResult = shared_cache.answers.of(AnswerChange(task, mask=mask).of, trace_a, trace_b)
+    result: AnswerChangeResult = shared_cache.checked_answer(AnswerChange(task, mask=mask), trace_a, trace_b)
     return result
 
 

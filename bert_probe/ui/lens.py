@@ -67,7 +67,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
     with options:
         tuned = _choose_lens(trained)
     try:
-        result: LensResult = shared_cache.answers.of(Lens(task, mask=word, tuned=tuned).of, trace)
+        result: LensResult = shared_cache.checked_answer(Lens(task, mask=word, tuned=tuned), trace)
     except (UnavailableError, WeightsError) as error:
         st.info(state.escape(str(error), 400))
         return
@@ -123,7 +123,12 @@ def _masks(trace: Trace, result: LensResult, by: str) -> None:
             else " (logit lens, because the tuned lens was trained on masks only)"
         )
         st.markdown(f"**Predictions for every token, with none masked**{lens}.")
-        _tokens(shared_cache.answers.of(Lens(question.task, top=1).of, trace), "word")
+        try:
+            tokens = shared_cache.checked_answer(Lens(question.task, top=1), trace)
+        except UnavailableError as error:
+            st.info(state.escape(str(error), 400))
+        else:
+            _tokens(tokens, "word")
 
 
 def _top_words(trace: Trace, result: LensResult, count: int) -> LensResult:
@@ -136,8 +141,8 @@ def _top_words(trace: Trace, result: LensResult, count: int) -> LensResult:
     """
     question = result.question
     words = tuple(dict.fromkeys(word for names in result.names[-1][:count] for word in names))
-    top: LensResult = shared_cache.answers.of(
-        Lens(question.task, len(words), words, mask=question.mask, tuned=question.tuned).of, trace
+    top: LensResult = shared_cache.checked_answer(
+        Lens(question.task, len(words), words, mask=question.mask, tuned=question.tuned), trace
     )
     return top
 

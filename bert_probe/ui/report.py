@@ -360,8 +360,8 @@ def _report(draft: Draft) -> None:
 
 
 def _create(draft: Draft, progress: Progress) -> tuple[bytes, bytes]:
-    report = Report.of(draft, NamedModels(_open_model, is_limited=True), progress)
     try:
+        report = Report.of(draft, NamedModels(_open_model, is_limited=True), progress, MAX_PAGE_BYTES)
         page = report.html(MAX_PAGE_BYTES).encode()
     except ReportTooLargeError:
         raise ReportError(

@@ -37,6 +37,7 @@ from bert_probe.analyses.outputs.prediction import sigmoid, softmax
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.from_model import keep_float64
+from bert_probe.model.outputs import OutputHead
 from tests.helpers import trained
 from tests.helpers.exactness import ULP, assert_exact, expect_raw
 from tests.helpers.families import PAIR, SENTENCES, TEXT, representative
@@ -514,9 +515,54 @@ def test_number_of_predictions_of_a_request_is_limited(trained_on: Trained) -> N
             question(top=10**9, targets=("a", "b")).check_limits(trace)
             with pytest.raises(UnavailableError, match=f"^{positions * words:,} predictions were requested"):
                 question(top=10**9).check_limits(trace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fill_mask, "MAX_LOGITS", 21 * words)
+        FillMask(top=5).check_limits(trace)
+        Lens(top=5, mask=1).check_limits(checkpoint.trace("the boat"))
+        with pytest.raises(UnavailableError, match=f"^{20 * layers * words:,} logits were requested"):
+            Lens(top=5).check_limits(trace)
     FillMask(top=5).check_limits(trace)
     AnswerChange(top=10**4).check_limits(trace, trace)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fill_mask, "MAX_PREDICTIONS", 21 * 20 - 1)
         with pytest.raises(UnavailableError, match=r"^420 predictions were requested"):
             AnswerChange(top=10).check_limits(trace, trace)
+
+
+def test_logits_are_computed_in_blocks_of_positions(
+    double_trained_on: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The logits of all positions of a long text would take gigabytes for a large vocabulary."""
+    checkpoint = double_trained_on("bert", "fill-mask")
+    trace = checkpoint.trace("[MASK] the " * 5)
+    questions: list[Any] = [
+        FillMask(top=7),
+        FillMask(targets=("a", "b")),
+        Lens(top=7),
+        Lens(targets=("a", "b")),
+    ]
+    whole = [question.of(trace) for question in questions]
+    change = AnswerChange(top=3).of(trace, trace)
+    widths: list[int] = []
+    original = OutputHead.logits_on
+
+    def logits_on(head: OutputHead, *arguments: Any) -> Any:
+        logits = original(head, *arguments)
+        widths.append(len(logits))
+        return logits
+
+    monkeypatch.setattr(fill_mask, "_BLOCK_LOGITS", 2 * checkpoint.description.vocabulary_size + 1)
+    monkeypatch.setattr(OutputHead, "logits_on", logits_on)
+    for question, expected in zip(questions, whole, strict=True):
+        widths.clear()
+        result = question.of(trace)
+        assert {*widths} == {1, 2}
+        assert result.ids.tolist() == expected.ids.tolist()
+        assert result.ranks.tolist() == expected.ranks.tolist()
+        np.testing.assert_allclose(result.logits, expected.logits, atol=1e-12)
+        np.testing.assert_allclose(result.probabilities, expected.probabilities, atol=1e-12)
+    widths.clear()
+    again = AnswerChange(top=3).of(trace, trace)
+    assert max(widths) == 2
+    assert again.keys == change.keys
+    np.testing.assert_allclose(again.a, change.a, atol=1e-12)

@@ -154,7 +154,7 @@ def test_report_passes_with_other_summation_order(report: Report, read: Any, mod
     other = BesideOthers(**{field.name: getattr(here, field.name) for field in fields(Checkpoint)})
     stated = read(report.html())
     again = stated.views[0].view.answer(other).result.table().to_numpy()
-    assert (again != report.items[0].numbers.result.table().to_numpy()).any(), "no differences"
+    assert (again != report.items[0].frame.to_numpy()).any(), "no differences"
     elsewhere = NamedModels(lambda _: other, _references=models._references)
     assert verify(stated, elsewhere).differences == ()
 
@@ -178,7 +178,7 @@ def test_tolerance_follows_from_error_of_model(report: Report, models: NamedMode
     (double,) = models.float64_references(item.entry.view)
     exact = item.entry.view.answer(double).result.table()
     assert exact.to_numpy().dtype == np.float64
-    error = np.abs(item.numbers.result.table().to_numpy() - exact.to_numpy()).max()
+    error = np.abs(item.frame.to_numpy() - exact.to_numpy()).max()
     # The report contains the shortest decimal representation of float32.
     assert 0 < bound.error == pytest.approx(error, rel=1e-2)
     assert bound.allowed == max(8 * bound.error, FLOOR * bound.largest)
@@ -390,7 +390,7 @@ def test_changed_integer_or_text_is_found(
 def test_change_within_tolerance_is_found_by_checksum(
     report: Report, differences_of: FindDifferences
 ) -> None:
-    html, column = report.html(), report.items[0].numbers.table.columns[2]
+    html, column = report.html(), report.items[0].table.columns[2]
     # This is the shortest representation of a float32, so every digit matters.
     number = repr(column.cells[4])
     other = number[:-1] + ("1" if number[-1] != "1" else "2")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +16,21 @@ import pytest
 
 import bert_probe
 from bert_probe import PaddingEffect
-from bert_probe.errors import ProbeError, ReportError, TextError, UnavailableError
+from bert_probe.analyses.attention.attention import AttentionLongResult
+from bert_probe.errors import ProbeError, ReportError, ReportTooLargeError, TextError, UnavailableError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
 from bert_probe.reports import numbers
 from bert_probe.reports.drafts import Draft, DraftEntry, read_any
 from bert_probe.reports.json_reader import MAX_BYTES
 from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.report import Report
+from bert_probe.reports.tables import canonical
 from bert_probe.reports.view_files import (
     FORMAT,
     KIND,
+    AnsweredView,
     ModelReference,
     TextInput,
     ViewFile,
@@ -288,8 +295,11 @@ def test_question_that_does_not_fit_inputs_is_refused(changes: dict[str, Any], s
 def test_limits_of_the_app_apply_to_its_reports(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """They do not apply on the command line, which opens the models without them."""
     views = {
-        "compares 3 sentences, but the app compares at most 2": ViewFile.of(
+        "it has 3 sentences, but at most 2 are allowed": ViewFile.of(
             bert_probe.Sentences().of(minilm, ["a", "b", "c"])
+        ),
+        "it has 3 texts, but at most 2 are allowed": ViewFile.of(
+            bert_probe.WordInContext(words=("a",)).of(minilm.traces(["a", "a b", "c a"]))
         ),
         "needs at most a table": ViewFile.of(bert_probe.Tokens().of(minilm.trace(TEXT))),
     }
@@ -297,10 +307,66 @@ def test_limits_of_the_app_apply_to_its_reports(minilm: Checkpoint, monkeypatch:
     def refuse(*_inputs: object) -> None:
         raise UnavailableError("It needs at most a table. Use less.")
 
-    monkeypatch.setattr(numbers, "MAX_COMPARED", 2)
+    monkeypatch.setattr(numbers, "_MAX_SENTENCES", {bert_probe.Sentences: 2})
+    monkeypatch.setattr(numbers, "MAX_TEXTS", 2)
     monkeypatch.setattr(bert_probe.Tokens, "check_limits", refuse)
     for message, view in views.items():
         draft = Draft("Limits", (DraftEntry(view),))
         with pytest.raises(ProbeError, match=message):
             Report.of(draft, NamedModels(lambda _: minilm, is_limited=True))
         assert Report.of(draft, NamedModels(lambda _: minilm))
+
+
+def test_report_keeps_no_traces_and_stops_at_its_maximum_size(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draft of 50 views of long texts would otherwise need gigabytes."""
+    computed: list[weakref.ref[Trace]] = []
+    original = ViewFile.answer
+
+    def answer(view: ViewFile, *checkpoints: Checkpoint, **options: Any) -> AnsweredView:
+        answered = original(view, *checkpoints, **options)
+        computed.extend(map(weakref.ref, answered.traces))
+        return answered
+
+    monkeypatch.setattr(ViewFile, "answer", answer)
+    trace = minilm.trace(TEXT)
+    view = ViewFile.of(bert_probe.Attention(2, 3).of(trace))
+    drawn = replace(ViewFile.of(bert_probe.Heads().of(trace)), drawn={"as": "lines"})
+    draft = Draft("", tuple(map(DraftEntry, (view, drawn, view, view))))
+    models = NamedModels(lambda _: minilm, is_limited=True)
+    report = Report.of(draft, models)
+    gc.collect()
+    assert len(computed) == 8, "each view in float32 and in float64"
+    assert not [reference for reference in computed if reference()]
+    assert len(report.items) == 4
+    sizes = [len(canonical(item.stated)) for item in report.items]
+    computed.clear()
+    with pytest.raises(ReportTooLargeError):
+        Report.of(draft, models, max_bytes=sum(sizes[:2]) - 1)
+    assert len(computed) == 4, "the third and fourth view are not computed"
+    assert Report.of(draft, models, max_bytes=sum(sizes)).stated == report.stated
+
+
+def test_table_of_a_view_is_computed_until_it_is_too_large(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = ViewFile.of(bert_probe.AttentionLong().of(minilm.trace(TEXT)))
+    parts = AttentionLongResult.parts
+    counts: list[int] = []
+
+    def count(result: AttentionLongResult) -> Iterator[pd.DataFrame]:
+        for part in parts(result):
+            counts.append(part.size)
+            yield part
+
+    monkeypatch.setattr(AttentionLongResult, "parts", count)
+    models = NamedModels(lambda _: minilm)
+    Report.of(Draft("", (DraftEntry(view),)), models)
+    blocks = len(counts) // 2
+    assert blocks > 2
+    monkeypatch.setattr(numbers, "MAX_CELLS", counts[0] + 1)
+    counts.clear()
+    with pytest.raises(ReportError, match=r"more than \d+ cells, the maximum in a report"):
+        Report.of(Draft("", (DraftEntry(view),)), models)
+    assert len(counts) == 2

@@ -86,6 +86,9 @@ def test_variants_of_a_text_are_in_one_split() -> None:
     assert notes == [
         "Some texts occur with different labels (ignoring case, spaces and accents): lines 0, 99."
     ]
+    premises = [LabeledText(f"a {n}", f"b {n}", "entailment", n) for n in range(5)]
+    reverse = [LabeledText(f"b {n}", f"a {n}", "neutral", 9 + n) for n in range(5)]
+    assert label_notes(LabeledTexts.of("classes", premises + reverse)) == [], "reversed pairs are other pairs"
 
 
 def test_large_group_does_not_fill_the_held_out_split() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.comparison.model_change import check_same_tokens
-from bert_probe.analyses.outputs.fill_mask import FillMask
+from bert_probe.analyses.outputs.fill_mask import FillMask, position_blocks
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.prediction import FOLLOWS, ClassifyText, LabelTokens, NextSentence, softmax
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
@@ -228,15 +229,21 @@ def common_tasks(a: Checkpoint, b: Checkpoint) -> tuple[str, ...]:
 
 def _fill_mask(change: AnswerChange, trace: Trace) -> _ModelAnswer:
     result = FillMask(change.top, mask=change.mask).of(trace)
+    output, checkpoint = output_head(trace.checkpoint, FILL_MASK), trace.checkpoint
     positions = [mask.position for mask in result.masks]
-    probabilities = softmax(output_head(trace.checkpoint, FILL_MASK).logits(result.read, positions))
-    names = token_strings(trace.checkpoint.tokenizer, range(probabilities.shape[1]))
+    parts = {
+        position: part for part in map(tuple, position_blocks(checkpoint, positions)) for position in part
+    }
+    # `AnswerChange.of` sorts the keys by position, so that these caches of one value suffice.
+    logits = lru_cache(1)(lambda part: output.logits(result.read, part))
+    probabilities = lru_cache(1)(lambda at: softmax(logits(parts[at])[parts[at].index(at)]))
+    names = token_strings(checkpoint.tokenizer, range(len(probabilities(positions[0]))))
     ids = {name: id_ for id_, name in enumerate(names)}
 
     def number(key: Key) -> float:
         # Word matrices of models with the same tokenizer may be padded to different sizes.
         position, token = key
-        return float(probabilities[positions.index(position), ids[token]]) if token in ids else math.nan
+        return float(probabilities(position)[ids[token]]) if token in ids else math.nan
 
     keys = [
         (position, str(token))

@@ -88,23 +88,30 @@ class FillMask(Prediction):
         if not masks:
             raise TextError(f"The text has no {mask}. Replace a word with {mask}, or choose a word to mask.")
         targets = target_tokens(checkpoint, self.targets)
-        logits = output.logits(masked_trace, [token.position for token in masks])
-        ids = top_choices(logits, self.top, sorted({token for token, _ in targets}))
-        top_logits = np.take_along_axis(logits, ids, axis=-1)
-        probabilities = [
-            np.take_along_axis(softmax(logits[rows]), ids[rows], axis=-1) for rows in blocks(len(logits))
-        ]
+        choices = sorted({token for token, _ in targets})
+        parts = []
+        for positions in position_blocks(checkpoint, [token.position for token in masks]):
+            logits = output.logits(masked_trace, positions)
+            top = top_choices(logits, self.top, choices)
+            top_logits = np.take_along_axis(logits, top, axis=-1)
+            probabilities = [
+                np.take_along_axis(softmax(logits[rows]), top[rows], axis=-1) for rows in blocks(len(logits))
+            ]
+            parts.append((top, top_logits, np.concatenate(probabilities), ranks_among(logits, top_logits)))
+        ids, all_logits, all_probabilities, ranks = (
+            read_only(np.concatenate(arrays)) for arrays in zip(*parts, strict=True)
+        )
         return FillMaskResult(
             resolved,
             InputRecord.of(trace),
             trace,
             masked_trace,
             masks,
-            read_only(ids),
+            ids,
             tuple(token_strings(checkpoint.tokenizer, row) for row in ids.tolist()),
-            read_only(top_logits),
-            read_only(np.concatenate(probabilities)),
-            read_only(ranks_among(logits, top_logits)),
+            all_logits,
+            all_probabilities,
+            ranks,
             tuple(
                 f"“{word}” is not in the vocabulary; its first subword token, {token}, is used instead."
                 for word, (_, token) in zip(self.targets, targets, strict=True)
@@ -116,29 +123,43 @@ class FillMask(Prediction):
         """Raise UnavailableError if there are too many predictions; see `check_prediction_count`."""
         (trace,) = inputs
         masks = trace.encoding.ids.count(trace.checkpoint.tokenizer.mask_token_id)
-        check_prediction_count(
-            masks + 1, self.top, len(self.targets) or trace.checkpoint.description.vocabulary_size
-        )
+        words = trace.checkpoint.description.vocabulary_size
+        check_prediction_count(masks + 1, self.top, words, len(self.targets))
 
 
 MAX_PREDICTIONS = 1_000_000
 """Maximum number of predicted words of a request over HTTP or on a page."""
+MAX_LOGITS = 500_000_000
+"""Maximum number of logits of a request over HTTP or on a page of a public server."""
+_BLOCK_LOGITS = 16_000_000
+"""Maximum number of logits in memory, unless a single position has more."""
 
 
-def check_prediction_count(positions: int, top: int, choices: int) -> None:
-    """Raise UnavailableError if the number of predictions exceeds `MAX_PREDICTIONS`.
+def check_prediction_count(positions: int, top: int, words: int, targets: int = 0) -> None:
+    """Raise UnavailableError if there are more than `MAX_PREDICTIONS` predictions or `MAX_LOGITS` logits.
 
     Args:
         positions: number of positions at which the model predicts, counted once per layer for a lens.
         top: maximum number of predictions at a position.
-        choices: number of words or labels from which the top predictions are selected.
+        words: number of words or labels that the model scores at a position.
+        targets: number of words to which predictions are restricted; 0 for all.
     """
-    count = positions * min(top, choices)
-    if count > MAX_PREDICTIONS:
-        raise UnavailableError(
-            f"{count:,} predictions were requested, but the app computes at most {MAX_PREDICTIONS:,}. Use a "
-            "smaller top, fewer masks, or the command line."
-        )
+    for count, name, maximum in (
+        (positions * min(top, targets or words), "predictions", MAX_PREDICTIONS),
+        (positions * words, "logits", MAX_LOGITS),
+    ):
+        if count > maximum:
+            raise UnavailableError(
+                f"{count:,} {name} were requested, but the app computes at most {maximum:,}. Use a "
+                f"{'smaller top' if name == 'predictions' else 'shorter text'}, fewer masks, or the command "
+                "line."
+            )
+
+
+def position_blocks(checkpoint: Checkpoint, positions: Sequence[int]) -> list[Sequence[int]]:
+    """Split token positions into blocks whose logits over the vocabulary need at most 64 MB in float32."""
+    size = max(1, _BLOCK_LOGITS // checkpoint.description.vocabulary_size)
+    return [positions[start : start + size] for start in range(0, len(positions), size)]
 
 
 def blocks(count: int, size: int = 32) -> list[slice]:
@@ -489,8 +510,9 @@ def _predict(
     is_mask = true != inputs["input_ids"]
     with torch.inference_mode(), checkpoint.running():
         states = outputs.last_hidden_state[is_mask]
-        for start in range(0, len(states), CHUNK_SIZE):
-            chunk = slice(start, start + CHUNK_SIZE)
+        size = min(CHUNK_SIZE, max(1, _BLOCK_LOGITS // checkpoint.description.vocabulary_size))
+        for start in range(0, len(states), size):
+            chunk = slice(start, start + size)
             # Apply the head only at masks, because its output for each token is as large as the vocabulary.
             chunk_inputs = {name: values[is_mask][chunk][None] for name, values in inputs.items()}
             logits = output.answer(chunk_inputs, states[chunk][None], None)[0].double()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,11 +17,16 @@ from bert_probe.core.field_types import Flag, Number
 from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
-from bert_probe.errors import TextError
+from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import QUESTION_ANSWERING, Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.outputs import OutputHead, output_head
 from bert_probe.model.trace import Array, Trace
+
+MAX_WINDOWS = 100
+"""Maximum number of windows in which a request over HTTP, or a page of a public server, reads a context."""
+MAX_SPANS = 5_000_000
+"""Maximum number of spans of a context that such a request or page compares."""
 
 
 @question(QUESTION_ANSWERING, command="predict")
@@ -66,6 +73,20 @@ class FindAnswer(Prediction):
             tuple(_best(candidates, self.top)),
             windows,
         )
+
+    def check_limits(self, *inputs: Any) -> None:
+        """Raise UnavailableError if the context has more than `MAX_WINDOWS` windows or `MAX_SPANS` spans."""
+        encoding = inputs[0].encoding
+        room = sum(token.segment == 1 and not token.special for token in encoding.tokens)
+        step = max(1, room - min(self.overlap, room // 2))
+        windows = 1 + math.ceil(encoding.dropped / step)
+        spans = windows * room * min(self.longest, room)
+        for count, name, maximum in ((windows, "windows", MAX_WINDOWS), (spans, "spans", MAX_SPANS)):
+            if count > maximum:
+                raise UnavailableError(
+                    f"The context has about {count:,} {name}, but the app computes at most {maximum:,}. Use "
+                    "a shorter context or question, shorter answers, or the command line."
+                )
 
     def candidates(self, trace: Trace) -> tuple[Mapping[str, Array], int]:
         """Return all candidate spans, and the number of windows.
@@ -177,21 +198,36 @@ def _best(candidates: Mapping[str, Array], count: int) -> list[AnswerSpan]:
         count: maximum number of spans.
     """
     answers: list[AnswerSpan] = []
-    for index in np.argsort(-candidates["probability"], kind="stable"):
-        start, end, first, last = (int(candidates[name][index]) for name in ("start", "end", "first", "last"))
-        probability, is_answer = float(candidates["probability"][index]), start >= 0
-        span = AnswerSpan(start if is_answer else None, end if is_answer else None, first, last, probability)
-        if not any(_overlap(span, answer) for answer in answers):
-            answers.append(span)
-        if len(answers) == count:
-            break
+    taken: list[tuple[int, int]] = []  # sorted and without overlaps, so that their ends are sorted, too
+    order = np.argsort(-candidates["probability"], kind="stable")
+    for block in np.split(order, range(_SPANS_AT_ONCE, len(order), _SPANS_AT_ONCE)):
+        for index in block[~_overlaps(candidates["start"][block], candidates["end"][block], taken)]:
+            numbers = (int(candidates[name][index]) for name in ("start", "end", "first", "last"))
+            start, end, first, last = numbers
+            probability = float(candidates["probability"][index])
+            if start < 0:
+                answers.append(AnswerSpan(None, None, first, last, probability))
+            else:
+                before = bisect_left(taken, (end,))
+                if before and taken[before - 1][1] > start:
+                    continue
+                insort(taken, (start, end))
+                answers.append(AnswerSpan(start, end, first, last, probability))
+            if len(answers) == count:
+                return answers
     return answers
 
 
-def _overlap(a: AnswerSpan, b: AnswerSpan) -> bool:
-    if a.start is None or a.end is None or b.start is None or b.end is None:
-        return False
-    return a.start < b.end and b.start < a.end
+_SPANS_AT_ONCE = 10_000
+"""Number of spans that are compared with the answers at once."""
+
+
+def _overlaps(start: Array, end: Array, taken: Sequence[tuple[int, int]]) -> Array:
+    """Return whether each span overlaps one of the spans in `taken`, bool [span]."""
+    starts, ends = np.array(taken, dtype=np.int64).reshape(-1, 2).T
+    before = np.searchsorted(starts, end)  # number of spans that start before the end
+    overlaps: Array = np.concatenate([[-1], ends])[before] > start
+    return overlaps
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from bert_probe.analyses.outputs.fill_mask import (
     blocks,
     check_prediction_count,
     mask_word,
+    position_blocks,
     ranks_among,
     target_tokens,
     top_choices,
@@ -124,16 +126,9 @@ class Lens(Question):
             PROBABILITIES[problem_type(output)] if output.task == TEXT_CLASSIFICATION else softmax
         )
         layers = []
-        for logits in _by_layer(masked_trace, output, [token.position for token in tokens], lens):
-            ids = top_choices(logits, self.top, targets)
-            top_logits = np.take_along_axis(logits, ids, axis=-1)
-            parts = []
-            for rows in blocks(len(logits)):
-                probabilities = to_probabilities(logits[rows])
-                top_probabilities = np.take_along_axis(probabilities, ids[rows], axis=-1)
-                parts.append((top_probabilities, _entropy(probabilities)))
-            of_positions = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-            layers.append((ids, ranks_among(logits, top_logits), top_logits, *of_positions))
+        for blocks_of_logits in _by_layer(masked_trace, output, [token.position for token in tokens], lens):
+            parts = [_predictions(logits, self.top, targets, to_probabilities) for logits in blocks_of_logits]
+            layers.append([np.concatenate(arrays) for arrays in zip(*parts, strict=True)])
         ids, ranks, top_logits, top_probabilities, entropy = (
             read_only(np.stack(arrays)) for arrays in zip(*layers, strict=True)
         )
@@ -156,11 +151,12 @@ class Lens(Question):
         """Raise UnavailableError if there are too many predictions; see `check_prediction_count`."""
         (trace,) = inputs
         output = _output(trace.checkpoint, self.task)
-        positions = (trace.layers + 1) * max(1, len(_places(trace, output)))
-        choices = (
+        masks = trace.encoding.ids.count(trace.checkpoint.tokenizer.mask_token_id)
+        places = len(_places(trace, output)) if self.mask is None else masks + 1
+        words = (
             trace.checkpoint.description.vocabulary_size if output.task == FILL_MASK else len(output.labels)
         )
-        check_prediction_count(positions, self.top, len(self.targets) or choices)
+        check_prediction_count((trace.layers + 1) * max(1, places), self.top, words, len(self.targets))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -273,11 +269,37 @@ def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
     return tuple(masks if output.task == FILL_MASK and masks else read.tokens)
 
 
+def _predictions(
+    logits: Array, top: int, targets: Sequence[int], to_probabilities: Callable[[Array], Array]
+) -> tuple[Array, ...]:
+    """Return the top predictions at each position, and the entropy over all words or labels.
+
+    Args:
+        logits: shape [position, answer].
+        top: maximum number of predictions at a position.
+        targets: ascending indices of the words to choose from; all if empty.
+        to_probabilities: function that converts logits to probabilities.
+
+    Returns:
+        The indices, ranks, logits and probabilities of the predictions, [position, top], and the entropy in
+        bits, [position].
+    """
+    ids = top_choices(logits, top, targets)
+    top_logits = np.take_along_axis(logits, ids, axis=-1)
+    parts = []
+    for rows in blocks(len(logits)):
+        probabilities = to_probabilities(logits[rows])
+        parts.append((np.take_along_axis(probabilities, ids[rows], axis=-1), _entropy(probabilities)))
+    of_positions = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return ids, ranks_among(logits, top_logits), top_logits, *of_positions
+
+
 def _by_layer(
     read: Trace, output: OutputHead, positions: Sequence[int], lens: TuneLensResult | None
-) -> Iterator[Array]:
-    """Yield the logits of the task head for each layer, including the embeddings, [position, answer].
+) -> Iterator[Iterator[Array]]:
+    """Yield, for each layer including the embeddings, an iterator of logits of the task head, in blocks.
 
+    The iterator yields arrays of shape [position, answer]. It must be used before the next one is requested.
     The logits for the last layer are those of the model.
 
     Args:
@@ -286,6 +308,7 @@ def _by_layer(
         positions: token positions at which the head predicts; empty for text classification.
         lens: the tuned lens; None for the logit lens.
     """
+    parts = position_blocks(read.checkpoint, positions) if output.task == FILL_MASK else [positions]
     with torch.inference_mode(), read.checkpoint.running() as model:
         passed = record_forward_pass(read)
         passed.check_pooler()
@@ -294,8 +317,10 @@ def _by_layer(
             states = as_tensor(read.vectors(layer), model)[None]
             states = states if lens is None else lens.on(layer, states)
             states = states if norm is None else norm.on(states)
-            yield np.atleast_2d(output.logits_on(read, states, passed.pooled(states), positions or None))
-    yield np.atleast_2d(output.logits(read, positions or None))
+            pooled = passed.pooled(states)
+            compute = partial(output.logits_on, read, states, pooled)
+            yield (np.atleast_2d(compute(part or None)) for part in parts)
+    yield (np.atleast_2d(output.logits(read, part or None)) for part in parts)
 
 
 def _entropy(probabilities: Array) -> Array:
