@@ -30,7 +30,7 @@ from bert_probe import (
     Sentences,
     SentenceSimilarity,
 )
-from bert_probe.analyses.outputs import fill_mask
+from bert_probe.analyses.outputs import fill_mask, find_answer
 from bert_probe.analyses.outputs.fill_mask import ranks_among, top_choices
 from bert_probe.analyses.outputs.find_answer import AnswerSpan
 from bert_probe.analyses.outputs.prediction import sigmoid, softmax
@@ -408,6 +408,55 @@ def test_long_text_is_read_in_overlapping_windows(trained_on: Trained) -> None:
 
 def _uncut(window: Any) -> Any:
     return replace(window, dropped=0)
+
+
+def test_number_of_windows_and_spans_of_a_request_is_limited(
+    trained_on: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long question leaves a few tokens per window, so that a short context has thousands of windows."""
+    checkpoint = trained_on("bert", "question-answering")
+    trace = checkpoint.trace(PAIR, " ".join(SENTENCES[:6] * 5), truncate=True)
+    windows = FindAnswer(overlap=20).of(trace).windows
+    FindAnswer(overlap=20).check_limits(trace)
+    monkeypatch.setattr(find_answer, "MAX_WINDOWS", windows)
+    FindAnswer(overlap=20).check_limits(trace)
+    monkeypatch.setattr(find_answer, "MAX_WINDOWS", windows - 1)
+    with pytest.raises(UnavailableError, match=f"about {windows} windows, but the app computes at most"):
+        FindAnswer(overlap=20).check_limits(trace)
+    monkeypatch.setattr(find_answer, "MAX_WINDOWS", 1_000)
+    room = sum(token.segment == 1 and not token.special for token in trace.tokens)
+    monkeypatch.setattr(find_answer, "MAX_SPANS", windows * room * 15)
+    FindAnswer(overlap=20).check_limits(trace)
+    with pytest.raises(UnavailableError, match=f"about {windows * room * 16:,} spans"):
+        FindAnswer(overlap=20, longest=16).check_limits(trace)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 30), st.integers(0, 8), st.sampled_from([0.1, 0.2, 0.5])), min_size=1),
+    st.integers(1, 12),
+    st.integers(1, 5),
+)
+def test_best_spans_are_those_of_brute_force(
+    spans: list[tuple[int, int, float]], count: int, at_once: int
+) -> None:
+    """Spans with a start of -1 are "no answer"."""
+    start, end = (np.array([span[0] for span in spans]), np.array([max(-1, sum(span[:2])) for span in spans]))
+    end[start < 0] = -1
+    probability = np.array([span[2] for span in spans])
+    index = np.arange(len(spans))
+    expected: list[int] = []
+    for row in np.argsort(-probability, kind="stable"):
+        is_free = start[row] < 0 or all(
+            start[other] < 0 or start[row] >= end[other] or start[other] >= end[row] for other in expected
+        )
+        if is_free and len(expected) < count:
+            expected.append(row)
+    columns = {"start": start, "end": end, "first": index, "last": index, "probability": probability}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(find_answer, "_SPANS_AT_ONCE", at_once)
+        found = find_answer._best(columns, count)
+    assert [span.first for span in found] == expected
+    assert [span.start for span in found] == [None if start[row] < 0 else start[row] for row in expected]
 
 
 def test_long_question_or_missing_context_raises_error(trained_on: Trained) -> None:

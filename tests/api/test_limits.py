@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bert_probe.analyses.evaluation import label_evaluation, retrieval_evaluation
-from bert_probe.analyses.outputs import fill_mask
+from bert_probe.analyses.outputs import fill_mask, find_answer
 from bert_probe.api import body, schema
 from bert_probe.api.errors import BodyError
 from bert_probe.api.registry import registered_questions
@@ -40,6 +40,8 @@ LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].s
         f"{retrieval_evaluation.MAX_SCORES:,} pairs of a query and a document",
         f"{label_evaluation.MAX_PROBABILITIES:,} texts × classes",
         f"at most {fill_mask.MAX_PREDICTIONS:,} predictions",
+        f"at most {fill_mask.MAX_LOGITS:,} logits",
+        f"at most {find_answer.MAX_WINDOWS} windows with at most {find_answer.MAX_SPANS:,} spans",
         f"{permissions.MAX_LIST_LINES:,} lines",
         f"{permissions.MAX_FILE_LINES:,} lines",
     ],

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.errors import OutOfMemoryError, SelectionError, ShapeError, UnavailableError
+from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace, resolve_index
 from tests.helpers.exactness import EXACT, assert_rounded, own_error
@@ -333,3 +334,26 @@ def test_hostile_text_is_traced(text: str, name: str, minilm: Checkpoint, family
         sums = trace.attention(layer).sum(axis=-1, dtype=np.float64)
         assert_rounded(sums, np.ones_like(sums), len(trace.tokens))
     assert np.isfinite(trace.hidden_states).all()
+
+
+def test_attention_of_all_heads_is_limited_on_servers_with_limited_tasks(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = minilm.trace(TEXT)
+    size = 4 * trace.heads * len(trace.tokens) ** 2
+    monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", size - 1)
+    trace.attention(0)
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    trace.attention(0, 3)
+    for compute in (trace.attention, trace.scores, trace.mean_attention):
+        with pytest.raises(UnavailableError, match="Use a shorter text, or a single head"):
+            compute(0)
+    monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", size)
+    trace.attention(0)
+
+
+def test_attention_of_one_head_of_8192_tokens_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    lengths.check_attention_bytes(8_192, 1)
+    with pytest.raises(UnavailableError):
+        lengths.check_attention_bytes(8_192, 2)

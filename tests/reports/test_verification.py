@@ -837,7 +837,7 @@ def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: Na
     with (
         patch.object(ReportTable, "of", side_effect=AssertionError),
         patch.object(numbers, "MAX_CELLS", 100),
-        pytest.raises(bert_probe.ProbeError, match=r"View 1: its table has [0-9,]+ cells"),
+        pytest.raises(bert_probe.ProbeError, match=r"View 1: its table has more than 100 cells"),
     ):
         Report.of(Draft("", (DraftEntry(view),)), models)
 

@@ -25,9 +25,11 @@ from bert_probe import (
     SentenceSimilarity,
 )
 from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
-from bert_probe.analyses.outputs import tuned_lens
+from bert_probe.analyses.outputs import fill_mask, find_answer, tuned_lens
 from bert_probe.analyses.retrieval import calibration as calibrations
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import permissions
+from bert_probe.runtime.permissions import Permissions
 from bert_probe.ui import attribution, blocks
 from bert_probe.ui import lens as lens_part
 from bert_probe.views.contributions import sentence_similarity_heatmap
@@ -166,6 +168,24 @@ def test_figures_are_drawn_for_first_masks_only(trained_on: Trained, trained_fol
         first = int(words.ids[-1, number, 0])
         ranks = words.ranks[:, number][words.ids[:, number] == first]
         assert _numbers(curves[0]["y"]) == pytest.approx(ranks)
+
+
+@pytest.mark.parametrize("is_public", [True, False])
+def test_pages_of_a_public_server_have_the_limits_of_requests(
+    is_public: bool, trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlm, answers = (str(trained_folder("bert", task)) for task in ("fill-mask", "question-answering"))
+    if is_public:
+        monkeypatch.setattr(permissions, "_current", Permissions(models=(mlm, answers)))
+    monkeypatch.setattr(fill_mask, "MAX_LOGITS", 400)
+    monkeypatch.setattr(find_answer, "MAX_SPANS", 20)
+    app = open_page("answer", a="the [MASK] boat", b="", model=mlm)
+    assert app.dataframe[0].value["position"].nunique() == 1
+    refusal = " logits were requested, but the app computes at most 400."
+    assert any(refusal in info.value for info in app.info) == is_public
+    app = open_page("answer", a=PAIR, b=TEXT, relation="pair", model=answers)
+    assert (" spans, but the app computes at most 20." in error_text(app)) == is_public
+    assert not app.exception
 
 
 def test_tuned_lens_is_trained_and_selected_with_its_losses(
