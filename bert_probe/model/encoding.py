@@ -293,23 +293,41 @@ class Encoder:
             TooLongError: the text alone uses up the token limit.
             EmptyTextError, TextError: see `encode`.
         """
+        output, positions, starts, room = self._plan_windows(text, pair, overlap)
+        others = [position for position, number in enumerate(output.texts) if number != 1]
+        encodings = []
+        for start in starts:
+            kept = positions[start : start + room]
+            window = output.select(sorted([*others, *kept]))
+            encodings.append(self._encoding(window, (text, pair), len(positions) - len(kept)))
+        return encodings
+
+    def count_windows(self, text: str, pair: str, overlap: int) -> tuple[int, int]:
+        """Return the number of windows that `windows` returns, and the number of the pair's tokens in each.
+
+        Arguments and errors are the same as for `windows`.
+        """
+        _, _, starts, room = self._plan_windows(text, pair, overlap)
+        return len(starts), room
+
+    def _plan_windows(
+        self, text: str, pair: str, overlap: int
+    ) -> tuple[_TokenizerOutput, list[int], range, int]:
+        """Return the tokens of both texts, the positions of the pair's tokens, and windows over the latter.
+
+        The windows are given by the indices at which they start, and by their length.
+        """
         texts = (text, pair)
         for part in texts:
             check_text(part)
         output, limit = self._tokenize(texts), max_input_tokens(self.max_tokens)
         self._check_not_empty(output, texts)
         positions = [position for position, number in enumerate(output.texts) if number == 1]
-        others = [position for position, number in enumerate(output.texts) if number != 1]
         room = min(limit - (len(output) - len(positions)), len(positions))
         if room < 1:
             raise too_many_tokens(len(output) - len(positions) + 1, self.max_tokens)
         step = room - min(overlap, room // 2)
-        encodings = []
-        for start in range(0, len(positions) - room + step, step):
-            kept = positions[start : start + room]
-            window = output.select(sorted([*others, *kept]))
-            encodings.append(self._encoding(window, texts, len(positions) - len(kept)))
-        return encodings
+        return output, positions, range(0, len(positions) - room + step, step), room
 
     def spans(self, encoding: Encoding) -> list[tuple[int, int]]:
         """Return the tokenizer's character span of each token, which may include a leading space."""

@@ -417,17 +417,20 @@ def test_number_of_windows_and_spans_of_a_request_is_limited(
     checkpoint = trained_on("bert", "question-answering")
     trace = checkpoint.trace(PAIR, " ".join(SENTENCES[:6] * 5), truncate=True)
     windows = FindAnswer(overlap=20).of(trace).windows
+    long = checkpoint.trace("the " * 145, " ".join(SENTENCES[:6] * 30), truncate=True)
+    with pytest.raises(UnavailableError, match=r"has \d{3} windows"):
+        FindAnswer().check_limits(long)
     FindAnswer(overlap=20).check_limits(trace)
     monkeypatch.setattr(find_answer, "MAX_WINDOWS", windows)
     FindAnswer(overlap=20).check_limits(trace)
     monkeypatch.setattr(find_answer, "MAX_WINDOWS", windows - 1)
-    with pytest.raises(UnavailableError, match=f"about {windows} windows, but the app computes at most"):
+    with pytest.raises(UnavailableError, match=f"has {windows} windows, but the app computes at most"):
         FindAnswer(overlap=20).check_limits(trace)
     monkeypatch.setattr(find_answer, "MAX_WINDOWS", 1_000)
-    room = sum(token.segment == 1 and not token.special for token in trace.tokens)
+    _, room = checkpoint.encoder.count_windows(PAIR, " ".join(SENTENCES[:6] * 5), 20)
     monkeypatch.setattr(find_answer, "MAX_SPANS", windows * room * 15)
     FindAnswer(overlap=20).check_limits(trace)
-    with pytest.raises(UnavailableError, match=f"about {windows * room * 16:,} spans"):
+    with pytest.raises(UnavailableError, match=f"has {windows * room * 16:,} spans"):
         FindAnswer(overlap=20, longest=16).check_limits(trace)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,14 +76,16 @@ class FindAnswer(Prediction):
     def check_limits(self, *inputs: Any) -> None:
         """Raise UnavailableError if the context has more than `MAX_WINDOWS` windows or `MAX_SPANS` spans."""
         encoding = inputs[0].encoding
-        room = sum(token.segment == 1 and not token.special for token in encoding.tokens)
-        step = max(1, room - min(self.overlap, room // 2))
-        windows = 1 + math.ceil(encoding.dropped / step)
+        windows, room = 1, len(encoding)
+        if encoding.pair is not None and encoding.dropped:
+            # The question is not truncated, so that a long one leaves few tokens of the context per window.
+            encoder = inputs[0].checkpoint.encoder
+            windows, room = encoder.count_windows(encoding.text, encoding.pair, self.overlap)
         spans = windows * room * min(self.longest, room)
         for count, name, maximum in ((windows, "windows", MAX_WINDOWS), (spans, "spans", MAX_SPANS)):
             if count > maximum:
                 raise UnavailableError(
-                    f"The context has about {count:,} {name}, but the app computes at most {maximum:,}. Use "
+                    f"The context has {count:,} {name}, but the app computes at most {maximum:,}. Use "
                     "a shorter context or question, shorter answers, or the command line."
                 )
 
