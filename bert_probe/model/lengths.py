@@ -23,6 +23,11 @@ languages average more than 6.
 MAX_TOKENS = 16_384
 """Maximum number of input tokens for every model, because the cost of attention grows quadratically."""
 
+MAX_SERVER_TOKENS = 2_500
+"""Maximum number of input tokens on a public server for a model without its own limit. Most such models add a
+bias to each attention score, so that their memory grows with the square of the number.
+"""
+
 MAX_EXPANSION = 100
 """Maximum factor by which the normalizer and the pre-tokenizer of a tokenizer together, and its template, may
 lengthen a text."""
@@ -242,16 +247,20 @@ def _expanded_length(text: str) -> int:
 def max_input_tokens(accepted: int | None) -> int:
     """Return the maximum number of input tokens, which is at most `MAX_TOKENS`.
 
+    With `limit_tasks`, it is at most `MAX_SERVER_TOKENS` for a model without its own limit.
+
     Args:
         accepted: the model's own limit; None for no limit.
     """
+    if accepted is None and _task_bytes is not None:
+        return MAX_SERVER_TOKENS
     return MAX_TOKENS if accepted is None else min(accepted, MAX_TOKENS)
 
 
 def too_many_tokens(tokens: int, accepted: int | None) -> TooLongError:
     """Return the error for a text with too many tokens."""
     if accepted is None or accepted > MAX_TOKENS:
-        limit = f"at most {MAX_TOKENS:,} are supported, regardless of the model"
+        limit = f"at most {max_input_tokens(accepted):,} are supported, regardless of the model"
     else:
         limit = f"this model accepts at most {accepted:,}"
     return TooLongError(

@@ -14,6 +14,7 @@ import torch
 import bert_probe
 from bert_probe import AnswerChange, SentenceSimilarity
 from bert_probe.analyses.comparison.answer_change import KEY_COLUMNS, AnswerChangeResult
+from bert_probe.analyses.outputs import find_answer
 from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
@@ -271,3 +272,15 @@ def test_inconsistent_shapes_raise_shape_error(both: Callable[[str], Both]) -> N
     with pytest.raises(ShapeError):
         AnswerChangeResult(result.question, result.inputs, result.kind, result.keys, result.a[:1], result.b)
     assert not math.isnan(result.a[0])
+
+
+def test_limits_of_question_answering_apply_to_both_models(
+    both: Callable[[str], Both], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = [checkpoint.trace(PAIR, TEXT) for checkpoint in both("question-answering").checkpoints]
+    AnswerChange().check_limits(*traces)
+    monkeypatch.setattr(find_answer, "MAX_SPANS", 20)
+    with pytest.raises(UnavailableError, match="spans, but the app computes at most 20"):
+        AnswerChange().check_limits(*traces)
+    masked = [checkpoint.trace("a [MASK] boat") for checkpoint in both("fill-mask").checkpoints]
+    AnswerChange().check_limits(*masked)

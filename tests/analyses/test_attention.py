@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 
 from bert_probe import Attention, AttentionLong
+from bert_probe.analyses.attention import attention
 from bert_probe.analyses.attention.attention import AttentionResult, Head
 from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attention.measures import measures
@@ -243,6 +245,20 @@ def test_long_form_names_rows_and_columns(minilm: Checkpoint) -> None:
     assert len(table) == 4 * count
     part = table[(table["layer"] == 1) & (table["head"] == "4")]
     assert np.array_equal(part["weight"].to_numpy(), trace.attention(0, 3).ravel())
+
+
+def test_long_form_is_built_in_blocks_of_queries(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of one head over 6,000 tokens has 36 million rows, which would need 4 GB at once."""
+    trace = minilm.trace(TEXT)
+    result = AttentionLong([0, 2], [1]).of(trace)
+    whole, count = result.table(), len(trace.tokens)
+    assert len([*result.parts()]) == 2
+    monkeypatch.setattr(attention, "_BLOCK_ROWS", 3 * count - 1)
+    parts = [*result.parts()]
+    assert len(parts) == 2 * math.ceil(count / 2)
+    assert max(map(len, parts)) == 2 * count
+    pd.testing.assert_frame_equal(result.joined(parts), whole)
+    pd.testing.assert_frame_equal(result.frame(), whole)
 
 
 @pytest.mark.parametrize("arguments", [{"layers": []}, {"heads": []}, {"layers": [6]}, {"heads": [12]}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 import pytest
 
@@ -17,7 +19,7 @@ def test_each_part_of_a_table_is_computed_once(minilm: Checkpoint, monkeypatch: 
     result = AttentionLong().of(minilm.trace("A boat."))
     long, calls = AttentionResult.long, []
 
-    def count_calls(part: AttentionResult) -> pd.DataFrame:
+    def count_calls(part: AttentionResult) -> Iterator[pd.DataFrame]:
         calls.append(part)
         return long(part)
 

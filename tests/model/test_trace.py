@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_probe.errors import OutOfMemoryError, SelectionError, ShapeError, UnavailableError
+from bert_probe import Attribution
+from bert_probe.errors import OutOfMemoryError, SelectionError, ShapeError, TooLongError, UnavailableError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace, resolve_index
@@ -357,3 +358,32 @@ def test_attention_of_one_head_of_8192_tokens_is_allowed(monkeypatch: pytest.Mon
     lengths.check_attention_bytes(8_192, 1)
     with pytest.raises(UnavailableError):
         lengths.check_attention_bytes(8_192, 2)
+
+
+def test_tokens_of_models_without_own_limit_are_limited_on_such_servers(
+    family: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T5 adds a bias to each attention score, so that 4,500 tokens would need gigabytes."""
+    t5, bert = family("t5"), family("bert")
+    assert t5.description.max_tokens is None
+    monkeypatch.setattr(lengths, "MAX_SERVER_TOKENS", 20)
+    text = "the boat " * 15
+    assert len(t5.trace(text).tokens) > 20
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    assert len(bert.trace(text).tokens) > 20
+    assert len(t5.trace(text, truncate=True).tokens) == 20
+    with pytest.raises(TooLongError, match="at most 20 are supported"):
+        t5.trace(text)
+
+
+def test_attention_for_gradients_is_limited_on_such_servers(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = Attribution("sentence-similarity", method="attention-gradient")
+    traces = minilm.trace(TEXT), minilm.trace(PAIR)
+    question.of(*traces)
+    size = 4 * 12 * 6 * min(len(side.tokens) for side in traces) ** 2
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", size - 1)
+    with pytest.raises(UnavailableError, match="Use a shorter text"):
+        question.of(*traces)

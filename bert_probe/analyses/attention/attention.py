@@ -224,8 +224,8 @@ class AttentionResult(Result):
         """Return a table with a row for each query and a column for each key."""
         return frames.matrix(self.weights, self.queries, self.keys)
 
-    def long(self) -> pd.DataFrame:
-        """Return a table with a row for each weight.
+    def long(self) -> Iterator[pd.DataFrame]:
+        """Yield a table with a row for each weight, in blocks of queries.
 
         Columns: layer, head, query_position, query_token, key_position, key_token, weight.
         """
@@ -233,17 +233,24 @@ class AttentionResult(Result):
             np.array(frames.plain_strings(side), dtype=object) for side in (self.queries, self.keys)
         )
         rows, columns = (np.array([unit.position for unit in side]) for side in (self.queries, self.keys))
-        return pd.DataFrame(
-            {
-                "layer": LAYER.to_json(self.question.layer),
-                "head": HEAD.to_json(self.question.head),
-                "query_position": np.repeat(rows, len(keys)),
-                "query_token": np.repeat(queries, len(keys)),
-                "key_position": np.tile(columns, len(queries)),
-                "key_token": np.tile(keys, len(queries)),
-                "weight": self.weights.reshape(-1),
-            }
-        )
+        size = max(1, _BLOCK_ROWS // len(keys))
+        for start in range(0, len(queries), size):
+            block = slice(start, start + size)
+            yield pd.DataFrame(
+                {
+                    "layer": LAYER.to_json(self.question.layer),
+                    "head": HEAD.to_json(self.question.head),
+                    "query_position": np.repeat(rows[block], len(keys)),
+                    "query_token": np.repeat(queries[block], len(keys)),
+                    "key_position": np.tile(columns, len(rows[block])),
+                    "key_token": np.tile(keys, len(rows[block])),
+                    "weight": self.weights[block].reshape(-1),
+                }
+            )
+
+
+_BLOCK_ROWS = 500_000
+"""Maximum number of rows of a block of a long table, unless a single query has more keys."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -273,10 +280,10 @@ class AttentionLongResult(Result):
 
     def frame(self) -> pd.DataFrame:
         """Return one table with a row for each weight of every matrix; see `AttentionResult.long`."""
-        return self.joined([matrix.long() for matrix in self.matrices()])
+        return self.joined([part for matrix in self.matrices() for part in matrix.long()])
 
     def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-        """Concatenate the tables of all matrices into one table."""
+        """Concatenate the blocks of the tables of all matrices into one table."""
         table = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
             # The column has both "mean" and integers, but file formats need one type per column.
@@ -284,9 +291,9 @@ class AttentionLongResult(Result):
         return table
 
     def parts(self) -> Iterator[pd.DataFrame]:
-        """Yield the table of each matrix with the provenance attached."""
+        """Yield the table of each matrix, in blocks of queries, with the provenance attached."""
         for matrix in self.matrices():
-            yield self._with_provenance(matrix.long())
+            yield from map(self._with_provenance, matrix.long())
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,10 +115,16 @@ class AnswerChange(Question):
         return AnswerChangeResult(resolved, inputs, prediction_a.kind, keys, *numbers)
 
     def check_limits(self, *inputs: Any) -> None:
-        """Raise UnavailableError if there are too many predictions; see `check_prediction_count`."""
+        """Raise UnavailableError if the task needs too much memory or time.
+
+        The limits of `FillMask` and `FindAnswer` apply to each model, for the top predictions of both.
+        """
+        task = self.task or common_tasks(*(trace.checkpoint for trace in inputs))[0]
         for trace in inputs:
-            if FILL_MASK in trace.checkpoint.tasks:
-                FillMask(top=2 * self.top).check_limits(trace)  # the top predictions of both models
+            if task == FILL_MASK:
+                FillMask(top=2 * self.top).check_limits(trace)
+            elif task == QUESTION_ANSWERING:
+                FindAnswer(2 * self.top).check_limits(trace)
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,9 +291,15 @@ def _find_answer(change: AnswerChange, trace: Trace) -> _ModelAnswer:
     result = question_.of(trace)
     candidates, _ = question_.candidates(trace)
 
+    # The last of equal spans has the highest probability.
+    order = np.lexsort((candidates["probability"], candidates["end"], candidates["start"]))
+    starts, ends = candidates["start"][order], candidates["end"][order]
+
     def number(key: Key) -> float:
-        is_span = (candidates["start"] == key[0]) & (candidates["end"] == key[1])
-        return float(candidates["probability"][is_span].max(initial=0.0))
+        first, last = np.searchsorted(starts, key[0]), np.searchsorted(starts, key[0], side="right")
+        index = first + np.searchsorted(ends[first:last], key[1], side="right") - 1
+        is_span = index >= first and ends[index] == key[1]
+        return float(candidates["probability"][order[index]]) if is_span else 0.0
 
     keys = [(answer.start, answer.end, result.text(answer)) for answer in result.answers]
     return _ModelAnswer("probability", keys, number)

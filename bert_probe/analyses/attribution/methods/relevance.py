@@ -10,6 +10,7 @@ from bert_probe.errors import UnavailableError
 from bert_probe.model.capture import changed_outputs
 from bert_probe.model.forward import as_array
 from bert_probe.model.gradients import AttentionWithWeights, forward_from_embeddings
+from bert_probe.model.lengths import check_attention_bytes
 from bert_probe.model.progress import Progress
 
 
@@ -20,6 +21,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
             f"{trace.architecture} does not expose its attention, which this method needs. "
             "Choose another method."
         )
+    check_attention_bytes(len(trace.tokens), trace.layers * trace.heads)
     attention = AttentionWithWeights()
     with forward_from_embeddings(trace) as forward_pass:
         with changed_outputs(attention):
