@@ -12,6 +12,7 @@ import torch
 from bert_probe.errors import ArchitectureError, memory_errors
 from bert_probe.model.capture import AttentionCall, recording
 from bert_probe.model.encoding import Encoding, ModelInputs
+from bert_probe.model.lengths import check_attention_bytes
 from bert_probe.model.trace import Array, Trace, read_only
 
 if TYPE_CHECKING:
@@ -105,7 +106,16 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
 def run_and_keep_calls(
     checkpoint: Checkpoint, encodings: Sequence[Encoding]
 ) -> tuple[list[Trace], list[AttentionCall]]:
-    """Return the traces of `run`, and the attention call per layer; [] if q, k and v cannot be recorded."""
+    """Return the traces of `run`, and the attention call per layer; [] if q, k and v cannot be recorded.
+
+    Raises:
+        UnavailableError: see `check_attention_bytes`.
+    """
+    description = checkpoint.description
+    if not description.shows_qkv or description.max_tokens is None:
+        # The traces contain attention weights of each layer or, in models such as T5, biases of this shape.
+        for encoding in encodings:
+            check_attention_bytes(len(encoding), description.layers * description.heads)
     inputs = batch(checkpoint, encodings)
     with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
         checkpoint = checkpoint.snapshot()

@@ -336,7 +336,7 @@ tokens has 268 MB.
 
 
 def check_attention_bytes(tokens: int, heads: int) -> None:
-    """Raise an error if the attention of a layer's heads is too large for a server with limited tasks.
+    """Raise an error if the attention of several heads is too large for a server with limited tasks.
 
     Raises:
         UnavailableError: `limit_tasks` has set a limit, and the attention in float32 has more than
@@ -346,7 +346,8 @@ def check_attention_bytes(tokens: int, heads: int) -> None:
     if _task_bytes is not None and size > MAX_ATTENTION_BYTES:
         raise UnavailableError(
             f"The attention of {heads} heads over {tokens:,} tokens needs {size / 1e6:,.0f} MB, but this "
-            f"server allows {MAX_ATTENTION_BYTES / 1e6:,.0f} MB. Use a shorter text, or a single head."
+            f"server allows {MAX_ATTENTION_BYTES / 1e6:,.0f} MB. Use a shorter text or, if possible, "
+            "one head."
         )
 
 

@@ -347,7 +347,7 @@ def test_attention_of_all_heads_is_limited_on_servers_with_limited_tasks(
     monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
     trace.attention(0, 3)
     for compute in (trace.attention, trace.scores, trace.mean_attention):
-        with pytest.raises(UnavailableError, match="Use a shorter text, or a single head"):
+        with pytest.raises(UnavailableError, match="Use a shorter text or, if possible, one head"):
             compute(0)
     monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", size)
     trace.attention(0)
@@ -387,3 +387,20 @@ def test_attention_for_gradients_is_limited_on_such_servers(
     monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", size - 1)
     with pytest.raises(UnavailableError, match="Use a shorter text"):
         question.of(*traces)
+
+
+@pytest.mark.parametrize("name", ["t5", "longformer"])
+def test_attention_that_traces_contain_is_limited_on_such_servers(
+    name: str, family: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traces contain biases or attention weights of all layers: 5 GB for 3,000 tokens of Longformer."""
+    checkpoint = family(name)
+    count = len(checkpoint.encode(TEXT))
+    size = 4 * checkpoint.description.layers * checkpoint.description.heads * count**2
+    monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", size - 1)
+    checkpoint.trace(TEXT)
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    with pytest.raises(UnavailableError, match="Use a shorter text"):
+        checkpoint.trace(TEXT)
+    monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", size)
+    checkpoint.trace(TEXT)
