@@ -17,6 +17,7 @@
     ├── UnavailableError         not available for this architecture or checkpoint
     ├── ShapeError               arrays of inconsistent shapes (also a ValueError)
     ├── ExportError              a file could not be written
+    ├── TooLargeError            a table is larger than a server allows
     ├── ReportError              a view file or report could not be read or created
     │   └── ReportTooLargeError  the page of a report would be too large
     ├── StoreError               a corpus store could not be read or created
@@ -120,6 +121,10 @@ class ShapeError(ProbeError, ValueError):
 
 class ExportError(ProbeError):
     """Raised when a result cannot be written to a file."""
+
+
+class TooLargeError(ProbeError):
+    """Raised when a table is larger than a server allows."""
 
 
 class FormatError(ExportError):

@@ -29,6 +29,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, StalledError
 from bert_probe.model.progress import Cancelled
 from bert_probe.runtime import permissions
+from bert_probe.runtime.tables import limited_table
 from bert_probe.text import strict_json
 from bert_probe.text.strict_json import DuplicateKeyError
 
@@ -99,9 +100,9 @@ def select_rows(result: Result, first_row: int, max_rows: int) -> dict[str, Any]
 
     Raises:
         SelectionError: `first_row` is after the last row.
-        TooLargeError: see `body.build_table`.
+        TooLargeError: see `limited_table`.
     """
-    frame = body.build_table(result)
+    frame = limited_table(result)
     if first_row > max(1, len(frame)):
         raise SelectionError(f"first_row must be from 1 to {len(frame)}, not {first_row}.")
     max_rows = max(1, min(max_rows, MAX_CELLS // max(1, frame.shape[1])))

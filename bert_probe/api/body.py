@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import pandas as pd
-
 from bert_probe.analyses.attention.attention import Attention, AttentionLong
 from bert_probe.analyses.attention.measures import get_measure
-from bert_probe.api.errors import BodyError, NotAcceptableError, TooLargeError
+from bert_probe.api.errors import BodyError, NotAcceptableError
 from bert_probe.api.registry import RegisteredQuestion
 from bert_probe.core import files
-from bert_probe.core.frames import text_length
 from bert_probe.core.inputs import Inputs, InputValues
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
@@ -31,14 +28,13 @@ from bert_probe.runtime import permissions, shared_cache
 from bert_probe.runtime.jobs import SLOTS, Semaphore
 from bert_probe.runtime.permissions import (
     MAX_BODY_BYTES,
-    MAX_CELLS,
     MAX_FILE_LINES,
     MAX_LIST_LINES,
     MAX_NAME_LENGTH,
     MAX_SENTENCES,
-    MAX_TABLE_CHARACTERS,
     MAX_TEXTS,
 )
+from bert_probe.runtime.tables import limited_table
 from bert_probe.text import strict_json
 from bert_probe.text.labeled_texts import KINDS
 from bert_probe.text.strict_json import DuplicateKeyError
@@ -393,34 +389,8 @@ def serialize(result: Result, media: str) -> bytes:
     """Return the table of a result as bytes, in the format of a media type in `FORMATS`.
 
     Raises:
-        TooLargeError: the table has more than `MAX_CELLS` cells.
+        TooLargeError: see `limited_table`.
         ExportError: the table has infinite values, which JSON cannot represent.
     """
-    frame, file_format = build_table(result), FORMATS[media]
+    frame, file_format = limited_table(result), FORMATS[media]
     return files.to_arrow(frame) if file_format == "arrow" else files.to_bytes(frame, file_format)
-
-
-def build_table(result: Result) -> pd.DataFrame:
-    """Return the table of a result. Blocks of rows are computed only until they exceed a limit.
-
-    Raises:
-        TooLargeError: the table has more than `MAX_CELLS` cells, or its texts have more than
-            `MAX_TABLE_CHARACTERS` characters.
-    """
-    parts: list[pd.DataFrame] = []
-    cells = characters = 0
-    for part in result.parts():
-        parts.append(part)
-        cells += part.size
-        if cells > MAX_CELLS:
-            raise TooLargeError(
-                f"The table has more than {MAX_CELLS:,} cells. Request a smaller table, for example "
-                "fewer layers, or use the command line."
-            )
-        characters += text_length(part)
-        if characters > MAX_TABLE_CHARACTERS:
-            raise TooLargeError(
-                f"The texts in the table have more than {MAX_TABLE_CHARACTERS:,} characters. Request fewer "
-                "rows or shorter texts, or use the command line."
-            )
-    return result.joined(parts)

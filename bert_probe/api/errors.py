@@ -18,6 +18,7 @@ from bert_probe.errors import (
     StalledError,
     SubjectError,
     TextError,
+    TooLargeError,
     UnavailableError,
 )
 
@@ -34,10 +35,6 @@ class BodyError(ProbeError):
 
 class NotAcceptableError(ProbeError):
     """Raised when no format that the client accepts is available."""
-
-
-class TooLargeError(ProbeError):
-    """Raised when a request or a response exceeds a limit."""
 
 
 @dataclass(frozen=True)

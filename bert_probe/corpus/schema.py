@@ -27,7 +27,7 @@ from bert_probe.corpus.inputs import (
 )
 from bert_probe.corpus.vector_formats import text_bytes
 from bert_probe.errors import ProbeError, StoreError
-from bert_probe.model.lengths import max_input_tokens
+from bert_probe.model.lengths import MAX_TOKENS
 from bert_probe.model.trace import Array
 from bert_probe.text import strict_json
 from bert_probe.text.parquet import page_bytes
@@ -48,7 +48,7 @@ def bin_edges(measure: str, max_tokens: int | None) -> Array:
         measure: one of `MEASURES`.
         max_tokens: maximum input length of the model in tokens, see `Description`.
     """
-    longest = max_input_tokens(max_tokens)
+    longest = MAX_TOKENS if max_tokens is None else min(max_tokens, MAX_TOKENS)  # the same on every server
     if measure == "entropy_bits":
         return np.linspace(0, np.log2(longest), BINS + 1)
     if measure == "mean_distance":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_probe.errors import CheckpointError, TextError
 from bert_probe.model.encoding import Encoder, Encoding
-from bert_probe.model.lengths import check_list
+from bert_probe.model.lengths import check_list, max_trace_tokens
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Stamp, has_file, read_json
 from bert_probe.model.trace import Trace
@@ -199,10 +199,12 @@ class Checkpoint:
     def encode(self, text: str, pair: str | None = None, truncate: bool = False) -> Encoding:
         """Tokenize a text, or a text pair, without running the model.
 
+        A public server limits the number of tokens; see `max_trace_tokens`.
+
         Raises:
             EmptyTextError, TooLongError, TextError: see `Encoder.encode`.
         """
-        return self.encoder.encode(text, pair, truncate)
+        return self.encoder.encode(text, pair, truncate, max_trace_tokens(self.description.max_tokens))
 
     def trace(self, text: str, pair: str | None = None, truncate: bool = False) -> Trace:
         """Run the model once on a text and record its hidden states, queries, keys and values.

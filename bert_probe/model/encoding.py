@@ -271,7 +271,7 @@ class Encoder:
         Args:
             pair: the second text.
             truncate: truncate an input that is too long instead of raising TooLongError.
-            max_tokens: maximum number of input tokens; has no effect above the model's limit.
+            max_tokens: maximum number of input tokens; by default, the model's limit.
 
         Raises:
             EmptyTextError: a text has no tokens: it is empty, or has only spaces or control characters.
@@ -279,9 +279,9 @@ class Encoder:
             TextError: a text is not a string, or cannot be encoded in UTF-8.
         """
         texts = (text,) if pair is None else (text, pair)
-        limit = self.max_tokens if max_tokens is None else max_tokens
+        limit = self._limit(max_tokens)
         pieces, dropped = self._tokenize_within(texts, limit, truncate)
-        return self._encoding(pieces, texts, dropped)
+        return self._encoding(pieces, texts, limit, dropped)
 
     def windows(self, text: str, pair: str, overlap: int) -> list[Encoding]:
         """Tokenize a text with its pair; split a pair that is too long into overlapping windows.
@@ -299,7 +299,8 @@ class Encoder:
         for start in starts:
             kept = positions[start : start + room]
             window = output.select(sorted([*others, *kept]))
-            encodings.append(self._encoding(window, (text, pair), len(positions) - len(kept)))
+            dropped = len(positions) - len(kept)
+            encodings.append(self._encoding(window, (text, pair), self._limit(), dropped))
         return encodings
 
     def count_windows(self, text: str, pair: str, overlap: int) -> tuple[int, int]:
@@ -320,22 +321,28 @@ class Encoder:
         texts = (text, pair)
         for part in texts:
             check_text(part)
-        output, limit = self._tokenize(texts), max_input_tokens(self.max_tokens)
+        output, limit = self._tokenize(texts), self._limit()
         self._check_not_empty(output, texts)
         positions = [position for position, number in enumerate(output.texts) if number == 1]
         room = min(limit - (len(output) - len(positions)), len(positions))
         if room < 1:
-            raise too_many_tokens(len(output) - len(positions) + 1, self.max_tokens)
+            raise too_many_tokens(len(output) - len(positions) + 1, limit, self.max_tokens)
         step = room - min(overlap, room // 2)
         return output, positions, range(0, len(positions) - room + step, step), room
 
     def spans(self, encoding: Encoding) -> list[tuple[int, int]]:
         """Return the tokenizer's character span of each token, which may include a leading space."""
         texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
-        return self._tokenize_within(texts, self.max_tokens, truncate=True)[0].spans
+        return self._tokenize_within(texts, self._limit(encoding.max_tokens), truncate=True)[0].spans
 
-    def _encoding(self, pieces: _TokenizerOutput, texts: tuple[str, ...], dropped: int) -> Encoding:
-        pair, limit = texts[1] if len(texts) > 1 else None, max_input_tokens(self.max_tokens)
+    def _limit(self, max_tokens: int | None = None) -> int:
+        """Return the maximum number of input tokens, by default the model's limit."""
+        return max_input_tokens(self.max_tokens if max_tokens is None else max_tokens)
+
+    def _encoding(
+        self, pieces: _TokenizerOutput, texts: tuple[str, ...], limit: int, dropped: int
+    ) -> Encoding:
+        pair = texts[1] if len(texts) > 1 else None
         return Encoding(texts[0], pair, self._tokens(pieces, texts), self._inputs(pieces), limit, dropped)
 
     def inputs(
@@ -345,23 +352,22 @@ class Encoder:
 
         Arguments and errors are the same as for `encode`.
         """
-        limit = self.max_tokens if max_tokens is None else max_tokens
         texts = (text,) if pair is None else (text, pair)
-        pieces, dropped = self._tokenize_within(texts, limit, truncate)
+        pieces, dropped = self._tokenize_within(texts, self._limit(max_tokens), truncate)
         return ModelInputs(self._inputs(pieces), dropped)
 
     def _tokenize_within(
-        self, texts: tuple[str, ...], max_tokens: int | None, truncate: bool
+        self, texts: tuple[str, ...], limit: int, truncate: bool
     ) -> tuple[_TokenizerOutput, int]:
         """Tokenize texts within a token limit; return the output and the number of dropped tokens."""
         for part in texts:
             check_text(part)
-        output, limit = self._tokenize(texts), max_input_tokens(max_tokens)
+        output = self._tokenize(texts)
         self._check_not_empty(output, texts)
         if len(output) <= limit:
             return output, 0
         if not truncate:
-            raise too_many_tokens(len(output), max_tokens)
+            raise too_many_tokens(len(output), limit, self.max_tokens)
         truncated = output.select(kept_positions(output.texts, limit, self.tokenizer.truncation_side))
         self._check_not_empty(truncated, texts)
         return truncated, len(output) - len(truncated)

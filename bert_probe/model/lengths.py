@@ -24,8 +24,8 @@ MAX_TOKENS = 16_384
 """Maximum number of input tokens for every model, because the cost of attention grows quadratically."""
 
 MAX_SERVER_TOKENS = 2_500
-"""Maximum number of input tokens on a public server for a model without its own limit. Most such models add a
-bias to each attention score, so that their memory grows with the square of the number.
+"""Maximum number of tokens of a trace on a public server, because the memory of many analyses grows with the
+square of the number.
 """
 
 MAX_EXPANSION = 100
@@ -247,24 +247,45 @@ def _expanded_length(text: str) -> int:
 def max_input_tokens(accepted: int | None) -> int:
     """Return the maximum number of input tokens, which is at most `MAX_TOKENS`.
 
-    With `limit_tasks`, it is at most `MAX_SERVER_TOKENS` for a model without its own limit.
+    With `limit_tasks`, it is at most `MAX_SERVER_TOKENS` for a model without its own limit. Most such models
+    add a bias to each attention score.
 
     Args:
         accepted: the model's own limit; None for no limit.
     """
-    if accepted is None and _task_bytes is not None:
-        return MAX_SERVER_TOKENS
-    return MAX_TOKENS if accepted is None else min(accepted, MAX_TOKENS)
+    if accepted is None:
+        return max_trace_tokens(accepted)
+    return min(accepted, MAX_TOKENS)
 
 
-def too_many_tokens(tokens: int, accepted: int | None) -> TooLongError:
-    """Return the error for a text with too many tokens."""
-    if accepted is None or accepted > MAX_TOKENS:
-        limit = f"at most {max_input_tokens(accepted):,} are supported, regardless of the model"
+def max_trace_tokens(accepted: int | None) -> int:
+    """Return the maximum number of tokens of a trace, which is at most `MAX_TOKENS`.
+
+    With `limit_tasks`, it is at most `MAX_SERVER_TOKENS`.
+
+    Args:
+        accepted: the model's own limit; None for no limit.
+    """
+    server_limit = MAX_TOKENS if _task_bytes is None else MAX_SERVER_TOKENS
+    return min(MAX_TOKENS if accepted is None else accepted, server_limit)
+
+
+def too_many_tokens(tokens: int, limit: int, accepted: int | None) -> TooLongError:
+    """Return the error for a text with too many tokens.
+
+    Args:
+        tokens: number of tokens of the text.
+        limit: maximum number of tokens.
+        accepted: the model's own limit; None for no limit.
+    """
+    if limit == accepted:
+        reason = f"this model accepts at most {limit:,}"
+    elif limit == MAX_SERVER_TOKENS and _task_bytes is not None:
+        reason = f"this server supports at most {limit:,}"
     else:
-        limit = f"this model accepts at most {accepted:,}"
+        reason = f"at most {limit:,} are supported, regardless of the model"
     return TooLongError(
-        f"The text has {tokens:,} tokens, but {limit}. Shorten the text, or turn on truncation."
+        f"The text has {tokens:,} tokens, but {reason}. Shorten the text, or turn on truncation."
     )
 
 
@@ -327,6 +348,25 @@ def task_limit(max_bytes: int) -> int:
     This is `max_bytes`, or the limit that `limit_tasks` has set, as on a public server, if it is smaller.
     """
     return max_bytes if _task_bytes is None else min(max_bytes, _task_bytes)
+
+
+def check_task_bytes(size: int, items: str, remedy: str) -> None:
+    """Raise an error if the vectors of a task are too large for a server with limited tasks.
+
+    Args:
+        size: size of the vectors in bytes.
+        items: what the vectors represent, for the message, such as "5,000 texts".
+        remedy: a sentence that says how to reduce the size.
+
+    Raises:
+        UnavailableError: the size exceeds the limit that `limit_tasks` has set.
+    """
+    limit = task_limit(size)
+    if size > limit:
+        raise UnavailableError(
+            f"The vectors of {items} need {size / 1e6:,.0f} MB, but this server allows {limit / 1e6:,.0f} "
+            f"MB. {remedy}"
+        )
 
 
 MAX_ATTENTION_BYTES = 300_000_000

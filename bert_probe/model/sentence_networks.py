@@ -233,18 +233,38 @@ def pool_states(
     Returns:
         The vectors, in float32, or in float64 for float64 states.
     """
-    states = token_states(states, pooling.token_modules)
-    token_mask = mask[..., None].to(states.dtype)
-    parts = [
-        at_least_float32(pooler)
-        if mode == "pooler" and pooler is not None
-        else MODES[mode](states, token_mask)
-        for mode in pooling.modes
-    ]
-    pooled = torch.cat(parts, dim=-1)
+    if pooling.modes[0].startswith("splade"):
+        pooled = _pool_logits(states, mask, pooling)
+    else:
+        states = token_states(states, pooling.token_modules)
+        token_mask = mask[..., None].to(states.dtype)
+        parts = [
+            at_least_float32(pooler)
+            if mode == "pooler" and pooler is not None
+            else MODES[mode](states, token_mask)
+            for mode in pooling.modes
+        ]
+        pooled = torch.cat(parts, dim=-1)
     for module in pooling.vector_modules:
         pooled = module(pooled)
     return pooled[..., : pooling.dimensions]
+
+
+def _pool_logits(states: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
+    """Return the vectors of a sparse encoder, of shape [text, word].
+
+    The logits are computed and pooled in blocks of tokens, because those of a long text can need gigabytes.
+    """
+    (mode,), words = pooling.modes, dict(pooling.token_modules[-1].settings)["size"]
+    add = torch.maximum if "max" in mode else torch.add
+    size = max(1, _BLOCK_LOGITS // (len(states) * words))
+    vectors: torch.Tensor | None = None
+    for first in range(0, states.shape[1], size):
+        logits = token_states(states[:, first : first + size], pooling.token_modules)
+        part = MODES[mode](logits, mask[:, first : first + size, None].to(logits.dtype))
+        vectors = part if vectors is None else add(vectors, part)
+    assert vectors is not None
+    return vectors
 
 
 def token_states(states: torch.Tensor, modules: Sequence[SentenceModule]) -> torch.Tensor:
@@ -280,6 +300,8 @@ def _weighted(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return _sum(states, weights) / weights.sum(dim=1)
 
 
+_BLOCK_LOGITS = 2**24
+"""Maximum number of logits that a sparse encoder computes at once; 67 MB in float32."""
 MODES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "mean": lambda states, mask: _sum(states, mask) / mask.sum(dim=1),
     "cls": _first,

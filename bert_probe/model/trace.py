@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
+_WHOLE_BYTES = 64_000_000
+"""Maximum size in bytes of the attention scores whose softmax is computed in one call, which needs as much
+memory again. Larger scores are replaced by their softmax head by head.
+"""
 CAUSAL = "This model reads from left to right: a token cannot attend to the tokens after it."
 """Note shown with the attention of a causal model."""
 
@@ -340,7 +344,12 @@ class Trace:
         import torch  # imported here because external attention and tokenization work without torch
 
         with memory_errors(self._no_memory):
-            return torch.softmax(self._scores(layer, heads), dim=-1).numpy()
+            scores = self._scores(layer, heads)
+            if scores.nbytes <= _WHOLE_BYTES:
+                return torch.softmax(scores, dim=-1).numpy()
+            for of_head in scores:
+                of_head.copy_(torch.softmax(of_head, dim=-1))
+            return scores.numpy()
 
     def mean_attention(self, layer: int) -> Array:
         """Return a layer's attention averaged over its heads, of shape [query, key]; rows sum to 1.

@@ -24,7 +24,6 @@ from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.measures import AttentionMeasure, measures
 from bert_probe.analyses.attention.measures import get_measure as measure_named
 from bert_probe.analyses.attention.measures.rollout import MEASURE as ROLLOUT
-from bert_probe.core import files
 from bert_probe.errors import ProbeError, TooLongError
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
@@ -36,7 +35,7 @@ from bert_probe.ui.components import head_view as head_view_component
 from bert_probe.ui.components import heatmap, toolbar
 from bert_probe.ui.components import model_view as model_view_component
 from bert_probe.ui.contacts import draw_contacts
-from bert_probe.ui.export import export
+from bert_probe.ui.export import export, long_table_zip
 from bert_probe.views import head_view as head_views
 from bert_probe.views import heatmaps, pictures
 from bert_probe.views import model_view as model_views
@@ -347,7 +346,7 @@ def _grid_exports(model: ViewModel, result: AttentionResult) -> None:
     number = "mean" if head == "mean" else str(int(head) + 1)
 
     def long_table(csv_safe: bool) -> bytes:
-        return files.parts_zip(model.attention_long().of(model.trace).parts(), "attention", csv_safe)
+        return long_table_zip(model.attention_long().of(model.trace), "attention", csv_safe)
 
     export(
         result,

@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import pandas as pd
 import streamlit as st
 
 from bert_probe.core import files, snippets
 from bert_probe.core.result import Result
 from bert_probe.runtime import permissions
+from bert_probe.runtime.tables import limited_parts, limited_table
 from bert_probe.ui import view_files
 from bert_probe.views import pictures
 
@@ -98,13 +100,35 @@ def export(
 
 
 def table_bytes(result: Result, form: str, csv_safe: bool) -> bytes:
-    """Return the table of a result as a file in the format `form`."""
-    return files.to_bytes(result.table(), form, csv_safe)
+    """Return the table of a result as a file in the format `form`.
+
+    Raises:
+        TooLargeError: the server is public, and the table exceeds a limit; see `limited_table`.
+    """
+    return files.to_bytes(_table(result), form, csv_safe)
 
 
 def table_zip(result: Result, name: str, csv_safe: bool) -> bytes:
-    """Return a ZIP file that contains a result's table as CSV and its provenance."""
-    return files.csv_zip(result.table(), name, csv_safe)
+    """Return a ZIP file that contains a result's table as CSV and its provenance.
+
+    Raises:
+        TooLargeError: see `table_bytes`.
+    """
+    return files.csv_zip(_table(result), name, csv_safe)
+
+
+def long_table_zip(result: Result, name: str, csv_safe: bool) -> bytes:
+    """Return the ZIP file of `table_zip`, created in blocks of rows.
+
+    Raises:
+        TooLargeError: see `table_bytes`.
+    """
+    parts = limited_parts(result) if permissions.current().is_public else result.parts()
+    return files.parts_zip(parts, name, csv_safe)
+
+
+def _table(result: Result) -> pd.DataFrame:
+    return limited_table(result) if permissions.current().is_public else result.table()
 
 
 def _code(label: str, code: str, language: str, file_name: str) -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from bert_probe.errors import PickledWeightsError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.lengths import max_input_tokens
+from bert_probe.model.lengths import max_trace_tokens
 from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
@@ -389,7 +389,7 @@ def draw_model_line() -> None:
     with st.sidebar:
         st.caption(
             f"{state.escape(model.name)} · {model.layers} layers × {model.heads} heads · "
-            f"{model.hidden_size} dimensions · up to {max_input_tokens(model.max_tokens):,} tokens"
+            f"{model.hidden_size} dimensions · up to {max_trace_tokens(model.max_tokens):,} tokens"
         )
         for note in model.notes:
             st.caption(state.escape(note))

@@ -22,7 +22,7 @@ from bert_probe.analyses.outputs.evaluate import EvaluateResult
 from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.analyses.vectors.embedding import HiddenStatesResult
 from bert_probe.analyses.vectors.sentences import SentencesResult
-from bert_probe.analyses.vectors.similarity import SimilarityResult
+from bert_probe.analyses.vectors.similarity import SimilarityResult, cosine
 from bert_probe.analyses.vectors.word_in_context import WordInContextResult
 from bert_probe.analyses.weights.positions import COSINES as BY_COSINE
 from bert_probe.analyses.weights.positions import RELATIVE, TABLE, PositionsResult, format_distances
@@ -37,6 +37,7 @@ from bert_probe.views.steps import strips
 from bert_probe.views.text import labels, place_name, positions, shorten
 
 COSINES = Scale("diverging", -1, 1)
+_MAX_POSITIONS = 2_048  # maximum number of positions in a heatmap of cosines, which then has 17 MB
 
 
 # ---------------------------------------------------------------- attention
@@ -217,9 +218,8 @@ def sentences_heatmap(result: SentencesResult, names: Sequence[str] = ()) -> Hea
     heatmap = cosine_heatmap(result.scores, labels, "sentence", caption, "sentences")
     if result.recipe.similarity == "cosine":
         return heatmap
-    scale = Scale.around_zero(result.compared.scores, coverage=1)
-    drawing = heatmap.drawing | {"scale": scale, "value_name": result.recipe.score_name}
-    return heatmap._replace(drawing=drawing)
+    scale, name = Scale.around_zero(result.compared.scores, coverage=1), result.recipe.score_name
+    return heatmap._replace(drawing=heatmap.drawing | {"scale": scale, "value_name": name})
 
 
 def hidden_states_heatmap(result: HiddenStatesResult) -> Heatmap:
@@ -345,14 +345,12 @@ def _numbers(count: int, first: int = 1) -> list[str]:
 
 
 def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
-    """Return heatmaps of the position embeddings and sinusoids, or of the distance embeddings.
-
-    The list is empty if the selected view is a line chart.
-    """
+    """Return heatmaps of position embeddings or distance embeddings; [] if the view is a line chart."""
     if result.question.show == BY_COSINE:
+        learned = result.position_table.vectors
         return [
-            _cosines(result.cosines, "Cosine of each pair of learned embeddings", "positions-learned"),
-            _cosines(result.sinusoid_cosines, "Cosine of each pair of sinusoids", "positions-sinusoids"),
+            _position_cosines(learned, "Cosine of each pair of learned embeddings", "positions-learned"),
+            _position_cosines(result.sinusoids, "Cosine of each pair of sinusoids", "positions-sinusoids"),
         ]
     if result.question.show == TABLE:
         learned = result.position_table.vectors
@@ -361,14 +359,17 @@ def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
             _table(result.sinusoids, "Sinusoidal embeddings of the same shape", "positions-sinusoids-table"),
         ]
     if result.question.show == RELATIVE and result.relative is not None:
-        caption, names = "Cosine of each pair of distance embeddings", format_distances(result.relative)
-        values = result.relative_cosines
-        return [cosine_heatmap(values, names, "distance", caption, "positions-relative", show_all=True)]
+        cosines, names = result.relative_cosines, format_distances(result.relative)
+        caption = "Cosine of each pair of distance embeddings"
+        return [cosine_heatmap(cosines, names, "distance", caption, "positions-relative", show_all=True)]
     return []
 
 
-def _cosines(values: Array, caption: str, name: str) -> Heatmap:
-    return cosine_heatmap(values, _numbers(len(values), 0), "position", caption, name, show_all=True)
+def _position_cosines(vectors: Array, caption: str, name: str) -> Heatmap:
+    step = -(-len(vectors) // _MAX_POSITIONS)  # rounded up
+    values, names = cosine(vectors[::step], vectors[::step]), [*map(str, range(0, len(vectors), step))]
+    caption += f", for one of {step} positions" if step > 1 else ""
+    return cosine_heatmap(values, names, "position", caption, name, show_all=True)
 
 
 def _table(vectors: Array, caption: str, name: str) -> Heatmap:

@@ -11,15 +11,17 @@ import pytest
 import torch
 
 from bert_probe import AttentionSteps, Positions, load
+from bert_probe.analyses.weights import positions
 from bert_probe.analyses.weights.positions import (
     count_directions,
-    diagonal_means,
+    mean_cosines,
     position_table,
     sinusoids,
     spectrum,
 )
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.views import heatmaps
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import build
 
@@ -60,8 +62,17 @@ def test_spectrum_equals_hand_computation() -> None:
 
 
 def test_mean_by_distance_equals_hand_computation() -> None:
-    square = np.array([[1.0, 0.5, 0.2], [0.5, 1, 0.1], [0.2, 0.1, 1]])
-    assert_exact(diagonal_means(square), np.array([1, 0.3, 0.2]))
+    vectors = np.array([[1.0, 0], [0.6, 0.8], [0, 2]])
+    assert_exact(mean_cosines(vectors), np.array([1, 0.7, 0]))
+
+
+@pytest.mark.parametrize("block", [1, 20, 60, 100])
+def test_mean_by_distance_does_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    vectors = np.random.default_rng(0).normal(size=(10, 4))
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    expected = [np.diagonal(unit @ unit.T, distance).mean() for distance in range(10)]
+    monkeypatch.setattr(positions, "_BLOCK_COSINES", block)
+    assert_exact(mean_cosines(vectors), np.array(expected))
 
 
 def test_cosine_of_sinusoids_is_mean_cosine_of_distance() -> None:
@@ -346,3 +357,18 @@ def test_frequencies_do_not_depend_on_earlier_texts(tmp_path: Path) -> None:
     before = Positions().of(checkpoint).rotary[0].frequencies
     checkpoint.trace("a boat " * 30)
     assert np.array_equal(Positions().of(checkpoint).rotary[0].frequencies, before)
+
+
+def test_heatmap_of_many_positions_has_some_of_them(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Positions().of(minilm)
+    assert len(result.position_table.vectors) == 512
+    learned, fixed = heatmaps.position_heatmaps(result)
+    assert learned.values.shape == (512, 512)
+    assert "positions" not in learned.drawing["caption"]
+    monkeypatch.setattr(heatmaps, "_MAX_POSITIONS", 100)
+    for whole, part in zip((learned, fixed), heatmaps.position_heatmaps(result), strict=True):
+        assert part.rows == part.columns == [str(position) for position in range(0, 512, 6)]
+        assert part.drawing["caption"].endswith("for one of 6 positions")
+        assert np.allclose(part.values, whole.values[::6, ::6], rtol=0, atol=1e-6)

@@ -36,6 +36,7 @@ from bert_probe.errors import (
     TextError,
     UnavailableError,
 )
+from bert_probe.model import lengths, sentence_networks
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.from_model import keep_float64
 from bert_probe.model.sentence_modules import read_sentence_model
@@ -695,7 +696,11 @@ def assert_sum_of_terms(checkpoint: Checkpoint, ranking: SearchResult) -> None:
     prove_unless({("max", "log1p_relu"), ("sum", "relu")}, product(["max", "sum"], ["relu", "log1p_relu"])),
 )
 def test_sparse_vectors_equal_sparse_encoder(
-    strategy: Any, activation: Any, trained_folder: Callable[[str, str], Path], tmp_path: Path
+    strategy: Any,
+    activation: Any,
+    trained_folder: Callable[[str, str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with sentence_models.without_warnings():
         from sentence_transformers import SparseEncoder
@@ -725,8 +730,14 @@ def test_sparse_vectors_equal_sparse_encoder(
         assert_exact(prompted, expected("float64", prompt_name="query"))
         single = bert_probe.load(tmp_path)
         expect_raw(expected("float32"), exact).check(Sentences("model").of(single, TEXTS).vectors)
+    with monkeypatch.context() as patch:
+        patch.setattr(lengths, "_task_bytes", 4 * len(TEXTS) * exact.shape[1] - 1)
+        with pytest.raises(UnavailableError, match=rf"vectors of {len(TEXTS)} texts .* this server allows"):
+            Sentences("model").of(single, TEXTS)
     with pytest.raises(SelectionError, match="dimensions of this SparseEncoder are the tokens"):
         Sentences("model", dimensions=8).of(single, TEXTS)
+    monkeypatch.setattr(sentence_networks, "_BLOCK_LOGITS", 2 * len(TEXTS) * exact.shape[1])
+    assert_exact(Sentences("model").of(checkpoint, TEXTS).vectors, exact)
     pair = SentenceSimilarity().of(*(single.trace(text) for text in (TEXTS[0], TEXTS[1])))
     assert pair.score == pytest.approx(float(exact[0] @ exact[1]), rel=1e-4)
     assert "the logarithm of SpladePooling is not linear" in pair.not_a_sum

@@ -17,6 +17,7 @@ from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import no_progress
 from bert_probe.runtime import permissions, shared_cache
+from bert_probe.runtime.tables import limited_table
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].split())
@@ -73,7 +74,7 @@ def test_evaluations_of_too_much_data_are_refused(
     monkeypatch.setattr(shared_cache, "open_checkpoint", lambda *_: minilm)
     request = body.read_body(registered_questions()[name], {"files": members})
     with pytest.raises(UnavailableError, match=r"evaluates at most .*, or the command line"):
-        request.answer(no_progress, body.build_table)
+        request.answer(no_progress, limited_table)
 
 
 def test_schema_states_the_limit_of_a_text() -> None:

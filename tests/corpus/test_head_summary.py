@@ -27,6 +27,7 @@ from bert_probe.corpus.extract import statistics_columns
 from bert_probe.corpus.heads import QUANTILES, SUMMARY, MeasureStatistics, head_statistics
 from bert_probe.corpus.schema import BINS, bin_edges, bin_indices
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from bert_probe.model import lengths
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.exactness import assert_rounded
@@ -300,3 +301,10 @@ def test_store_without_profiles_or_sentences_is_refused(
     for wrong in ({"head": (0,)}, {"head": "1.1"}, {"which": "best"}, {"top": 0}):
         with pytest.raises(SelectionError):
             bert_probe.HeadExamples(**{"head": (0, 0), "measure": "self", "which": "lowest"} | wrong)
+
+
+def test_bins_of_models_without_limit_do_not_depend_on_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A public server reads stores that were built without its limits."""
+    edges = bin_edges("mean_distance", None)
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    assert np.array_equal(bin_edges("mean_distance", None), edges)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_probe import Attribution
+from bert_probe import Attribution, Sentences
 from bert_probe.errors import OutOfMemoryError, SelectionError, ShapeError, TooLongError, UnavailableError
 from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
@@ -360,20 +360,32 @@ def test_attention_of_one_head_of_8192_tokens_is_allowed(monkeypatch: pytest.Mon
         lengths.check_attention_bytes(8_192, 2)
 
 
-def test_tokens_of_models_without_own_limit_are_limited_on_such_servers(
-    family: Checkpoints, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["t5", "bert"])
+def test_tokens_of_traces_are_limited_on_such_servers(
+    family: Checkpoints, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """T5 adds a bias to each attention score, so that 4,500 tokens would need gigabytes."""
-    t5, bert = family("t5"), family("bert")
-    assert t5.description.max_tokens is None
+    checkpoint = family(name)
     monkeypatch.setattr(lengths, "MAX_SERVER_TOKENS", 20)
     text = "the boat " * 15
-    assert len(t5.trace(text).tokens) > 20
+    assert len(checkpoint.trace(text).tokens) > 20
     monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
-    assert len(bert.trace(text).tokens) > 20
-    assert len(t5.trace(text, truncate=True).tokens) == 20
-    with pytest.raises(TooLongError, match="at most 20 are supported"):
-        t5.trace(text)
+    truncated = checkpoint.trace(text, truncate=True)
+    assert len(truncated.tokens) == truncated.encoding.max_tokens == 20
+    assert len(checkpoint.encoder.spans(truncated.encoding)) == 20
+    with pytest.raises(TooLongError, match="this server supports at most 20"):
+        checkpoint.trace(text)
+
+
+def test_vectors_on_such_servers_equal_those_of_other_servers(
+    family: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only traces have a limit of the server; a vector does not depend on where it is computed."""
+    bert = family("bert")
+    texts = ["the boat " * 15]
+    vectors = Sentences().of(bert, texts).vectors
+    monkeypatch.setattr(lengths, "MAX_SERVER_TOKENS", 20)
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    assert np.array_equal(Sentences().of(bert, texts).vectors, vectors)
 
 
 def test_attention_for_gradients_is_limited_on_such_servers(

@@ -260,7 +260,7 @@ def test_too_large_body_is_refused(here: TestClient) -> None:
 
 
 def test_too_large_table_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bert_probe.api.body.MAX_CELLS", 50)
+    monkeypatch.setattr("bert_probe.runtime.tables.MAX_CELLS", 50)
     for name in ("tokens", "attention-long-form"):
         answer = here.post(f"/api/v1/{name}", json=TOKENS)
         assert "command line" in problem_detail(answer, 413, "too-large")

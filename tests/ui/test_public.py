@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.errors import NotFoundError
+from bert_probe import AttentionLong
+from bert_probe.core import files
+from bert_probe.errors import NotFoundError, TooLargeError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
-from bert_probe.runtime import permissions
+from bert_probe.runtime import permissions, tables
 from bert_probe.runtime.permissions import Permissions
 from bert_probe.server import asgi
 from bert_probe.ui import report, view_files
+from bert_probe.ui.export import long_table_zip, table_bytes, table_zip
 from tests.helpers.gate import prove_unless
 from tests.helpers.pages import error_text, open_page, page_text
 
@@ -151,3 +156,24 @@ def test_weights_are_not_converted(tmp_path: Path) -> None:
     assert not app.exception
     assert [button.label for button in app.button if button.label.startswith("Convert")] == []
     assert "Convert the weights" not in [element.value for element in app.subheader]
+
+
+def test_exported_tables_have_the_limits_of_the_api(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = AttentionLong().of(minilm.trace("A boat."))
+    table = result.table()
+    monkeypatch.setattr(tables, "MAX_CELLS", table.size)
+    downloads: list[Callable[[], bytes]] = [
+        partial(table_bytes, result, "csv", False),
+        partial(table_zip, result, "attention", False),
+        partial(long_table_zip, result, "attention", False),
+    ]
+    contents = [download() for download in downloads]
+    assert contents[0] == files.to_bytes(table, "csv")
+    monkeypatch.setattr(tables, "MAX_CELLS", table.size - 1)
+    for download in downloads:
+        with pytest.raises(TooLargeError, match="or use the command line"):
+            download()
+    with permissions.using(Permissions()):
+        assert [len(download()) for download in downloads] == list(map(len, contents))

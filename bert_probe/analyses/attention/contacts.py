@@ -295,15 +295,16 @@ def _mean_attention(
 ) -> Array:
     """Return the mean over heads of the APC-corrected attention, shape [residue, residue]."""
     positions = [token.position for token in residues]
-    square = np.ix_(range(trace.heads), positions, positions)
     layers = range(trace.layers) if resolved.layer is None else [resolved.layer]
-    is_used = np.array([resolved.head in ("mean", head) for head in range(trace.heads)])
-    coefficients = is_used / (len(layers) * is_used.sum())
+    heads = [head for head in range(trace.heads) if resolved.head in ("mean", head)]
+    square = np.ix_(heads, positions, positions)
+    coefficients = np.full(len(heads), 1 / (len(layers) * len(heads)))
     with memory_errors(_no_memory(trace)):
         total = np.zeros((len(residues),) * 2)
         for number, layer in enumerate(layers, 1):
             weights = trace.attention(layer)[square]
-            total += sum_corrected(weights[is_used], coefficients[is_used])
+            total += sum_corrected(weights, coefficients)
+            del weights  # otherwise, the attention of two layers would be in memory at once
             progress(number, len(layers))
         mean: Array = total.astype(trace.dtype)
     return mean

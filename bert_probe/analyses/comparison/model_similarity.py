@@ -22,11 +22,11 @@ from bert_probe.core.inputs import TwoModelSentences, TwoModelTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
+from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint, encode_texts
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import group_by_length
-from bert_probe.model.lengths import task_limit
+from bert_probe.model.lengths import check_attention_bytes, check_task_bytes
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
@@ -119,11 +119,7 @@ class LayerSimilarity(Question):
         """
         shapes = [checkpoint.description for checkpoint in checkpoints]
         size = 8 * examples * sum((shape.layers + 1) * shape.hidden_size for shape in shapes)
-        if size > task_limit(size):
-            raise UnavailableError(
-                f"The vectors of {examples:,} tokens need {size / 1e6:,.0f} MB, but the limit here is "
-                f"{task_limit(size) / 1e6:,.0f} MB. Use fewer examples, or the command line."
-            )
+        check_task_bytes(size, f"{examples:,} tokens", "Use fewer examples, or the command line.")
         remedy = "Use fewer examples."
         with (
             memory_errors(f"The vectors of these tokens do not fit in memory. {remedy}"),
@@ -329,11 +325,14 @@ class HeadMatches(Question):
 
         Raises:
             SelectionError: the traces come from different texts, or the text was truncated.
-            UnavailableError: a trace has no model.
+            UnavailableError: a trace has no model, or the attention exceeds the limit of a public server; see
+                `check_attention_bytes`.
         """
         from scipy.spatial.distance import cdist  # imported here because the import is slow
 
         inputs, trace_a, trace_b, spans = align_spans(a, b)
+        for trace in (trace_a, trace_b):
+            check_attention_bytes(len(trace.tokens), 2 * trace.heads)  # merged attention is float64
         similarity = np.empty((trace_a.layers, trace_a.heads, trace_b.layers, trace_b.heads))
         with memory_errors(
             "The attention of one layer of both models does not fit in memory. Shorten the text."

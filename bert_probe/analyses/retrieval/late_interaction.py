@@ -15,12 +15,12 @@ from bert_probe.analyses.retrieval.scorers import QUERY_PROMPTS, search_pooling
 from bert_probe.analyses.vectors.pooling import DOCUMENT_PROMPTS, NO_PROMPT, lowercasing, model_text
 from bert_probe.analyses.vectors.sentences import BATCH_TOKENS, encode_inputs, name_text_errors
 from bert_probe.core import frames
-from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.errors import SelectionError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, ModelInputs, Token
 from bert_probe.model.forward import forward, group_by_length
 from bert_probe.model.late_interaction import MAXSIM, MEAN_MAXSIM, TokenSelection
-from bert_probe.model.lengths import task_limit
+from bert_probe.model.lengths import check_task_bytes
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sentence_networks import SentenceModule, token_states
@@ -285,11 +285,8 @@ def encode_documents(
     span_of = {key: (end - count, end) for key, end, count in zip(rows, ends, counts, strict=True)}
     dtype = np.dtype(np.float64 if checkpoint.description.dtype == "float64" else np.float32)
     size = sum(counts) * config.size * dtype.itemsize
-    if size > task_limit(size):
-        raise UnavailableError(
-            f"The vectors of {sum(counts):,} tokens need {size / 1e6:,.0f} MB, but this server allows "
-            f"{task_limit(size) / 1e6:,.0f} MB. Use fewer documents, another scorer, or the command line."
-        )
+    remedy = "Use fewer documents, another scorer, or the command line."
+    check_task_bytes(size, f"{sum(counts):,} tokens", remedy)
     with reserved_memory(size, f"Storing the vectors of {sum(counts):,} tokens", "Use fewer documents."):
         vectors = np.empty((sum(counts), config.size), dtype)
         done, distinct = 0, list(rows)

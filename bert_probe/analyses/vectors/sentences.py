@@ -40,7 +40,7 @@ from bert_probe.errors import (
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import forward, group_by_length
-from bert_probe.model.lengths import check_list
+from bert_probe.model.lengths import check_list, check_task_bytes
 from bert_probe.model.preflight import reserved_memory
 from bert_probe.model.progress import Progress, final_progress, no_progress
 from bert_probe.model.trace import Array, read_only
@@ -117,8 +117,6 @@ class Sentences(Question):
         """Return a vector for each sentence.
 
         Args:
-            checkpoint: the model.
-            sentences: the sentences.
             truncate: truncate sentences that are too long instead of raising an error.
             progress: called with the number of distinct sentences done and the total.
 
@@ -376,6 +374,7 @@ def encode_texts(
     Raises:
         TextError, EmptyTextError, TooLongError: a text cannot be encoded.
         OutOfMemoryError: a batch needs more memory than is available.
+        UnavailableError: the vectors are too large for a public server.
     """
     distinct: dict[bytes, ModelInputs] = {}  # equal texts are encoded only once
     keys: list[bytes] = []
@@ -420,8 +419,9 @@ def pool_inputs(
         pooled = pool(output, mask, config).cpu().numpy()
         if not done:
             # Reserve memory for the vectors, a copy in text order, and a float64 copy for the scores.
-            size = len(inputs) * pooled.shape[1] * (2 * pooled.itemsize + 8)
-            with reserved_memory(size, f"Comparing {len(inputs):,} texts", "Use fewer texts."):
+            size, texts = len(inputs) * pooled.shape[1], f"{len(inputs):,} texts"
+            check_task_bytes(size * pooled.itemsize, texts, "Use fewer texts, or the command line.")
+            with reserved_memory(size * (2 * pooled.itemsize + 8), f"Comparing {texts}", "Use fewer texts."):
                 vectors = np.empty((len(inputs), pooled.shape[1]), pooled.dtype)
         vectors[batch] = pooled
         done += len(batch)

@@ -141,15 +141,10 @@ class PositionsResult(Result):
         """Sinusoidal encodings with the shape of the learned embeddings, float64 [position, dimension]."""
         return sinusoids(*self.position_table.vectors.shape)
 
-    @cached_property
+    @property
     def cosines(self) -> Array:
         """Cosine similarity of each pair of position embeddings, of shape [position, position]."""
         return cosine(self.position_table.vectors, self.position_table.vectors)
-
-    @cached_property
-    def sinusoid_cosines(self) -> Array:
-        """Cosine similarity of each pair of sinusoidal encodings, of shape [position, position]."""
-        return cosine(self.sinusoids, self.sinusoids)
 
     @cached_property
     def spectra(self) -> tuple[Array, Array]:
@@ -161,8 +156,8 @@ class PositionsResult(Result):
         """Mapping from the name of each encoding to the mean cosine of positions at distance 0, 1, …."""
         if self.learned is not None:
             return {
-                "learned": diagonal_means(self.cosines),
-                "sinusoids": diagonal_means(self.sinusoid_cosines),
+                "learned": mean_cosines(self.position_table.vectors),
+                "sinusoids": mean_cosines(self.sinusoids),
             }
         distances = np.arange(self.positions)
         return {rotary.name: rotary.rotated_cosines(distances) for rotary in self.rotary}
@@ -191,7 +186,7 @@ class PositionsResult(Result):
         return tables[self.question.show]()
 
     def _cosines(self) -> pd.DataFrame:
-        names = [*map(str, range(len(self.cosines)))]
+        names = [*map(str, range(len(self.position_table.vectors)))]
         return frames.matrix(self.cosines, names, names, "position")
 
     def _by_distance(self) -> pd.DataFrame:
@@ -263,9 +258,21 @@ def count_directions(shares: Array, share: float = 0.9) -> int:
     return int(np.searchsorted(np.cumsum(shares), share * (1 - 1e-12)) + 1)
 
 
-def diagonal_means(square: Array) -> Array:
-    """Return the mean of each diagonal of a square matrix, from the main diagonal upward, in float64."""
-    return np.array([np.diagonal(square, offset).mean(dtype=np.float64) for offset in range(len(square))])
+def mean_cosines(vectors: Array) -> Array:
+    """Return the mean cosine of the vectors at each distance of their rows, from 0; float64 [distance].
+
+    The cosines are computed in blocks of rows, because those of 8,192 rows have 268 MB.
+
+    Args:
+        vectors: array of shape [row, dimension].
+    """
+    count = len(vectors)
+    sums, rows = np.zeros(count), max(1, _BLOCK_COSINES // count)
+    for first in range(0, count, rows):
+        for offset, cosines in enumerate(cosine(vectors[first : first + rows], vectors[first:])):
+            sums[: len(cosines) - offset] += cosines[offset:]
+    means: Array = sums / np.arange(count, 0, -1)
+    return means
 
 
 def format_distances(table: RelativeTable) -> list[str]:
@@ -276,6 +283,8 @@ def format_distances(table: RelativeTable) -> list[str]:
     ]
 
 
+_BLOCK_COSINES = 2**22
+"""Maximum number of cosines that `mean_cosines` computes at once."""
 _FREQUENCIES = re.compile(r"(?:(?P<kind>\w+)_)?inv_freq")
 _TABLE_NAMES = ("position_embeddings", "position_embedding", "embed_positions", "positions_embed", "wpe")
 """Names of learned position embeddings in models such as BERT, CLIP, BART and OPT, OpenAI GPT, and GPT-2."""

@@ -31,6 +31,7 @@ def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
             )
         # Use double precision, because products over many layers accumulate rounding errors.
         mean = weights.mean(axis=0, dtype=np.float64)
+        del weights  # otherwise, the attention of two layers would be in memory at once
         step: Array = (1 - residual) * mean + residual * np.eye(len(mean))
         result = step if result is None else step @ result
         yield result

@@ -1,4 +1,4 @@
-"""Test tables of the HTTP API."""
+"""Test tables within the limits of a server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from bert_probe import AttentionLong, Sentences
 from bert_probe.analyses.attention.attention import AttentionResult
-from bert_probe.api import body
-from bert_probe.api.errors import TooLargeError
 from bert_probe.core.frames import text_length
+from bert_probe.errors import TooLargeError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import tables
 
 
 def test_each_part_of_a_table_is_computed_once(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,18 +24,18 @@ def test_each_part_of_a_table_is_computed_once(minilm: Checkpoint, monkeypatch: 
         return long(part)
 
     monkeypatch.setattr(AttentionResult, "long", count_calls)
-    table = body.build_table(result)
+    table = tables.limited_table(result)
     assert len(calls) == len(result.chosen) > 1
     pd.testing.assert_frame_equal(table, result.table())
-    monkeypatch.setattr(body, "MAX_CELLS", table.size - 1)
+    monkeypatch.setattr(tables, "MAX_CELLS", table.size - 1)
     calls.clear()
     with pytest.raises(TooLargeError, match="Request a smaller table"):
-        body.build_table(result)
+        tables.limited_table(result)
     assert len(calls) == len(result.chosen), "only the last part exceeds the limit"
-    monkeypatch.setattr(body, "MAX_CELLS", 1)
+    monkeypatch.setattr(tables, "MAX_CELLS", 1)
     calls.clear()
     with pytest.raises(TooLargeError):
-        body.build_table(result)
+        tables.limited_table(result)
     assert len(calls) == 1, "parts after the limit are not computed"
 
 
@@ -46,8 +46,8 @@ def test_repeated_texts_of_a_table_are_limited(minilm: Checkpoint, monkeypatch: 
     characters = sum(map(len, [*frame["sentence_a"], *frame["sentence_b"]]))
     assert characters == 2 * sum(map(len, texts))
     assert text_length(frame) == characters
-    monkeypatch.setattr(body, "MAX_TABLE_CHARACTERS", characters)
-    assert len(body.build_table(result)) == 3
-    monkeypatch.setattr(body, "MAX_TABLE_CHARACTERS", characters - 1)
+    monkeypatch.setattr(tables, "MAX_TABLE_CHARACTERS", characters)
+    assert len(tables.limited_table(result)) == 3
+    monkeypatch.setattr(tables, "MAX_TABLE_CHARACTERS", characters - 1)
     with pytest.raises(TooLargeError, match=r"texts in the table have more than .* characters"):
-        body.build_table(result)
+        tables.limited_table(result)
