@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows
+from bert_probe.analyses.vectors import similarity
+from bert_probe.analyses.vectors.similarity import cosine, cosine_of_rows, cosines_of_pairs
 from bert_probe.errors import ShapeError
 from tests.helpers.exactness import ULP, assert_exact, assert_rounded
 
@@ -100,3 +102,11 @@ def test_cosines_of_rows_equal_diagonal(rows: np.ndarray) -> None:
 )
 def test_float64_is_preserved(rows: str, expected: str) -> None:
     assert cosine(np.eye(2, dtype=rows), np.eye(2, dtype=rows)).dtype == expected
+
+
+@given(matrices(), matrices(), st.integers(1, 10))
+def test_cosines_of_pairs_equal_cosines_of_rows(a: np.ndarray, b: np.ndarray, block: int) -> None:
+    pairs = np.argwhere(np.ones((len(a), len(b)), dtype=bool))
+    expected = cosine_of_rows(a[pairs[:, 0]], b[pairs[:, 1]])
+    with patch.object(similarity, "_BLOCK_VALUES", block):
+        assert np.array_equal(cosines_of_pairs(a, b, pairs), expected, equal_nan=True)

@@ -517,3 +517,15 @@ def test_passed_reference_numbers_are_not_recomputed(
     monkeypatch.setattr(module, "baseline_sentences", lambda: pytest.fail("measured"))
     trace: Trace = minilm.trace("we left")
     assert Highlights().of(trace, numbers=numbers).tokens == (1, 2)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_occurrences_of_a_token_are_compared_in_little_memory(minilm: Checkpoint, count: int) -> None:
+    """The vectors of all pairs of 300 occurrences would have 138 MB or, in two texts, 276 MB."""
+    traces = [minilm.trace("boat " * 300) for _ in range(count)]
+    tracemalloc.start()
+    found = find_highlights(*traces)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert any("Of all repeated tokens" in item.said for item in found.candidates)
+    assert peak < 100_000_000

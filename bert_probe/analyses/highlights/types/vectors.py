@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 
 from bert_probe.analyses.highlights.types import (
@@ -18,7 +16,12 @@ from bert_probe.analyses.highlights.types import (
 )
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.analyses.vectors.embedding import HiddenStates
-from bert_probe.analyses.vectors.similarity import Similarity, cosine, cosine_of_rows
+from bert_probe.analyses.vectors.similarity import (
+    Similarity,
+    cosine,
+    cosine_of_rows,
+    cosines_of_pairs,
+)
 from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 
@@ -104,20 +107,19 @@ def _find_repeated(context: HighlightContext) -> HighlightCandidate | None:
     tokens, trace = context.content_tokens, context.trace
     if not trace.states or not context.is_short:
         return None
-    is_pair = trace.encoding.pair is not None
-    pairs = [
-        (a, b)
-        for a, b in combinations(range(len(tokens)), 2)
-        if tokens[a].id == tokens[b].id and not (is_pair and tokens[a].segment == tokens[b].segment)
-    ]
-    if not pairs:
+    ids, segments = (np.array([getattr(token, name) for token in tokens]) for name in ("id", "segment"))
+    is_same = np.triu(ids[:, None] == ids, k=1)
+    if trace.encoding.pair is not None:
+        is_same &= segments[:, None] != segments
+    pairs = np.argwhere(is_same)
+    if not len(pairs):
         return None
     vectors = context.vectors(-1)
-    cosines = cosine_of_rows(*(vectors[[pair[side] for pair in pairs]] for side in (0, 1)))
+    cosines = cosines_of_pairs(vectors, vectors, pairs)
     if np.isnan(cosines).any():
         return None
     index = int(cosines.argmin())
-    a, b = pairs[index]
+    a, b = map(int, pairs[index])
     value = float(cosines[index])
     names = f"{quote(tokens[a], tokens)} and {quote(tokens[b], tokens)}"
     return HighlightCandidate(
@@ -215,29 +217,25 @@ def _find_shared(a: HighlightContext, b: HighlightContext) -> HighlightCandidate
 
     The vectors are those after the last layer.
     """
-    last = a.trace.layers
-    pairs = [
-        (row, column)
-        for row, first in enumerate(a.content_tokens)
-        for column, second in enumerate(b.content_tokens)
-        if first.id == second.id
-    ]
-    if not pairs or not a.trace.states:
+    if not a.trace.states or not (a.is_short and b.is_short):
         return None
-    left, right = ([pair[side] for pair in pairs] for side in (0, 1))
-    cosines = cosine_of_rows(a.vectors(last)[left], b.vectors(last)[right])
+    last = a.trace.layers
+    ids_a, ids_b = (np.array([token.id for token in side.content_tokens]) for side in (a, b))
+    pairs = np.argwhere(ids_a[:, None] == ids_b)
+    if not len(pairs):
+        return None
+    cosines = cosines_of_pairs(a.vectors(last), b.vectors(last), pairs)
     if np.isnan(cosines).any():
         return None
     index = int(cosines.argmin())
-    row, column = pairs[index]
+    row, column = map(int, pairs[index])
     value = float(cosines[index])
     first = quote(a.content_tokens[row], a.content_tokens)
     second = quote(b.content_tokens[column], b.content_tokens)
 
     def picture() -> Picture:
-        curves = [
-            cosine_of_rows(a.vectors(layer)[left], b.vectors(layer)[right]) for layer in range(last + 1)
-        ]
+        layers = range(last + 1)
+        curves = [cosines_of_pairs(a.vectors(layer), b.vectors(layer), pairs) for layer in layers]
         return Curves(
             [float(curve[index]) for curve in curves], [float(curve.mean()) for curve in curves], last
         )
