@@ -111,6 +111,10 @@ class Description:
         """Return whether queries, keys and values can be recorded."""
         return not self.no_qkv
 
+    def trace_bytes(self, tokens: int) -> int:
+        """Return the approximate size of a trace: hidden states, queries, keys and values in float32."""
+        return 4 * tokens * (4 * self.layers + 1) * self.hidden_size
+
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:

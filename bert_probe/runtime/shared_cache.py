@@ -403,12 +403,11 @@ def estimated_bytes(checkpoint: Checkpoint, texts: Sequence[Text], truncate: boo
     Raises:
         TextError: see `Checkpoint.encode`.
     """
-    shape = checkpoint.description
     tokens = 0
     for text in texts:
         with _encodings.turn(lambda: None):
             tokens += len(checkpoint.encode(*text, truncate=truncate))
-    return 4 * tokens * (4 * shape.layers + 1) * shape.hidden_size
+    return checkpoint.description.trace_bytes(tokens)
 
 
 def drop_traces() -> None:

@@ -160,5 +160,7 @@ def test_memory_is_reserved_and_limited_on_public_server(
     assert question.of(minilm, minilm, sentences).examples == 6
     assert sizes == [size]
     monkeypatch.setattr(lengths, "_task_bytes", size - 1)
-    with pytest.raises(UnavailableError, match=r"6 tokens need 0 MB, but the limit here is 0 MB\. Use fewer"):
+    with pytest.raises(
+        UnavailableError, match=r"6 tokens need 0 MB, but this server allows 0 MB\. Use fewer"
+    ):
         question.of(minilm, minilm, sentences)

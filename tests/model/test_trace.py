@@ -376,6 +376,20 @@ def test_tokens_of_traces_are_limited_on_such_servers(
         checkpoint.trace(text)
 
 
+def test_size_of_a_trace_is_limited_on_such_servers(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = minilm.trace(TEXT)
+    size = minilm.description.trace_bytes(len(trace.tokens))
+    assert trace.q is not None
+    assert size == trace.hidden_states.nbytes + 3 * trace.q.nbytes
+    monkeypatch.setattr(lengths, "_task_bytes", size)
+    minilm.trace(TEXT)
+    monkeypatch.setattr(lengths, "_task_bytes", size - 1)
+    with pytest.raises(UnavailableError, match=r"in all layers need .* MB, but this server allows .* MB"):
+        minilm.trace(TEXT)
+
+
 def test_vectors_on_such_servers_equal_those_of_other_servers(
     family: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
