@@ -144,8 +144,8 @@ def test_incomparable_texts_raise_errors(family: Opened) -> None:
 def test_memory_is_reserved_and_limited_on_public_server(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Float64 vectors of 6 tokens after 7 layers, of one model if both are the same."""
-    size = 8 * 6 * 7 * 384
+    """Float64 vectors of 20 tokens after 7 layers, of one model if both are the same."""
+    size = 8 * 20 * 7 * 384
     sizes: list[int] = []
 
     @contextmanager
@@ -154,13 +154,11 @@ def test_memory_is_reserved_and_limited_on_public_server(
         yield
 
     monkeypatch.setattr(model_similarity, "reserved_memory", reserve)
-    question = LayerSimilarity(examples=6)
-    sentences = ["The boat crosses the river", "The river is wide"]
+    question = LayerSimilarity(examples=20)
+    sentences = [f"The boat crosses the {word}" for word in ("river", "sea", "lake", "bay", "sound")]
     monkeypatch.setattr(lengths, "_task_bytes", size)
-    assert question.of(minilm, minilm, sentences).examples == 6
+    assert question.of(minilm, minilm, sentences).examples == 20
     assert sizes == [size]
     monkeypatch.setattr(lengths, "_task_bytes", size - 1)
-    with pytest.raises(
-        UnavailableError, match=r"6 tokens need 0 MB, but this server allows 0 MB\. Use fewer"
-    ):
+    with pytest.raises(UnavailableError, match=r"20 tokens need 0 MB, but this server allows 0 MB\. Use"):
         question.of(minilm, minilm, sentences)
