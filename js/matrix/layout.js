@@ -77,7 +77,7 @@ export function computeMatrixLayout(model, box, zoom, measure) {
       labelStep:
         model.rowNumbers && pitch.y < TIGHT_PITCH
           ? computeRulerStep(pitch.y, 14)
-          : computeLabelStep(model.rowCount, pitch.y, 14),
+          : computeAxisStep(model.rowLabels, pitch.y, 14),
     },
     contentWidth: left + model.columnCount * pitch.x + right,
     contentHeight: columns.height + model.rowCount * pitch.y + 2,
@@ -202,16 +202,16 @@ export function stepZoom(geometry, ratio) {
 function layOutColumnLabels(model, pitch, measure, canSlant = true) {
   const { columnLabels: labels } = model;
   if (model.columnNumbers) return layOutColumnRuler(model.columnNumbers, pitch, measure);
-  const numeric = isSequence(labels);
+  const numeric = computeIncrement(labels) > 0;
   const size = pitch >= READABLE_PITCH || numeric ? 12 : 11;
   const longest = measureWidest(labels, size, measure, COLUMN_LABEL_LIMIT);
   const limit = longest + 1;
   const axes = 38; // height of the two axis titles in the corner
   if (numeric || longest <= pitch - 6) {
-    const labelStep = numeric ? computeLabelStep(labels.length, pitch, longest + 10) : 1;
+    const labelStep = numeric ? computeAxisStep(labels, pitch, longest + 10) : 1;
     return { angle: 0, size, labelStep, limit, height: axes, overhang: longest / 2 - pitch / 2 };
   }
-  const labelStep = computeLabelStep(labels.length, pitch, 13);
+  const labelStep = computeAxisStep(labels, pitch, 13);
   const visibleLabels = labels.filter((label, i) => isLabelVisible(label, i, labelStep));
   const tallest = measureWidest(visibleLabels, size, measure, COLUMN_LABEL_LIMIT);
   if (canSlant && pitch * labelStep >= ROOMY_PITCH && labelStep === 1) {
@@ -245,13 +245,27 @@ function layOutColumnRuler(numbers, pitch, measure) {
 }
 
 /**
- * Returns whether labels are consecutive numbers, as for dimensions; such labels are never slanted.
+ * Returns the difference of adjacent labels if they are numbers at equal distances, as for dimensions; otherwise 0.
+ * Such labels are never slanted.
  *
  * @param {string[]} labels
  */
-function isSequence(labels) {
-  const first = Number(labels[0]);
-  return labels.length > 1 && labels.every((label, i) => /^\d+$/.test(label) && Number(label) === first + i);
+function computeIncrement(labels) {
+  const [first, second] = labels.slice(0, 2).map(Number);
+  const isSequence = labels.every((label, i) => /^\d+$/.test(label) && Number(label) === first + i * (second - first));
+  return labels.length > 1 && isSequence && second > first ? second - first : 0;
+}
+
+/**
+ * Returns the step of `isLabelVisible` with which the visible labels of an axis have enough space.
+ *
+ * @param {string[]} labels
+ * @param {number} pitch
+ * @param {number} room
+ */
+function computeAxisStep(labels, pitch, room) {
+  const step = computeLabelStep(labels.length, pitch, room);
+  return step > 1 ? step * (computeIncrement(labels) || 1) : 1;
 }
 
 /**

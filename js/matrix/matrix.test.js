@@ -120,6 +120,16 @@ test("a long text scrolls at a readable size, and fits on request", () => {
   assert.ok(fitted.columns.labelStep > 1, "labels are thinned");
 });
 
+test("numbers at equal distances are thinned by their distances", () => {
+  const rows = Array.from({ length: 2048 }, (_, i) => String(4 * i));
+  const model = createModel(2048, { rows });
+  const { columns, rows: axis, pitchY } = computeMatrixLayout(model, BOX, { mode: "fit", factor: 1 }, measure);
+  assert.equal(columns.angle, 0);
+  for (const { labelStep } of [columns, axis]) assert.ok((labelStep / 4) * pitchY >= 14);
+  const texts = model.rowLabels.map((_, row) => getAxisText(model, "row", row, axis.labelStep)).filter(Boolean);
+  assert.deepEqual(texts.slice(0, 2), ["0", String(axis.labelStep)]);
+});
+
 test("names in the width of a column are all visible", () => {
   const six = createModel(6, { rows: ["food", "health", "money", "travel", "weather", "work"] });
   const steps = new Set();

@@ -16,12 +16,7 @@ from bert_probe.analyses.highlights.types import (
 )
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.analyses.vectors.embedding import HiddenStates
-from bert_probe.analyses.vectors.similarity import (
-    Similarity,
-    cosine,
-    cosine_of_rows,
-    cosines_of_pairs,
-)
+from bert_probe.analyses.vectors.similarity import Similarity, cosine, cosine_of_rows, cosines_of_pairs
 from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.checkpoint import SENTENCE_SIMILARITY
 
