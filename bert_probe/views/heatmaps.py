@@ -368,7 +368,7 @@ def position_heatmaps(result: PositionsResult) -> list[Heatmap]:
 def _position_cosines(vectors: Array, caption: str, name: str) -> Heatmap:
     step = -(-len(vectors) // _MAX_POSITIONS)  # rounded up
     values, names = cosine(vectors[::step], vectors[::step]), [*map(str, range(0, len(vectors), step))]
-    caption += f", for one of {step} positions" if step > 1 else ""
+    caption += f", positions 0, {step}, {2 * step}, …" if step > 1 else ""
     return cosine_heatmap(values, names, "position", caption, name, show_all=True)
 
 

@@ -252,7 +252,9 @@ function layOutColumnRuler(numbers, pitch, measure) {
  */
 function computeIncrement(labels) {
   const [first, second] = labels.slice(0, 2).map(Number);
-  const isSequence = labels.every((label, i) => /^\d+$/.test(label) && Number(label) === first + i * (second - first));
+  const isSequence = labels.every(
+    (label, i) => /^\d+$/.test(label) && Number(label) === first + i * (second - first),
+  );
   return labels.length > 1 && isSequence && second > first ? second - first : 0;
 }
 

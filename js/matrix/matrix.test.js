@@ -123,10 +123,16 @@ test("a long text scrolls at a readable size, and fits on request", () => {
 test("numbers at equal distances are thinned by their distances", () => {
   const rows = Array.from({ length: 2048 }, (_, i) => String(4 * i));
   const model = createModel(2048, { rows });
-  const { columns, rows: axis, pitchY } = computeMatrixLayout(model, BOX, { mode: "fit", factor: 1 }, measure);
+  const {
+    columns,
+    rows: axis,
+    pitchY,
+  } = computeMatrixLayout(model, BOX, { mode: "fit", factor: 1 }, measure);
   assert.equal(columns.angle, 0);
   for (const { labelStep } of [columns, axis]) assert.ok((labelStep / 4) * pitchY >= 14);
-  const texts = model.rowLabels.map((_, row) => getAxisText(model, "row", row, axis.labelStep)).filter(Boolean);
+  const texts = model.rowLabels
+    .map((_, row) => getAxisText(model, "row", row, axis.labelStep))
+    .filter(Boolean);
   assert.deepEqual(texts.slice(0, 2), ["0", String(axis.labelStep)]);
 });
 

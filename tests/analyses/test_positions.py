@@ -366,9 +366,9 @@ def test_heatmap_of_many_positions_has_some_of_them(
     assert len(result.position_table.vectors) == 512
     learned, fixed = heatmaps.position_heatmaps(result)
     assert learned.values.shape == (512, 512)
-    assert "positions" not in learned.drawing["caption"]
+    assert ", positions" not in learned.drawing["caption"]
     monkeypatch.setattr(heatmaps, "_MAX_POSITIONS", 100)
     for whole, part in zip((learned, fixed), heatmaps.position_heatmaps(result), strict=True):
         assert part.rows == part.columns == [str(position) for position in range(0, 512, 6)]
-        assert part.drawing["caption"].endswith("for one of 6 positions")
+        assert part.drawing["caption"].endswith(", positions 0, 6, 12, …")
         assert np.allclose(part.values, whole.values[::6, ::6], rtol=0, atol=1e-6)
