@@ -14,6 +14,7 @@ from bert_probe.core.field_types import FileName, Optional
 from bert_probe.core.inputs import Inputs
 from bert_probe.core.question import QUESTIONS, Question, field_type
 from bert_probe.core.snippets import url_name
+from bert_probe.runtime import permissions
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,19 @@ class RegisteredQuestion:
         return " ".join((getdoc(self.question) or "").partition("\n\n")[0].split())
 
 
-@cache
 def registered_questions() -> Mapping[str, RegisteredQuestion]:
-    """Return all questions by name. The first call takes seconds, because it imports all analyses."""
+    """Return the questions that users of this server may ask, by name.
+
+    The first call takes seconds, because it imports all analyses.
+    """
+    questions = _all_questions()
+    if permissions.current().can_train:
+        return questions
+    return {name: question for name, question in questions.items() if not question.question.is_training}
+
+
+@cache
+def _all_questions() -> Mapping[str, RegisteredQuestion]:
     for module in walk_packages(analyses.__path__, f"{analyses.__name__}."):
         import_module(module.name)
     import_module("bert_probe.corpus.vector_search")

@@ -108,7 +108,7 @@ class Api:
     async def ask(self, request: Request) -> Response:
         """Answer a question over HTTP, and record the response in the metrics."""
         name, start = request.path_params["analysis"], time.monotonic()
-        if name not in await _question_names():
+        if name not in await _questions():
             return _not_found(f"{name[:100]!r} is not the name of a question.")
         try:
             answer = await self._answer(name, request)
@@ -262,20 +262,19 @@ def _open_built_in(progress: Progress) -> None:
     shared_cache.open_checkpoint(permissions.current().default_model, "", progress)
 
 
-async def _question_names() -> Any:
-    """Return the names of all questions; the first call imports all analyses, which takes seconds."""
-    return (
-        _import_questions()
-        if _import_questions.cache_info().currsize
-        else await run_in_threadpool(_import_questions)
-    )
+async def _questions() -> Mapping[str, Any]:
+    """Return `registered_questions`; the first call imports all analyses in a thread."""
+    is_imported = _import_questions.cache_info().currsize > 0
+    return (_import_questions() if is_imported else await run_in_threadpool(_import_questions))()
 
 
 @cache
-def _import_questions() -> frozenset[str]:
+def _import_questions() -> Callable[[], Mapping[str, Any]]:
+    """Import all analyses, which takes seconds, and return the function `registered_questions`."""
     with long_lived_imports():
         from bert_probe.api.registry import registered_questions
-    return frozenset(registered_questions())
+    registered_questions()
+    return registered_questions
 
 
 @cache

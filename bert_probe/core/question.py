@@ -139,6 +139,8 @@ class Question:
     """Description of the inputs that the method ``of`` takes."""
     has_progress: ClassVar[bool]
     """Whether the method ``of`` has a parameter ``progress``."""
+    is_training: ClassVar[bool] = False
+    """Whether the method ``of`` trains weights, which a public server does not do."""
 
     def __post_init__(self) -> None:
         for spec in fields(self):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_probe.errors import CheckpointError, TextError
 from bert_probe.model.encoding import Encoder, Encoding
-from bert_probe.model.lengths import check_list, max_trace_tokens
+from bert_probe.model.lengths import check_list, check_trace_tokens
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Stamp, has_file, read_json
 from bert_probe.model.trace import Trace
@@ -64,6 +64,9 @@ class Description:
         no_qkv: a sentence that says why queries, keys and values cannot be recorded; "" if they can.
         is_eager: whether the model computes attention with its own code instead of the fused kernel.
         is_causal: whether each token attends only to itself and to the tokens before it, in every layer.
+        values_per_token: number of values in the hidden states, queries, keys and values of a token.
+        bias_count: number of biases of shape [head, query, key] that are added to the scores; layers that
+            share a bias count once.
         notes: sentences for the user, for example about a missing pooler or unused weights.
         sentence_model_sha256: SHA-256 of the settings and weights of the sentence-transformers modules; "" if
             there are none.
@@ -92,6 +95,8 @@ class Description:
     notes: tuple[str, ...] = ()
     outputs_sha256: str = ""
     is_causal: bool = False
+    values_per_token: int = 0
+    bias_count: int = 0
     sentence_model_sha256: str = ""
 
     @property
@@ -112,8 +117,13 @@ class Description:
         return not self.no_qkv
 
     def trace_bytes(self, tokens: int) -> int:
-        """Return the approximate size of a trace: hidden states, queries, keys and values in float32."""
-        return 4 * tokens * (4 * self.layers + 1) * self.hidden_size
+        """Return the size of a trace in float32, in bytes, without the pooled vector and the tokens.
+
+        It consists of the hidden states, and of the queries, keys, values and biases or, if these are
+        unavailable, of the attention weights of all layers.
+        """
+        matrices = (self.bias_count if self.shows_qkv else self.layers) * self.heads * tokens**2
+        return 4 * (self.values_per_token * tokens + matrices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,12 +213,13 @@ class Checkpoint:
     def encode(self, text: str, pair: str | None = None, truncate: bool = False) -> Encoding:
         """Tokenize a text, or a text pair, without running the model.
 
-        A public server limits the number of tokens; see `max_trace_tokens`.
-
         Raises:
-            EmptyTextError, TooLongError, TextError: see `Encoder.encode`.
+            EmptyTextError, TooLongError, TextError: see `Encoder.encode`; also if the text has more tokens
+                than a public server supports.
         """
-        return self.encoder.encode(text, pair, truncate, max_trace_tokens(self.description.max_tokens))
+        encoding = self.encoder.encode(text, pair, truncate)
+        check_trace_tokens(len(encoding))
+        return encoding
 
     def trace(self, text: str, pair: str | None = None, truncate: bool = False) -> Trace:
         """Run the model once on a text and record its hidden states, queries, keys and values.

@@ -228,8 +228,9 @@ def self_check(checkpoint: Checkpoint) -> Description:
     v cannot be recorded, `forward.run` checks the model's own attention weights in every trace instead.
 
     Returns:
-        The description with two values that the config lacks: the number of heads with attention weights
-        (half of the heads in ConvBERT), and whether no token attends to a later token.
+        The description with four values that the config lacks: the number of heads with attention weights
+        (half of the heads in ConvBERT), whether no token attends to a later token, the number of values per
+        token, and the number of biases.
 
     Raises:
         ArchitectureError: the model does not return its attention, or the recomputed attention differs.
@@ -244,7 +245,16 @@ def self_check(checkpoint: Checkpoint) -> Description:
             )
     weights = (traces[0].attention(layer) for layer in range(traces[0].layers))
     is_causal = len(traces[0].tokens) > 1 and not any(np.triu(layer, k=1).any() for layer in weights)
-    return replace(description, heads=traces[0].heads, is_causal=is_causal)
+    masks = {id(mask): mask for mask in traces[0].masks or ()}.values()
+    layers = (traces[0].states, traces[0].queries, traces[0].keys, traces[0].values)
+    return replace(
+        description,
+        heads=traces[0].heads,
+        is_causal=is_causal,
+        values_per_token=sum(array.size for arrays in layers for array in arrays or ())
+        // len(traces[0].tokens),
+        bias_count=sum(mask is not None and mask.ndim == 3 for mask in masks),
+    )
 
 
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:

@@ -15,7 +15,13 @@ from typing import Any, Self
 import numpy as np
 
 from bert_probe.errors import EmptyTextError, TokenizerError
-from bert_probe.model.lengths import check_text, kept_positions, max_input_tokens, too_many_tokens
+from bert_probe.model.lengths import (
+    check_text,
+    check_trace_tokens,
+    kept_positions,
+    max_input_tokens,
+    too_many_tokens,
+)
 from bert_probe.model.token_positions import find_positions, without_marks
 
 SPACE = "␣"
@@ -275,16 +281,18 @@ class Encoder:
 
         Raises:
             EmptyTextError: a text has no tokens: it is empty, or has only spaces or control characters.
-            TooLongError: the input has more tokens than the model accepts, and ``truncate`` is False.
-            TextError: a text is not a string, or cannot be encoded in UTF-8.
+            TooLongError: the input has more tokens than the limit, and ``truncate`` is False; a text has more
+                than `MAX_CHARACTERS` characters; or the model has no limit, and the input has more tokens
+                than a public server supports.
+            TextError: a text is not a string, has more than `MAX_SPACES` consecutive spaces, or cannot be
+                encoded in UTF-8.
         """
         texts = (text,) if pair is None else (text, pair)
-        limit = self._limit(max_tokens)
-        pieces, dropped = self._tokenize_within(texts, limit, truncate)
-        return self._encoding(pieces, texts, limit, dropped)
+        pieces, dropped = self._tokenize_within(texts, max_tokens, truncate)
+        return self._encoding(pieces, texts, self._limit(max_tokens), dropped)
 
     def windows(self, text: str, pair: str, overlap: int) -> list[Encoding]:
-        """Tokenize a text with its pair; split a pair that is too long into overlapping windows.
+        """Tokenize a text and its pair; split the pair into overlapping windows if the input is too long.
 
         Args:
             overlap: number of tokens that consecutive windows share, limited to half a window.
@@ -326,14 +334,16 @@ class Encoder:
         positions = [position for position, number in enumerate(output.texts) if number == 1]
         room = min(limit - (len(output) - len(positions)), len(positions))
         if room < 1:
-            raise too_many_tokens(len(output) - len(positions) + 1, limit, self.max_tokens)
+            raise too_many_tokens(len(output) - len(positions) + 1, limit)
+        if self.max_tokens is None:
+            check_trace_tokens(len(output) - len(positions) + room)
         step = room - min(overlap, room // 2)
         return output, positions, range(0, len(positions) - room + step, step), room
 
     def spans(self, encoding: Encoding) -> list[tuple[int, int]]:
         """Return the tokenizer's character span of each token, which may include a leading space."""
         texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
-        return self._tokenize_within(texts, self._limit(encoding.max_tokens), truncate=True)[0].spans
+        return self._tokenize_within(texts, encoding.max_tokens, truncate=True)[0].spans
 
     def _limit(self, max_tokens: int | None = None) -> int:
         """Return the maximum number of input tokens, by default the model's limit."""
@@ -353,21 +363,24 @@ class Encoder:
         Arguments and errors are the same as for `encode`.
         """
         texts = (text,) if pair is None else (text, pair)
-        pieces, dropped = self._tokenize_within(texts, self._limit(max_tokens), truncate)
+        pieces, dropped = self._tokenize_within(texts, max_tokens, truncate)
         return ModelInputs(self._inputs(pieces), dropped)
 
     def _tokenize_within(
-        self, texts: tuple[str, ...], limit: int, truncate: bool
+        self, texts: tuple[str, ...], max_tokens: int | None, truncate: bool
     ) -> tuple[_TokenizerOutput, int]:
         """Tokenize texts within a token limit; return the output and the number of dropped tokens."""
         for part in texts:
             check_text(part)
-        output = self._tokenize(texts)
+        output, limit = self._tokenize(texts), self._limit(max_tokens)
         self._check_not_empty(output, texts)
+        if max_tokens is None and self.max_tokens is None and (truncate or len(output) <= limit):
+            # Most models without a limit add a bias to each attention score.
+            check_trace_tokens(min(len(output), limit))
         if len(output) <= limit:
             return output, 0
         if not truncate:
-            raise too_many_tokens(len(output), limit, self.max_tokens)
+            raise too_many_tokens(len(output), limit)
         truncated = output.select(kept_positions(output.texts, limit, self.tokenizer.truncation_side))
         self._check_not_empty(truncated, texts)
         return truncated, len(output) - len(truncated)

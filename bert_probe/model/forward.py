@@ -12,7 +12,7 @@ import torch
 from bert_probe.errors import ArchitectureError, memory_errors
 from bert_probe.model.capture import AttentionCall, recording
 from bert_probe.model.encoding import Encoding, ModelInputs
-from bert_probe.model.lengths import check_attention_bytes, check_task_bytes
+from bert_probe.model.lengths import check_task_bytes
 from bert_probe.model.trace import Array, Trace, read_only
 
 if TYPE_CHECKING:
@@ -109,17 +109,12 @@ def run_and_keep_calls(
     """Return the traces of `run`, and the attention call per layer; [] if q, k and v cannot be recorded.
 
     Raises:
-        UnavailableError: a trace is too large for a public server; see `check_attention_bytes` and
-            `check_task_bytes`.
+        UnavailableError: a trace is too large for a public server.
     """
     description = checkpoint.description
     for encoding in encodings:
         size, items = description.trace_bytes(len(encoding)), f"{len(encoding):,} tokens in all layers"
         check_task_bytes(size, items, "Use a shorter text.")
-    if not description.shows_qkv or description.max_tokens is None:
-        # The traces contain attention weights of each layer or, in models such as T5, biases of this shape.
-        for encoding in encodings:
-            check_attention_bytes(len(encoding), description.layers * description.heads)
     inputs = batch(checkpoint, encodings)
     with memory_errors(memory_message(inputs)), torch.inference_mode(), checkpoint.running() as model:
         checkpoint = checkpoint.snapshot()

@@ -181,7 +181,8 @@ class _InMemory(Checkpoint):
                 weights_sha256=digest(self.model),
                 outputs_sha256=next((_digest(output.weights) for output in self.outputs.values()), ""),
             )
-            copied = ("name", "origin", "weights_sha256", "notes", "outputs_sha256", "heads", "is_causal")
+            files = ("name", "origin", "weights_sha256", "notes", "outputs_sha256")
+            copied = (*files, "heads", "is_causal", "values_per_token", "bias_count")
             if replace(current, **{field: getattr(description, field) for field in copied}) != description:
                 raise UnavailableError(
                     f"{self.initial_description.name} has different modules or sizes than when it was "

@@ -25,7 +25,7 @@ MAX_TOKENS = 16_384
 
 MAX_SERVER_TOKENS = 2_500
 """Maximum number of tokens of a trace on a public server, because the memory of many analyses grows with the
-square of the number.
+square of the number. Texts are not truncated to this length, because the results would differ elsewhere.
 """
 
 MAX_EXPANSION = 100
@@ -247,41 +247,41 @@ def _expanded_length(text: str) -> int:
 def max_input_tokens(accepted: int | None) -> int:
     """Return the maximum number of input tokens, which is at most `MAX_TOKENS`.
 
-    With `limit_tasks`, it is at most `MAX_SERVER_TOKENS` for a model without its own limit. Most such models
-    add a bias to each attention score.
-
     Args:
         accepted: the model's own limit; None for no limit.
     """
-    if accepted is None:
-        return max_trace_tokens(accepted)
-    return min(accepted, MAX_TOKENS)
+    return MAX_TOKENS if accepted is None else min(accepted, MAX_TOKENS)
 
 
 def max_trace_tokens(accepted: int | None) -> int:
-    """Return the maximum number of tokens of a trace, which is at most `MAX_TOKENS`.
+    """Return the maximum number of tokens of a trace.
 
-    With `limit_tasks`, it is at most `MAX_SERVER_TOKENS`.
+    With `limit_tasks`, it is at most `MAX_SERVER_TOKENS`, otherwise `max_input_tokens`.
 
     Args:
         accepted: the model's own limit; None for no limit.
     """
-    server_limit = MAX_TOKENS if _task_bytes is None else MAX_SERVER_TOKENS
-    return min(MAX_TOKENS if accepted is None else accepted, server_limit)
+    limit = max_input_tokens(accepted)
+    return limit if _task_bytes is None else min(limit, MAX_SERVER_TOKENS)
 
 
-def too_many_tokens(tokens: int, limit: int, accepted: int | None) -> TooLongError:
-    """Return the error for a text with too many tokens.
+def check_trace_tokens(tokens: int) -> None:
+    """Raise an error if a text has too many tokens for a server with limited tasks.
 
-    Args:
-        tokens: number of tokens of the text.
-        limit: maximum number of tokens.
-        accepted: the model's own limit; None for no limit.
+    Raises:
+        TooLongError: `limit_tasks` has set a limit, and there are more than `MAX_SERVER_TOKENS` tokens.
     """
-    if limit == accepted:
+    if _task_bytes is not None and tokens > MAX_SERVER_TOKENS:
+        raise TooLongError(
+            f"The text has {tokens:,} tokens, but this server supports at most {MAX_SERVER_TOKENS:,}. "
+            "Shorten the text."
+        )
+
+
+def too_many_tokens(tokens: int, limit: int) -> TooLongError:
+    """Return the error for a text with more tokens than the limit."""
+    if limit < MAX_TOKENS:
         reason = f"this model accepts at most {limit:,}"
-    elif limit == MAX_SERVER_TOKENS and _task_bytes is not None:
-        reason = f"this server supports at most {limit:,}"
     else:
         reason = f"at most {limit:,} are supported, regardless of the model"
     return TooLongError(
@@ -340,6 +340,11 @@ def limit_tasks(max_bytes: int | None) -> None:
     """
     global _task_bytes
     _task_bytes = max_bytes
+
+
+def are_tasks_limited() -> bool:
+    """Return whether `limit_tasks` has set a limit, as on a public server."""
+    return _task_bytes is not None
 
 
 def task_limit(max_bytes: int) -> int:

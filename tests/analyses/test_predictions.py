@@ -31,7 +31,7 @@ from bert_probe import (
     SentenceSimilarity,
 )
 from bert_probe.analyses.outputs import fill_mask, find_answer
-from bert_probe.analyses.outputs.fill_mask import ranks_among, top_choices
+from bert_probe.analyses.outputs.fill_mask import ranks_among, top_choices, trace_masked
 from bert_probe.analyses.outputs.find_answer import AnswerSpan
 from bert_probe.analyses.outputs.prediction import sigmoid, softmax
 from bert_probe.errors import SelectionError, TextError, UnavailableError
@@ -161,6 +161,31 @@ def test_masking_a_word_equals_writing_a_mask(trained_on: Trained) -> None:
     assert second.metadata["masked_pair"] == PAIR.replace("lead", "[MASK]")
     with pytest.raises(SelectionError, match=r"\[CLS\] does not belong to a word"):
         FillMask(mask=0).of(checkpoint.trace(TEXT))
+
+
+def test_word_of_a_truncated_text_can_be_masked(trained_on: Trained) -> None:
+    checkpoint = trained_on("bert", "fill-mask")
+    text = "The unknown river " + "boat " * 600
+    with pytest.raises(TextError, match="turn on truncation"):
+        checkpoint.trace(text)
+    trace = checkpoint.trace(text, truncate=True)
+    written = checkpoint.trace(text.replace("unknown", "[MASK]"), truncate=True)
+    np.testing.assert_array_equal(FillMask(mask="unknown").of(trace).table(), FillMask().of(written).table())
+    np.testing.assert_array_equal(
+        Lens(mask="unknown", show="entropy").of(trace).table(), Lens(show="entropy").of(written).table()
+    )
+    attribution = bert_probe.Attribution(method="attention", at="unknown").of(trace)
+    assert [unit.id for unit in attribution.units] == written.encoding.ids
+
+
+def test_truncation_may_remove_the_mask(trained_on: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = trained_on("bert", "fill-mask")
+    trace = checkpoint.trace("boat " * 600 + "[MASK]", truncate=True)
+    last = len(trace.tokens) - 2
+    assert trace_masked(trace, last).tokens[last].id == checkpoint.tokenizer.mask_token_id
+    monkeypatch.setattr(fill_mask, "mask_token", lambda _: "a [MASK]")
+    with pytest.raises(SelectionError, match=r"at the end of a truncated text\. Mask another word"):
+        trace_masked(trace, last)
 
 
 def test_split_targets_and_several_masks_are_noted(trained_on: Trained) -> None:

@@ -34,7 +34,15 @@ from bert_probe.analyses.outputs.tuned_lens import (
     newest_lens,
     save_lens,
 )
-from bert_probe.errors import EmptyTextError, ExportError, SelectionError, TextError, WeightsError
+from bert_probe.errors import (
+    EmptyTextError,
+    ExportError,
+    SelectionError,
+    TextError,
+    UnavailableError,
+    WeightsError,
+)
+from bert_probe.model import lengths
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.layers import record_forward_pass
 from bert_probe.model.outputs import output_head
@@ -174,6 +182,14 @@ def test_tuned_lens_applies_its_maps(name: str, double_trained_on: Trained, tmp_
     np.testing.assert_array_equal(plain.logits[-1], result.logits[-1], "the last layer is the model's answer")
     assert np.abs(plain.probabilities - result.probabilities)[:-1].max() > 1e-6
     assert result.metadata["tuned_lens"]["tuned_loss_bits"] == lens.tuned.tolist()
+
+
+def test_public_server_does_not_train(trained_on: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = trained_on("bert", "fill-mask")
+    TuneLens().check_limits(checkpoint, LINES)
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    with pytest.raises(UnavailableError, match="does not train tuned lenses"):
+        TuneLens().check_limits(checkpoint, LINES)
 
 
 def test_seed_is_reproducible_and_held_out_lines_are_unused(trained_on: Trained) -> None:

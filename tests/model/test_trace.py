@@ -369,25 +369,16 @@ def test_tokens_of_traces_are_limited_on_such_servers(
     text = "the boat " * 15
     assert len(checkpoint.trace(text).tokens) > 20
     monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
-    truncated = checkpoint.trace(text, truncate=True)
-    assert len(truncated.tokens) == truncated.encoding.max_tokens == 20
-    assert len(checkpoint.encoder.spans(truncated.encoding)) == 20
-    with pytest.raises(TooLongError, match="this server supports at most 20"):
-        checkpoint.trace(text)
-
-
-def test_size_of_a_trace_is_limited_on_such_servers(
-    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trace = minilm.trace(TEXT)
-    size = minilm.description.trace_bytes(len(trace.tokens))
-    assert trace.q is not None
-    assert size == trace.hidden_states.nbytes + 3 * trace.q.nbytes
-    monkeypatch.setattr(lengths, "_task_bytes", size)
-    minilm.trace(TEXT)
-    monkeypatch.setattr(lengths, "_task_bytes", size - 1)
-    with pytest.raises(UnavailableError, match=r"in all layers need .* MB, but this server allows .* MB"):
-        minilm.trace(TEXT)
+    for truncate in (False, True):  # a truncated text would have other results elsewhere
+        with pytest.raises(TooLongError, match=r"this server supports at most 20\. Shorten the text\.$"):
+            checkpoint.trace(text, truncate=truncate)
+    if checkpoint.description.max_tokens is None:
+        for encode in (checkpoint.encoder.inputs, checkpoint.encoder.encode):
+            with pytest.raises(TooLongError, match="this server supports at most 20"):
+                encode(text, truncate=True)
+        with pytest.raises(TooLongError, match="this server supports at most 20"):
+            checkpoint.encoder.windows("the boat", text, 0)
+    assert len(checkpoint.trace("the boat").tokens) < 20
 
 
 def test_vectors_on_such_servers_equal_those_of_other_servers(
@@ -415,18 +406,20 @@ def test_attention_for_gradients_is_limited_on_such_servers(
         question.of(*traces)
 
 
-@pytest.mark.parametrize("name", ["t5", "longformer"])
-def test_attention_that_traces_contain_is_limited_on_such_servers(
+@pytest.mark.parametrize("name", ["bert", "t5", "deberta-v2", "longformer", "mpnet"])
+def test_trace_with_its_biases_or_weights_is_limited_on_such_servers(
     name: str, family: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Traces contain biases or attention weights of all layers: 5 GB for 3,000 tokens of Longformer."""
     checkpoint = family(name)
-    count = len(checkpoint.encode(TEXT))
-    size = 4 * checkpoint.description.layers * checkpoint.description.heads * count**2
-    monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", size - 1)
-    checkpoint.trace(TEXT)
-    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    trace = checkpoint.trace(TEXT)
+    matrices = {id(array): array for array in (*(trace.masks or ()), *(trace.weights or ()))}.values()
+    vectors = [array for array in (trace.hidden_states, trace.q, trace.k, trace.v) if array is not None]
+    actual = sum(array.nbytes for array in (*matrices, *vectors) if array is not None)
+    size = checkpoint.description.trace_bytes(len(trace.tokens))
+    assert actual == size
+    monkeypatch.setattr(lengths, "_task_bytes", size - 1)
     with pytest.raises(UnavailableError, match="Use a shorter text"):
         checkpoint.trace(TEXT)
-    monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", size)
+    monkeypatch.setattr(lengths, "_task_bytes", size)
     checkpoint.trace(TEXT)

@@ -107,6 +107,18 @@ def test_api_offers_only_the_models_of_the_server() -> None:
         assert client.post(url, json={"text": "a boat"}).status_code == 401
 
 
+@pytest.mark.usefixtures("public")
+def test_api_does_not_train() -> None:
+    names = {path.rpartition("/")[2] for path in schema.document("1")["paths"]}
+    assert "lens" in names
+    assert "tuned-lens" not in names
+    with api_client(token=TOKEN, address="203.0.113.9") as client:
+        reply = client.post("/api/v1/tuned-lens", json={"sentences": ["a", "b"]}, headers=FROM_AFAR)
+        assert "is not the name of a question" in problem_detail(reply, 404, "no-such-thing")
+    with permissions.using(Permissions()):
+        assert "/api/v1/tuned-lens" in schema.document("1")["paths"]
+
+
 def test_api_of_a_private_app_still_offers_revisions() -> None:
     body = schema.document("1")["paths"]["/api/v1/tokens"]["post"]["requestBody"]["content"]
     assert "revision" in body["application/json"]["schema"]["properties"]

@@ -79,19 +79,15 @@ class FillMask(Prediction):
         checkpoint = trace.checkpoint
         output, mask = output_head(checkpoint, FILL_MASK), mask_token(checkpoint)
         resolved = self.resolved(trace)
-        masked_trace = (
-            trace if resolved.mask is None else checkpoint.trace(*mask_word(trace, int(resolved.mask)))
-        )
-        masks = tuple(
-            token for token in masked_trace.tokens if token.id == checkpoint.tokenizer.mask_token_id
-        )
+        masked = trace if resolved.mask is None else trace_masked(trace, int(resolved.mask))
+        masks = tuple(token for token in masked.tokens if token.id == checkpoint.tokenizer.mask_token_id)
         if not masks:
             raise TextError(f"The text has no {mask}. Replace a word with {mask}, or choose a word to mask.")
         targets = target_tokens(checkpoint, self.targets)
         choices = sorted({token for token, _ in targets})
         parts = []
         for positions in position_blocks(checkpoint, [token.position for token in masks]):
-            logits = output.logits(masked_trace, positions)
+            logits = output.logits(masked, positions)
             top = top_choices(logits, self.top, choices)
             top_logits = np.take_along_axis(logits, top, axis=-1)
             probabilities = [
@@ -105,7 +101,7 @@ class FillMask(Prediction):
             resolved,
             InputRecord.of(trace),
             trace,
-            masked_trace,
+            masked,
             masks,
             ids,
             tuple(token_strings(checkpoint.tokenizer, row) for row in ids.tolist()),
@@ -230,14 +226,16 @@ def mask_token(checkpoint: Checkpoint) -> str:
     return str(mask)
 
 
-def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
-    """Return the text and the second text, with the word at a token position replaced by the mask token.
+def trace_masked(trace: Trace, position: int) -> Trace:
+    """Return the trace of a text in which the mask token replaces the word at a token position.
+
+    The text is truncated if that of the original trace is.
 
     Raises:
-        SelectionError: the token is not part of a word.
+        SelectionError: the token is not part of a word, or truncation removes the mask.
         UnavailableError: the tokenizer has no mask token.
     """
-    mask = mask_token(trace.checkpoint)
+    checkpoint, mask = trace.checkpoint, mask_token(trace.checkpoint)
     token = trace.tokens[position]
     if token.special or token.start is None:
         raise SelectionError(
@@ -248,14 +246,16 @@ def mask_word(trace: Trace, position: int) -> tuple[str, str | None]:
         for other in trace.tokens
         if not other.special and (other.segment, other.word) == (token.segment, token.word)
     ]
-    start, end = (
-        min(int(part.start or 0) for part in word_tokens),
-        max(int(part.end or 0) for part in word_tokens),
-    )
+    start = min(int(part.start or 0) for part in word_tokens)
+    end = max(int(part.end or 0) for part in word_tokens)
     texts = [trace.encoding.text, trace.encoding.pair]
     text = texts[token.segment] or ""
     texts[token.segment] = text[:start] + mask + text[end:]
-    return str(texts[0]), texts[1]
+    masked = checkpoint.trace(str(texts[0]), texts[1], truncate=trace.encoding.dropped > 0)
+    mask_id, before = checkpoint.tokenizer.mask_token_id, trace.encoding.ids[:position]
+    if masked.encoding.ids.count(mask_id) <= before.count(mask_id):
+        raise SelectionError(f"{token} is at the end of a truncated text. Mask another word.")
+    return masked
 
 
 def default_position(trace: Trace) -> int:

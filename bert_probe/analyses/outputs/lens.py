@@ -14,11 +14,11 @@ import torch
 from bert_probe.analyses.outputs.fill_mask import (
     blocks,
     check_prediction_count,
-    mask_word,
     position_blocks,
     ranks_among,
     target_tokens,
     top_choices,
+    trace_masked,
 )
 from bert_probe.analyses.outputs.prediction import PROBABILITIES, problem_type, softmax
 from bert_probe.analyses.outputs.tuned_lens import TuneLensResult, load_lens
@@ -110,9 +110,7 @@ class Lens(Question):
             )
         lens = None if self.tuned is None else load_lens(self.tuned, trace.checkpoint)
         resolved = self.resolved(trace)
-        masked_trace = (
-            trace if resolved.mask is None else trace.checkpoint.trace(*mask_word(trace, int(resolved.mask)))
-        )
+        masked_trace = trace if resolved.mask is None else trace_masked(trace, int(resolved.mask))
         tokens = _places(masked_trace, output)
         if (
             lens is not None

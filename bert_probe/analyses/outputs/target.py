@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.analyses.outputs.fill_mask import default_position, mask_position, mask_word, target_tokens
+from bert_probe.analyses.outputs.fill_mask import default_position, mask_position, target_tokens, trace_masked
 from bert_probe.analyses.outputs.find_answer import FindAnswer
 from bert_probe.analyses.outputs.prediction import FOLLOWS
 from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, trace_as_trained
@@ -250,7 +250,7 @@ def _word_output(
         mask_id(checkpoint),
         mask_position(trace, default_position(trace) if token_position is None else token_position),
     )
-    masked_trace = trace if to_hide is None else checkpoint.trace(*mask_word(trace, to_hide))
+    masked_trace = trace if to_hide is None else trace_masked(trace, to_hide)
     masks = [token.position for token in masked_trace.tokens if token.id == mask]
     if not masks:
         raise TextError(

@@ -36,9 +36,18 @@ from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import ExportError, ProbeError, SelectionError, ShapeError, TextError, WeightsError
+from bert_probe.errors import (
+    ExportError,
+    ProbeError,
+    SelectionError,
+    ShapeError,
+    TextError,
+    UnavailableError,
+    WeightsError,
+)
 from bert_probe.model.checkpoint import FILL_MASK, Checkpoint
 from bert_probe.model.layers import record_forward_pass
+from bert_probe.model.lengths import are_tasks_limited
 from bert_probe.model.outputs import output_head
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import TUNED_LENS
@@ -70,6 +79,7 @@ class TuneLens(Question):
     """
 
     inputs = SentenceList()
+    is_training = True
 
     steps: int = param(Number(1, 100_000), default=200, about="Number of training steps.  [default: 200]")
     seed: int = param(
@@ -87,6 +97,11 @@ class TuneLens(Question):
             raise SelectionError(
                 f"held_out must be greater than 0 and less than 1, not {self.held_out:g}. The default is 0.2."
             )
+
+    def check_limits(self, *_inputs: Any) -> None:
+        """Raise UnavailableError on a public server, which does not train."""
+        if are_tasks_limited():
+            raise UnavailableError("This server does not train tuned lenses. Use the command line.")
 
     def of(
         self,
