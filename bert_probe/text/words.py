@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -133,6 +134,16 @@ class WordLens:
 def word_lens(source: Trace | Encoding) -> WordLens:
     """Group tokens into words, as assigned by the tokenizer. Each special token is a separate unit."""
     encoding = source.encoding if isinstance(source, Trace) else source
+    lens = _lenses.get(encoding)
+    if lens is None:
+        lens = _lenses[encoding] = WordLens(tuple(_units(encoding)))
+    return lens
+
+
+_lenses: WeakKeyDictionary[Encoding, WordLens] = WeakKeyDictionary()
+
+
+def _units(encoding: Encoding) -> list[Unit]:
     units: list[Unit] = []
     word_tokens: list[Token] = []
     texts = (encoding.text, encoding.pair or "")
@@ -142,7 +153,7 @@ def word_lens(source: Trace | Encoding) -> WordLens:
             word_tokens = []
         word_tokens.append(token)
     units.append(_unit(word_tokens, texts))
-    return WordLens(tuple(units))
+    return units
 
 
 def _unit(tokens: list[Token], texts: tuple[str, str]) -> Unit:

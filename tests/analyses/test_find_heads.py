@@ -8,6 +8,7 @@ import io
 import numpy as np
 import pytest
 
+from bert_probe.analyses.attention import find_heads
 from bert_probe.analyses.attention.find_heads import FindHeads, FindHeadsResult, WordPairs
 from bert_probe.cli.main import main
 from bert_probe.core.provenance import InputRecord
@@ -64,6 +65,17 @@ def test_several_pairs_are_averaged(double_minilm: Checkpoint) -> None:
     both = FindHeads(pairs).of(trace)
     assert_exact(both.weights, (item.weights + two.weights) / 2)
     assert_exact(both.ranks, (item.ranks + two.ranks) / 2)
+
+
+@pytest.mark.parametrize("weights", [1, 1_000, 2_000])
+def test_heads_are_read_in_blocks(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch, weights: int) -> None:
+    trace = minilm.trace(TEXT)
+    question = FindHeads([("loves", "Mehdi"), ("love", "we")])
+    expected = question.of(trace)
+    monkeypatch.setattr(find_heads, "_BLOCK_WEIGHTS", weights)
+    result = question.of(trace)
+    assert np.array_equal(result.weights, expected.weights)
+    assert np.array_equal(result.ranks, expected.ranks)
 
 
 def test_word_is_selected_by_name_or_token_position(minilm: Checkpoint) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -107,25 +108,29 @@ class FindHeads(Question):
         lens = word_lens(trace)
         indices = {unit.positions: index for index, unit in enumerate(lens.units)}
         words = tuple((select_word(trace, query), select_word(trace, key)) for query, key in self.pairs)
-        weights, ranks = [], []
-        for layer in range(trace.layers):
-            merged = lens.merge(trace.attention(layer))
+        keys = [indices[key.positions] for _, key in words]
+        weights, ranks = (np.empty((trace.layers, trace.heads)) for _ in range(2))
+        # A block of heads at a time, because the attention of all heads of a long text has hundreds of MB.
+        count = max(1, _BLOCK_WEIGHTS // len(trace.tokens) ** 2)
+        for layer, first in product(range(trace.layers), range(0, trace.heads, count)):
+            heads = slice(first, first + count)
+            merged = lens.merge(trace.attention_of(layer, heads))
             rows = np.stack([merged[:, indices[query.positions]] for query, _ in words])
-            keys = [indices[key.positions] for _, key in words]
             weight = np.stack([row[:, key] for row, key in zip(rows, keys, strict=True)])
-            weights.append(weight.mean(axis=0, dtype=np.float64))
-            ranks.append(np.mean(1 + (rows > weight[..., None]).sum(axis=-1), axis=0))
+            weights[layer, heads] = weight.mean(axis=0, dtype=np.float64)
+            ranks[layer, heads] = np.mean(1 + (rows > weight[..., None]).sum(axis=-1), axis=0)
+            del merged, rows
         return FindHeadsResult(
-            self.resolved(trace),
-            InputRecord.of(trace),
-            words,
-            read_only(np.stack(weights)),
-            read_only(np.stack(ranks)),
+            self.resolved(trace), InputRecord.of(trace), words, read_only(weights), read_only(ranks)
         )
 
     def options(self) -> list[str]:
         """Return the command-line options, with --query and --key for each pair."""
         return [part for query, key in self.pairs for part in ("--query", str(query), "--key", str(key))]
+
+
+_BLOCK_WEIGHTS = 2**24
+"""Maximum number of attention weights between tokens that `FindHeads` merges at once; 67 MB in float32."""
 
 
 @dataclass(frozen=True)

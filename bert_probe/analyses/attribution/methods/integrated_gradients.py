@@ -9,7 +9,7 @@ import torch
 
 from bert_probe.analyses.attribution.methods import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.errors import UnavailableError
-from bert_probe.model.forward import GRADIENT_TOKENS, as_array, batch
+from bert_probe.model.forward import GRADIENT_TOKENS, UNFUSED_SCORES, as_array, batch
 from bert_probe.model.gradients import InputEmbeddings, run_on_vectors
 from bert_probe.model.progress import Progress
 
@@ -37,6 +37,9 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
             return number.on(inputs, states, pooled)
 
         ids, baseline_ids, steps = inputs["input_ids"], target.ids_without(), INITIAL_STEPS
+        texts = GRADIENT_TOKENS // ids.shape[1]
+        if checkpoint.description.is_eager:  # the backward pass needs the attention of all layers
+            texts = min(texts, UNFUSED_SCORES // ids.shape[1] ** 2)
         with torch.no_grad():
             ends = [float(forward(text)[0]) for text in (ids, baseline_ids)]
         _check_forward(target, ends[0])
@@ -48,7 +51,7 @@ def _scores(target: AttributionTarget, progress: Progress) -> AttributionScores:
                     ids,
                     baselines=baseline_ids,
                     n_steps=steps,
-                    internal_batch_size=max(1, GRADIENT_TOKENS // ids.shape[1]),
+                    internal_batch_size=max(1, texts),
                 )
             scores = as_array(attributions[0].detach()).astype(np.float64).sum(axis=-1)
             gap = abs(float(scores.sum()) - change)
