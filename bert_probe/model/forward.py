@@ -12,7 +12,7 @@ import torch
 from bert_probe.errors import ArchitectureError, memory_errors
 from bert_probe.model.capture import AttentionCall, recording
 from bert_probe.model.encoding import Encoding, ModelInputs
-from bert_probe.model.lengths import check_task_bytes
+from bert_probe.model.lengths import check_attention_bytes, check_task_bytes
 from bert_probe.model.trace import Array, Trace, read_only
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 8192
 """Maximum number of padded tokens in a forward pass, which bounds the memory for many texts."""
-GRADIENT_TOKENS = 2048
+_EAGER_ARRAYS = 4
+"""Number of arrays of shape [head, query, key] that a model with its own attention code needs at once."""
+GRADIENT_TOKENS = 1024
 """Maximum number of padded tokens in a forward pass with gradients, which keeps all activations."""
 UNFUSED_SCORES = 2**18
 """Maximum number of attention scores of a head in a forward pass that computes whole attention matrices."""
@@ -72,7 +74,13 @@ def forward(
 
     Returns:
         The model's output, and a mask of shape [text, token] with 1 for tokens and 0 for padding.
+
+    Raises:
+        OutOfMemoryError: there is not enough memory.
+        UnavailableError: the attention is too large for a public server.
     """
+    if checkpoint.description.is_eager:
+        check_attention_bytes(max(map(len, texts)), checkpoint.description.heads, _EAGER_ARRAYS)
     inputs = batch(checkpoint, texts)
     lengths = torch.tensor([len(text) for text in texts], device=checkpoint.device)
     mask = torch.arange(int(lengths.max()), device=checkpoint.device) < lengths[:, None]

@@ -380,14 +380,18 @@ tokens has 268 MB.
 """
 
 
-def check_attention_bytes(tokens: int, heads: int) -> None:
+def check_attention_bytes(tokens: int, heads: int, arrays: int = 1) -> None:
     """Raise an error if the attention of several heads is too large for a server with limited tasks.
 
+    Args:
+        tokens: number of tokens of the text.
+        heads: number of heads.
+        arrays: number of arrays of shape [head, query, key], in float32, that are in memory at once.
+
     Raises:
-        UnavailableError: `limit_tasks` has set a limit, and the attention in float32 has more than
-            `MAX_ATTENTION_BYTES`.
+        UnavailableError: `limit_tasks` has set a limit, and the arrays have more than `MAX_ATTENTION_BYTES`.
     """
-    size = 4 * heads * tokens**2
+    size = 4 * arrays * heads * tokens**2
     if _task_bytes is not None and size > MAX_ATTENTION_BYTES:
         raise UnavailableError(
             f"The attention of {heads} heads over {tokens:,} tokens needs {size / 1e6:,.0f} MB, but this "

@@ -381,6 +381,22 @@ def test_tokens_of_traces_are_limited_on_such_servers(
     assert len(checkpoint.trace("the boat").tokens) < 20
 
 
+def test_attention_of_models_with_own_code_is_limited_on_such_servers(
+    family: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DeBERTa computes several arrays of attention: 4.2 GB for the vector of a text of 4,000 tokens."""
+    fused, eager = family("bert"), family("deberta-v2")
+    texts = ["the boat " * 15]
+    tokens = len(eager.encode(texts[0]))
+    monkeypatch.setattr(lengths, "_task_bytes", 250_000_000)
+    monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", 4 * 4 * eager.description.heads * tokens**2)
+    assert Sentences().of(eager, texts).tokens == (tokens,)
+    monkeypatch.setattr(lengths, "MAX_ATTENTION_BYTES", 1)
+    assert Sentences().of(fused, texts).tokens
+    with pytest.raises(UnavailableError, match="Use a shorter text"):
+        Sentences().of(eager, texts)
+
+
 def test_vectors_on_such_servers_equal_those_of_other_servers(
     family: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -332,7 +332,7 @@ class HeadMatches(Question):
 
         inputs, trace_a, trace_b, spans = align_spans(a, b)
         for trace in (trace_a, trace_b):
-            check_attention_bytes(len(trace.tokens), 2 * trace.heads)  # merged attention is float64
+            check_attention_bytes(len(trace.tokens), trace.heads, arrays=2)  # the merged one is float64
         similarity = np.empty((trace_a.layers, trace_a.heads, trace_b.layers, trace_b.heads))
         with memory_errors(
             "The attention of one layer of both models does not fit in memory. Shorten the text."
