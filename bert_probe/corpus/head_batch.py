@@ -171,7 +171,7 @@ class AttentionBlock:
     Args:
         texts: slice that selects the texts from the batch.
         queries: slice that selects the tokens used as queries.
-        rows: slice that selects the units that consist of the tokens in `queries`.
+        rows: slice that selects the units (tokens or words) that consist of the tokens in `queries`.
         units: the units of the texts in this block.
         like: a tensor of the model that determines dtype and device.
 

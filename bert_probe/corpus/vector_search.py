@@ -212,7 +212,7 @@ class IndexedVectors:
         vectors: the vectors.
         similarity: name of the similarity function, one of `SIMILARITIES`.
         scales: reciprocal norm of each vector, float64; NaN if the vector is zero or not finite.
-        pair_scores: sorted scores of random pairs of vectors; None if there is only one vector.
+        pair_scores: sorted scores of random pairs of valid vectors; None if there is only one.
     """
 
     vectors: VectorSet
@@ -313,7 +313,7 @@ class VectorSearchResult(Result):
     Attributes:
         documents: the documents, best first. Their text is "" if the file has no texts.
         scores: score of each document in `documents`, float64.
-        pair_scores: sorted scores of random pairs of vectors; None if there is only one vector.
+        pair_scores: sorted scores of random pairs of valid vectors; None if there is only one.
         dropped: number of tokens truncated from each document, if the file has this column.
         without_vector: number of zero and non-finite vectors, which are left out.
         recipe: the pooling configuration of the query.

@@ -209,7 +209,7 @@ def _add_product(
     beta: float = 1,
     alpha: float = 1,
 ) -> _Step | None:
-    """Return the scores beta × term + alpha × query · key."""
+    """Follow `torch.baddbmm`, whose result is the scores beta × term + alpha × query · key."""
     scores = _product(before[1:], result, batch1, batch2)
     if not isinstance(scores, _Scores):
         return None

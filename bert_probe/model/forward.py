@@ -114,7 +114,9 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
 def run_and_keep_calls(
     checkpoint: Checkpoint, encodings: Sequence[Encoding]
 ) -> tuple[list[Trace], list[AttentionCall]]:
-    """Return the traces of `run`, and the attention call per layer; [] if q, k and v cannot be recorded.
+    """Return the traces of `run`, and the attention call of each layer.
+
+    The list of calls is empty if queries, keys and values cannot be recorded.
 
     Raises:
         UnavailableError: a trace is too large for a public server.
@@ -222,7 +224,7 @@ NOT_FINITE: Final = (
 def _states_and_poolers(output: Any, lengths: Sequence[int], has_pooler: bool) -> list[dict[str, Any]]:
     """Return the hidden states and pooler output of each text, as arguments for `Trace`.
 
-    The pooled output of CLIP and SigLIP is not stored, because it is the vector of one token.
+    The pooled output of CLIP and SigLIP is not stored, because it is computed from the vector of one token.
 
     Raises:
         ArchitectureError: the hidden states of a text are not finite.

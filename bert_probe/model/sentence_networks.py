@@ -251,9 +251,10 @@ def pool_states(
 
 
 def _pool_logits(states: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
-    """Return the vectors of a sparse encoder, of shape [text, word].
+    """Return the vectors of a sparse encoder, of shape [text, vocabulary].
 
-    The logits are computed and pooled in blocks of tokens, because those of a long text can need gigabytes.
+    The logits are computed and pooled in blocks of tokens, because all logits of a long text can need
+    gigabytes.
     """
     (mode,), words = pooling.modes, dict(pooling.token_modules[-1].settings)["size"]
     add = torch.maximum if "max" in mode else torch.add

@@ -399,8 +399,8 @@ class NamedModels:
 
     Attributes:
         open: callback that opens a model, after asking the user for consent if needed.
-        as_named: whether checkpoints are renamed to the name and revision in the view, even if they were
-            opened from another source, so that results, code and captions equal those in the report.
+        as_named: whether checkpoints get the name and revision in the view, even if they were opened from
+            another source. Results, captions and generated code then equal those in the report.
         is_limited: whether the limits of the app apply to the questions; see `ViewFile.answer`.
     """
 

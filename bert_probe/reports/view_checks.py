@@ -528,7 +528,7 @@ def _places(is_different: Array) -> Iterator[tuple[tuple[int, ...], str]]:
 
 
 def _parsed(payload: bytes | None) -> PicturePayload | None:
-    """Parse a stated payload; None if it is missing or invalid."""
+    """Return the parsed payload of a picture in a report; None if it is missing or invalid."""
     try:
         return None if payload is None else PicturePayload.of(payload)
     except ValueError:

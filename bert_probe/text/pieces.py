@@ -101,7 +101,7 @@ class BoundaryMarks:
 
     @property
     def name(self) -> str:
-        """Return the tokenizer type: "byte-level", "SentencePiece", "WordPiece" or "no marks"."""
+        """Return "byte-level", "SentencePiece" or "WordPiece"; "no marks" if boundaries are not marked."""
         if self.is_byte_level:
             return "byte-level"
         return "SentencePiece" if self.space else "WordPiece" if self.continuing else "no marks"

@@ -460,12 +460,12 @@ class FirstLook:
     """The attention head to show first, with the reason.
 
     Attributes:
-        layer, head: indices from 0. If no head stands out, if rows of attention do not sum to 1, or if the
-            text has more than `MAX_TOKENS` tokens, the last layer and "mean".
+        layer, head: indices from 0. They are the last layer and "mean" if no head stands out, if rows of
+            attention do not sum to 1, or if the text has more than `MAX_TOKENS` tokens.
         measure: the share by which the head stands out, one of `SPECIALIZED_SHARES`; "" if no head does.
         share: value of the share in ``measure``, 0 to 1, averaged over the queries.
-        queries: number of queries measured.
-        is_complete: whether all tokens of the text were measured as queries.
+        queries: number of queries measured; 0 if no head stands out.
+        is_complete: whether all tokens of the text were measured as queries; True if no head stands out.
     """
 
     layer: int

@@ -413,7 +413,7 @@ class _PatchedText:
         return value
 
     def tokens(self, progress: Progress) -> Array:
-        """Return the target values for patching the vector of one token after one layer.
+        """Return the target value after patching the vector of each token after each layer, one at a time.
 
         The shape is [layer + 1, token + 1]; row 0 is the embeddings. In the last column, all tokens are
         patched.
@@ -429,7 +429,7 @@ class _PatchedText:
         return self._grid(run, self.b.trace.layers + 1, len(self.to), progress)
 
     def heads(self, progress: Progress) -> Array:
-        """Return the target values for patching the output of one head.
+        """Return the target value after patching the output of each head, one head at a time.
 
         The shape is [layer, head + 1]. In the last column, all heads of the layer are patched.
         """

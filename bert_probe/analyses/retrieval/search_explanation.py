@@ -412,7 +412,7 @@ class SearchExplanationResult(Result):
 
     @property
     def sort_order(self) -> SortOrder | None:
-        """The order of the terms of each document; None for the contributions of tokens."""
+        """How the terms of each document are sorted in the table; None if its rows are tokens."""
         is_sorted = isinstance(self.contributions[0], TermContributions)
         return SortOrder("contribution", by_magnitude=True, within="document") if is_sorted else None
 

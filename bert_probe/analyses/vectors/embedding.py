@@ -256,7 +256,7 @@ class EmbeddingResult(Result):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The selected token, and the largest difference of the last step from the model's output."""
+        """The selected token, and the largest difference of the computed embeddings from the model's."""
         return {"token": str(self.trace.tokens[self.chosen]), "difference_to_model": self.difference}
 
     def frame(self) -> pd.DataFrame:

@@ -83,7 +83,7 @@ def cosine_of_rows(a: Array, b: Array) -> Array:
 def cosines_of_pairs(a: Array, b: Array, pairs: Array) -> Array:
     """Return the cosine similarity of pairs of rows of two matrices; see `cosine_of_rows`.
 
-    The cosines are computed in blocks, because a token that fills a text has 130,000 pairs of occurrences.
+    The cosines are computed in blocks, because a token that occurs 512 times has 130,000 pairs.
 
     Args:
         a, b: matrices with the same number of columns.

@@ -259,9 +259,9 @@ def count_directions(shares: Array, share: float = 0.9) -> int:
 
 
 def mean_cosines(vectors: Array) -> Array:
-    """Return the mean cosine of the vectors at each distance of their rows, from 0; float64 [distance].
+    """Return the mean cosine of all pairs of rows at each distance, from 0; float64 of shape [distance].
 
-    The cosines are computed in blocks of rows, because those of 8,192 rows have 268 MB.
+    The cosines are computed in blocks of rows, because those of 8,192 rows have 268 MB in float32.
 
     Args:
         vectors: array of shape [row, dimension].
