@@ -573,8 +573,7 @@ def two_nn(unit: Array, neighbors: Array, progress: Progress = no_progress) -> f
 
     μ is the distance of a row to its second nearest neighbor divided by the distance to the nearest, and F
     is the empirical distribution function of μ. The dimension is the slope of the regression through the
-    origin of −log(1 − F(μ)) on log μ, without the largest 10% of μ. Rows with a duplicate are left out, because μ
-    would be infinite.
+    origin of −log(1 − F(μ)) on log μ for the lower 90% of μ. Rows with a duplicate (μ = ∞) are left out.
 
     Args:
         unit: L2-normalized vectors, shape [row, size].
