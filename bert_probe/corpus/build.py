@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -247,6 +248,7 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any], checkpoint: Check
     Returns:
         The shards of the existing store, by number.
     """
+    remove_partial_files(folder)
     if not (folder / MANIFEST).exists():
         write_json(folder / MANIFEST, manifest)
         return {}
@@ -261,7 +263,6 @@ def _start_or_continue(folder: Path, manifest: dict[str, Any], checkpoint: Check
                 "another path for --out."
             )
     store.check(checkpoint)
-    remove_partial_files(folder)
     return {shard.number: shard for shard in store.shards}
 
 
@@ -300,7 +301,7 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked([path], reserve))
             is_store = (path / MANIFEST).exists()
-            if path.exists() and not is_store and not all(map(is_lock_file, path.iterdir())):
+            if path.exists() and not is_store and not all(map(_may_be_in_new_store, path.iterdir())):
                 raise StoreError(
                     f"{folder} contains files that do not belong to a store. Choose another path for --out."
                 )
@@ -321,6 +322,14 @@ def _lock(folder: Path, reserve: bool) -> Iterator[None]:
             reason = getattr(error, "strerror", None) or error
             raise StoreError(f"{folder} cannot be written: {reason}. Choose another path.") from None
         yield
+
+
+_PARTIAL_MANIFEST = re.compile(rf"\.{re.escape(MANIFEST)}\.[0-9a-f]{{8}}\.part")
+
+
+def _may_be_in_new_store(file: Path) -> bool:
+    """Return whether a file is a lock, or a manifest that an interrupted run did not complete."""
+    return is_lock_file(file) or _PARTIAL_MANIFEST.fullmatch(file.name) is not None
 
 
 def _remove_if_empty(folder: Path) -> None:

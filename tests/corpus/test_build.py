@@ -339,6 +339,26 @@ def test_folder_with_other_files_is_refused(family: Checkpoints, lines: Path) ->
         build_corpus(family("bert"), QUESTION, [lines], folder / "thesis.txt" / "store")
 
 
+def test_run_that_was_killed_in_its_first_manifest_is_continued(family: Checkpoints, lines: Path) -> None:
+    folder, reference = lines.with_name("store"), build(family("bert"), lines, "reference")
+    folder.mkdir()
+    partial = folder / ".manifest.json.0123abcd.part"
+    partial.write_text("{")
+    assert build(family("bert"), lines, "store").rows == reference.rows
+    assert not partial.exists()
+
+
+def test_partial_files_of_the_first_shard_are_removed(family: Checkpoints, lines: Path) -> None:
+    store, folder = build(family("bert"), lines, "store"), lines.with_name("store")
+    for file in folder.rglob("*"):
+        if file.is_file() and file.name != "manifest.json":
+            file.unlink()
+    partial = folder / ".heads.parquet.0123abcd.part"
+    partial.write_text("PAR1")
+    assert build(family("bert"), lines, "store").rows == store.rows
+    assert not partial.exists()
+
+
 def test_store_whose_folder_is_a_link_is_not_continued(family: Checkpoints, lines: Path) -> None:
     build(family("bert"), lines, "store")
     store, elsewhere = lines.with_name("store"), lines.with_name("elsewhere")
