@@ -185,9 +185,11 @@ def _run_lost_fragments_fully() -> None:
 
 
 def _limit_widgets() -> None:
-    """Patch Streamlit to limit the widget states of a pending run.
+    """Patch Streamlit to limit the widget states of a pending run, and to keep its texts.
 
-    States of more than `MAX_WIDGETS` widgets are discarded before a new request is merged into the run.
+    States of more than `MAX_WIDGETS` widgets are discarded before a new request is merged into the run. A
+    request for another page, such as that of "Back", does not contain the text that the browser sent just
+    before, and would replace it.
     """
     request = ScriptRequests.request_rerun
 
@@ -196,9 +198,22 @@ def _limit_widgets() -> None:
         pending = self._rerun_data
         if pending.widget_states is not None and len(pending.widget_states.widgets) > MAX_WIDGETS:
             self._rerun_data = replace(pending, widget_states=None)
+        elif self._state == ScriptRequestType.RERUN:
+            states = _with_texts(pending.widget_states, new_data.widget_states)
+            new_data = replace(new_data, widget_states=states)
         return request(self, new_data)
 
     ScriptRequests.request_rerun = request_rerun  # type: ignore[method-assign]
+
+
+def _with_texts(old: WidgetStates | None, new: WidgetStates | None) -> WidgetStates | None:
+    """Return the new widget states with the texts of old widgets that the new states do not contain."""
+    if old is None or new is None:
+        return new
+    known = {state.id for state in new.widgets}
+    texts = [state for state in old.widgets if state.WhichOneof("value") == "string_value"]
+    missing = [state for state in texts if state.id not in known]
+    return WidgetStates(widgets=[*new.widgets, *missing]) if missing else new
 
 
 def _keep_last_messages() -> None:

@@ -167,3 +167,24 @@ def test_request_for_a_fragment_of_an_earlier_session_runs_the_page(
     runs = [(data.query_string, data.fragment_id) for data in requests]
     assert runs == ([] if has_fragments else [("layer=2", None)])
     assert state.fragment_id == "lost"
+
+
+def test_text_that_was_sent_just_before_a_request_for_another_page_is_kept() -> None:
+    """ "Back" requests another page while the run with the text is still pending."""
+    callbacks.keep_clicks()
+    requests = ScriptRequests()
+    text, page = WidgetStates(), WidgetStates()
+    text.widgets.add(id="text", string_value="typed")
+    text.widgets.add(id="number", int_value=1)
+    page.widgets.add(id="other", string_value="kept")
+    requests.request_rerun(RerunData(widget_states=text, page_script_hash="first"))
+    requests.request_rerun(RerunData(widget_states=page, page_script_hash="second"))
+    assert requests._rerun_data.page_script_hash == "second"
+    merged = requests._rerun_data.widget_states
+    assert merged is not None
+    assert {state.id: state.string_value for state in merged.widgets} == {"other": "kept", "text": "typed"}
+    text.widgets[0].string_value = "typed later"
+    requests.request_rerun(RerunData(widget_states=text, page_script_hash="first"))
+    merged = requests._rerun_data.widget_states
+    assert merged is not None
+    assert next(state.string_value for state in merged.widgets if state.id == "text") == "typed later"
