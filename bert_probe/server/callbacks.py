@@ -49,6 +49,8 @@ MAX_WIDGETS: Final = 2_000
 """Maximum number of widget states of a pending run to which a new request is merged. A page has at most a few
 hundred widgets. Streamlit copies all states and keeps the clicks of every request, also on unknown widgets.
 """
+MAX_TEXTS: Final = 1_000_000
+"""Maximum number of characters of the texts that are kept for a pending run if a new request lacks them."""
 
 
 def keep_clicks() -> None:
@@ -213,6 +215,8 @@ def _with_texts(old: WidgetStates | None, new: WidgetStates | None) -> WidgetSta
     known = {state.id for state in new.widgets}
     texts = [state for state in old.widgets if state.WhichOneof("value") == "string_value"]
     missing = [state for state in texts if state.id not in known]
+    if sum(len(state.string_value) for state in missing) > MAX_TEXTS:
+        return new
     return WidgetStates(widgets=[*new.widgets, *missing]) if missing else new
 
 

@@ -188,3 +188,8 @@ def test_text_that_was_sent_just_before_a_request_for_another_page_is_kept() -> 
     merged = requests._rerun_data.widget_states
     assert merged is not None
     assert next(state.string_value for state in merged.widgets if state.id == "text") == "typed later"
+    text.widgets[0].string_value = "x" * (callbacks.MAX_TEXTS + 1)
+    requests.request_rerun(RerunData(widget_states=text, page_script_hash="first"))
+    requests.request_rerun(RerunData(widget_states=page, page_script_hash="second"))
+    assert requests._rerun_data.widget_states is not None
+    assert [state.id for state in requests._rerun_data.widget_states.widgets] == ["other"]
