@@ -275,12 +275,14 @@ def test_every_reader_accepts_fasta(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.gate(cases=1)
 @pytest.mark.parametrize("content", ["> a\n" + "1\n" * 20_000, ">\n" * 20_000, "?\n" + ">a\nMK\n" * 10_000])
 def test_errors_of_many_lines_need_little_memory(content: str) -> None:
-    lines = content.splitlines()
-    with measure_peak() as peak:
-        with pytest.raises(InvalidFileError) as caught:
-            parse_fasta(lines, "x.fasta")
-        assert peak() < 300_000  # 15 bytes per line
-    assert caught.value.count >= 10_000
+    lines, peaks = content.splitlines(), []
+    for _ in range(3):  # a thread of another test may allocate memory at the same time
+        with measure_peak() as peak:
+            with pytest.raises(InvalidFileError) as caught:
+                parse_fasta(lines, "x.fasta")
+            peaks.append(peak())
+        assert caught.value.count >= 10_000
+    assert min(peaks) < 300_000  # 15 bytes per line
     with pytest.raises(InvalidFileError) as caught:
         parse_documents(io.BytesIO(content.encode()), "x.fasta")
     assert len(caught.value.faults) == 10
